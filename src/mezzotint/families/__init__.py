@@ -1,0 +1,1 @@
+"""One file, one kind of model. To add one: `families/name.py` with `class Family(ModelFamily)`."""

@@ -1,0 +1,128 @@
+"""What a kind of model must be able to do. Shared code asks the family and never which family it is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+from torch import Tensor, nn
+
+from mezzotint.diffusion.schedule import Schedule
+from mezzotint.recipe.model import ModelSettings
+from mezzotint.stages import Batch, Condition, Noised, TextEmbedding
+
+Prediction = Literal["epsilon", "v", "x0", "edm"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The latent grid. channels: of a latent. pixels: per latent, in height and width. frames: per latent, 1 for
+    pictures."""
+
+    channels: int
+    pixels: int
+    frames: int = 1
+
+
+class ModelFamily(ABC):
+    """One kind of model: how to load, encode, predict, decode, export.
+
+    Parts are named "denoiser", "text_encoder", "vae", …; a parameter's name is `part/parameter`, whatever the runtime.
+    A part that was not loaded is absent from `parts()`, and what needs it raises AssertionError: that is a bug of the
+    caller.
+    """
+
+    schedule: Schedule
+    prediction: Prediction
+    grid: Grid
+    trainable: ClassVar[tuple[str, ...]] = ("denoiser",)
+    """Parts that can be trained."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, settings: ModelSettings, only: Collection[str] | None = None, *, seed: int = 0) -> Self:
+        """Reads the model's files on the CPU in float32, eval mode; only the parts named, all by default.
+
+        settings.path must be resolved. seed: of random weights, where settings.weights asks for them.
+        Raises WeightsError naming the file, what was found in it, and what to do.
+        """
+
+    @classmethod
+    @abstractmethod
+    def tiny(cls, seed: int = 0) -> Self:
+        """A random model of this structure with under a million parameters, for tests and measurements."""
+
+    @abstractmethod
+    def parts(self) -> Mapping[str, nn.Module]:
+        """The loaded parts by name."""
+
+    @classmethod
+    @abstractmethod
+    def fingerprint(cls, settings: ModelSettings, part: str, *, seed: int = 0) -> str:
+        """64 hexadecimal digits that name a part's weights and configuration, from its files, without loading the
+        part."""
+
+    @classmethod
+    @abstractmethod
+    def text_identity(cls, settings: ModelSettings, *, seed: int = 0) -> str:
+        """What a text embedding depends on besides the caption: tokenizer, encoder weights, clip skip, token length.
+        One line of text."""
+
+    @classmethod
+    @abstractmethod
+    def media_identity(cls, settings: ModelSettings, *, seed: int = 0) -> str:
+        """What latents depend on besides the placed pixels: VAE weights and configuration, scaling, tiling. One line
+        of text."""
+
+    @abstractmethod
+    def encode_media(self, pixels: Tensor) -> Tensor:
+        """Pixels (B, 3, H, W) in [−1, 1] → posterior moments (B, 2C, h, w) float32: scaled mean, then scaled standard
+        deviation. No gradient."""
+
+    @abstractmethod
+    def decode_media(self, latents: Tensor) -> Tensor:
+        """Scaled latents (B, C, h, w) → pixels (B, 3, H, W) float32 in [−1, 1], clamped. No gradient."""
+
+    @abstractmethod
+    def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
+        """Captions → embeddings, (B, L, D). Carries a gradient when the text encoder is trained and grad is enabled."""
+
+    @abstractmethod
+    def condition(self, text: TextEmbedding, batch: Batch | None) -> Condition:
+        """What the denoiser is told. batch: for size conditioning; None while sampling at the model's own size."""
+
+    @abstractmethod
+    def predict(self, noised: Noised, condition: Condition) -> Tensor:
+        """The denoiser's output, in the shape of x_t."""
+
+    @abstractmethod
+    def blocks(self) -> Iterator[tuple[nn.Module, ...]]:
+        """Units to shard, recompute and compile, from the input to the output; each tuple belongs together."""
+
+    @abstractmethod
+    def export(
+        self,
+        folder: Path,
+        *,
+        settings: ModelSettings,
+        weights: Mapping[str, Tensor],
+        dtype: Literal["fp32", "fp16", "bf16"],
+        schedule: Schedule,
+        prediction: Prediction,
+    ) -> None:
+        """Writes a complete model folder (which must not exist) that the model's usual reader opens offline.
+
+        weights: trained tensors by `part/parameter`, which take the place of the base's; parts that are not among them
+        are copied from settings.path as they are, or written from memory when they were random. Every file is synced.
+        Nothing of this machine's paths enters the files.
+        """
+
+
+def posterior_sample(moments: Tensor, eps: Tensor) -> Tensor:
+    """Latents from posterior moments: mean + std · ε. moments: (B, 2C, …); eps: (B, C, …) standard normal. Returns (B,
+    C, …)."""
+    mean, std = moments.chunk(2, dim=1)
+    return mean + std * eps

@@ -1,0 +1,90 @@
+"""Named points where a test may inject a fault. In a normal run `reach` costs one look at an empty dictionary.
+
+A fault is given as `MEZZOTINT_FAULT=point@count:action` (several separated by commas): at the `count`-th time the
+named point is reached, the action happens. Actions: `kill` (SIGKILL to this process), `term`, `int`, `usr1`, `raise`
+(an exception that is a bug), `enospc` (the disk is full), `sleep=SECONDS`. Only the entry points read the environment;
+they call `arm`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+POINTS: dict[str, str] = {
+    "checkpoint.begin": "before the partial folder of a checkpoint is made",
+    "checkpoint.file": "after each file of a checkpoint is written and synced",
+    "checkpoint.manifest": "after the manifest is written, before the folder is renamed",
+    "checkpoint.renamed": "after the folder carries its final name, before old ones are pruned",
+    "checkpoint.prune": "while an old checkpoint is being removed",
+    "cache.append": "after rows are written to a shard, before its index knows them",
+    "cache.commit": "after an index entry is written",
+    "cache.encode": "before a batch is encoded for the cache",
+    "data.decode": "before a picture is decoded",
+    "step.begin": "before the batches of a step are taken",
+    "step.backward": "after the last backward pass, before the update",
+    "step.end": "after the update, before observers look",
+    "export.begin": "before an export folder is written",
+    "export.renamed": "after an export carries its final name",
+    "preview.begin": "before previews are drawn",
+}
+"""Every point with where it lies. `reach` with another name is an error, and a test asserts that each point is
+exercised."""
+
+
+@dataclass(slots=True)
+class _Fault:
+    countdown: int
+    action: str
+
+
+_armed: dict[str, list[_Fault]] = {}
+
+
+def arm(text: str) -> None:
+    """Reads `point@count:action,…` and arms it. An empty text disarms everything. Raises ValueError for an unknown
+    point or action."""
+    _armed.clear()
+    for part in filter(None, text.split(",")):
+        place, _, action = part.partition(":")
+        point, _, count = place.partition("@")
+        if point not in POINTS:
+            raise ValueError(f"no probe is called {point!r}; known: {', '.join(POINTS)}")
+        if action.partition("=")[0] not in ("kill", "term", "int", "usr1", "raise", "enospc", "sleep"):
+            raise ValueError(f"no fault is called {action!r}")
+        _armed.setdefault(point, []).append(_Fault(int(count or 1), action))
+
+
+def reach(point: str) -> None:
+    """Says that execution is at a named point; does what a test has asked for there, otherwise nothing."""
+    if not _armed:
+        return
+    assert point in POINTS, point
+    for fault in _armed.get(point, ()):
+        fault.countdown -= 1
+        if fault.countdown == 0:
+            _act(fault.action, point)
+
+
+def _act(action: str, point: str) -> None:
+    name, _, value = action.partition("=")
+    match name:
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "term":
+            os.kill(os.getpid(), signal.SIGTERM)
+        case "int":
+            os.kill(os.getpid(), signal.SIGINT)
+        case "usr1":
+            os.kill(os.getpid(), signal.SIGUSR1)
+        case "raise":
+            raise RuntimeError(f"a fault was injected at {point}")
+        case "enospc":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), point)
+        case "sleep":
+            time.sleep(float(value or 1))
+        case _:
+            raise AssertionError(action)

@@ -1,0 +1,1 @@
+"""What is wanted: a recipe as typed, frozen data. No torch here; reading a recipe takes milliseconds."""

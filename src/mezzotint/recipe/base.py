@@ -1,0 +1,108 @@
+"""What all recipe sections share: frozen typed settings, units, intervals, and what a change means on resume.
+
+Every field carries its help text as the docstring below it, and a `Change`: what happens when a run is resumed with
+another value.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+
+ChangeKind = Literal["free", "recorded", "allow", "never"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a changed value means when a run is resumed.
+
+    free: nothing. recorded: allowed, and written into the history with "not bit-exact from step N".
+    allow: refused unless `run.allow_change` names it, then recorded. never: always refused; start a new run from these
+    weights.
+    """
+
+    kind: ChangeKind
+
+
+FREE = Change("free")
+RECORDED = Change("recorded")
+ALLOW = Change("allow")
+NEVER = Change("never")
+
+
+class Section(BaseModel):
+    """A group of settings: frozen, unknown keys refused, defaults one would train with."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, validate_default=True
+    )
+
+
+def change_of(section: type[Section], field: str) -> ChangeKind:
+    """The resume rule of a field; a nested section without a mark of its own is decided field by field and counts as
+    `allow` here."""
+    for mark in section.model_fields[field].metadata:
+        if isinstance(mark, Change):
+            return mark.kind
+    return "allow"
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """An interval: `Every(500, "steps")`, `Every(2, "epochs")`, `Every(10, "minutes")`. A recipe writes `500 steps`,
+    or `500` for steps."""
+
+    count: float
+    unit: Literal["steps", "epochs", "minutes"]
+
+    def __str__(self) -> str:
+        number = f"{self.count:g}"
+        return f"{number} {self.unit if number != '1' else self.unit[:-1]}"
+
+    @staticmethod
+    def parse(text: object) -> Every:
+        """Reads `500`, `"500 steps"`, `"1 epoch"`, `"7.5 minutes"`. Raises ValueError with what is expected."""
+        if isinstance(text, Every):
+            return text
+        if isinstance(text, bool) or not isinstance(text, (int, float, str)):
+            raise ValueError("an interval is a number of steps, or a text like '500 steps', '2 epochs', '10 minutes'")
+        found = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*(steps?|epochs?|min(?:ute)?s?)?\s*", str(text))
+        if not found:
+            raise ValueError(
+                f"an interval is a number of steps, or a text like '500 steps', '2 epochs', '10 minutes'; got {text!r}"
+            )
+        count = float(found[1])
+        word = found[2] or "steps"
+        unit: Literal["steps", "epochs", "minutes"] = (
+            "steps" if word.startswith("s") else "epochs" if word.startswith("e") else "minutes"
+        )
+        if count <= 0 or (unit == "steps" and count != math.floor(count)):
+            raise ValueError(f"an interval must be above 0, and whole for steps; got {text!r}")
+        return Every(count, unit)
+
+
+Interval = Annotated[
+    Every,
+    BeforeValidator(Every.parse),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^\s*[0-9.]+\s*(steps?|epochs?|min(ute)?s?)?\s*$"},
+                {"type": "number"},
+            ]
+        }
+    ),
+]
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+"""A share between 0 and 1."""
+
+
+def as_list(value: Any) -> Any:
+    """One value where a list is expected is a list of one."""
+    return value if isinstance(value, (list, tuple)) else [value]

@@ -1,0 +1,181 @@
+"""Which samples are seen, how they are placed, and in what order."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, field_validator, model_validator
+
+from mezzotint.recipe.base import ALLOW, FREE, RECORDED, Section, Share, as_list
+
+Paths = Annotated[tuple[Path, ...], BeforeValidator(as_list)]
+Factors = Annotated[tuple[PositiveFloat, ...], BeforeValidator(as_list)]
+
+
+class CaptionSettings(Section):
+    """Where captions come from and what happens to them."""
+
+    source: Annotated[Literal["sidecar", "filename", "either"], ALLOW] = "sidecar"
+    """`sidecar` reads `picture.txt` or `picture.caption` beside the picture (both with different text is an error);
+    `filename` takes the file's name without its ending, underscores as spaces; `either` takes the sidecar where there
+    is one and the name otherwise."""
+
+    lines: Annotated[Literal["join", "choose"], ALLOW] = "join"
+    """A caption file of several lines: `join` makes one caption of them, `choose` takes one line at each visit, drawn
+    by address."""
+
+    missing: Annotated[Literal["error", "skip", "empty"], ALLOW] = "error"
+    """A picture without caption: `error` names the first ten and stops, `skip` leaves the picture out, `empty` trains
+    it with the empty caption. All are counted in the data report."""
+
+    dropout: Annotated[Share, ALLOW] = 0.0
+    """The chance, at each visit, that the caption is replaced by the empty one; it teaches the model what
+    classifier-free guidance subtracts (Ho and Salimans 2022, arXiv:2207.12598). 0.04–0.1 is usual; more weakens the
+    captions' hold."""
+
+
+class BucketSettings(Section):
+    """Which picture sizes are trained; a batch holds pictures of one size."""
+
+    shape: Annotated[Literal["aspect", "square"], ALLOW] = "aspect"
+    """`aspect` trains each picture in the bucket nearest to its own shape, all of about `data.resolution`² pixels;
+    `square` crops every picture to a square."""
+
+    step: Annotated[PositiveInt, Field(multiple_of=8), ALLOW] = 64
+    """Sides of buckets are multiples of this many pixels. 64 fits every UNet of the SD family; small models can take 8
+    or 16."""
+
+    max_aspect: Annotated[float, Field(ge=1.0, le=8.0), ALLOW] = 2.0
+    """The most elongated bucket, longer side over shorter. What is longer still is cropped to it."""
+
+
+class CacheSettings(Section):
+    """Encode once, train many times: latents and text embeddings kept on disk under an address made of everything they
+    depend on."""
+
+    latents: Annotated[bool, ALLOW] = False
+    """Encode pictures once and train from the stored latents; the run then loads no VAE. Any change of picture,
+    placement, preprocessing or VAE makes the entry unfindable, so that it is made again."""
+
+    text: Annotated[bool, ALLOW] = False
+    """Encode captions once; the run then loads no text encoder. Refused when the text encoder is trained."""
+
+    path: Annotated[Path, FREE] = Path("~/.cache/mezzotint")
+    """The folder of caches and data indexes. It may be shared by runs and processes; deleting it costs only time."""
+
+    content: Annotated[Literal["moments", "sample"], ALLOW] = "moments"
+    """`moments` stores mean and standard deviation of the latent posterior, so that each visit draws anew, as without
+    a cache; `sample` stores one draw, at half the size."""
+
+    dtype: Annotated[Literal["fp32", "fp16", "bf16"], ALLOW] = "fp32"
+    """The type of stored numbers. fp16 halves the files; latents and embeddings are rounded once."""
+
+    crops: Annotated[PositiveInt, ALLOW] = 1
+    """With random crops or flips, how many placements of each picture are drawn and kept; every visit takes one of
+    them."""
+
+
+class HoldoutSettings(Section):
+    """Pictures kept out of training to measure the loss on something the model has not seen."""
+
+    share: Annotated[Annotated[float, Field(ge=0.0, lt=1.0)], ALLOW] = 0.0
+    """The share of pictures held out, drawn by address, so that the same ones are held out on every start."""
+
+    max_samples: Annotated[PositiveInt, ALLOW] = 64
+    """At most so many pictures are held out, however large the share."""
+
+
+class DataSettings(Section):
+    """The samples of a run: files, captions, sizes, order, batches, cache."""
+
+    path: Annotated[Paths, FREE] = ()
+    """The folder of pictures, or a list of folders. Relative paths are looked up beside the recipe, then in the
+    current folder. On resume the content counts, not the path."""
+
+    format: Annotated[str, ALLOW] = "image-folder"
+    """How the data set is written down: a file name in `data/formats/`. `image-folder` takes every picture below the
+    folder, captions beside it."""
+
+    repeats: Annotated[Factors, ALLOW] = (1.0,)
+    """How often an epoch visits each picture: one number for all, or one for each folder of `data.path`. With 2.5
+    every picture is seen twice and half of them, drawn anew each epoch, a third time."""
+
+    batch_size: Annotated[PositiveInt, ALLOW] = 4
+    """Samples of one batch, over all devices together, all of one bucket. Their number is divided among devices; noise
+    and timesteps do not depend on how."""
+
+    remainder: Annotated[Literal["short", "fill", "drop"], ALLOW] = "short"
+    """What is left of a bucket when it does not fill a batch: `short` trains a smaller batch (each sample counts the
+    same), `fill` repeats pictures of the bucket, `drop` leaves them out of this epoch. The start of a run counts
+    them."""
+
+    resolution: Annotated[int, Field(ge=16, le=4096, multiple_of=8), ALLOW] = 512
+    """The base size in pixels: buckets have about resolution² pixels. 512 for SD1.x and SD2-base, 768 for SD2.1-v,
+    1024 for SDXL."""
+
+    buckets: BucketSettings = BucketSettings()
+    """Which sizes batches may have."""
+
+    crop: Annotated[Literal["center", "random"], ALLOW] = "center"
+    """Where a resized picture is cut to its bucket: the middle, or a place drawn at each visit."""
+
+    flip: Annotated[Share, ALLOW] = 0.0
+    """The chance that a picture is mirrored left to right at a visit. Not for faces, asymmetric clothes or captions
+    that say left and right."""
+
+    resize: Annotated[Literal["lanczos", "bicubic", "bilinear", "box"], ALLOW] = "lanczos"
+    """The filter that resizes pictures, antialiased."""
+
+    small: Annotated[Literal["upscale", "skip"], ALLOW] = "upscale"
+    """A picture smaller than its bucket: `upscale` enlarges it (counted in the data report), `skip` leaves it out."""
+
+    background: Annotated[str, ALLOW] = "#ffffff"
+    """The colour behind transparent pictures, #rrggbb."""
+
+    max_pixels: Annotated[PositiveInt, ALLOW] = 100_000_000
+    """Pictures of more pixels are skipped before they are decoded: a defence against decompression bombs."""
+
+    max_skipped: Annotated[Share, FREE] = 0.01
+    """The share of unusable files above which a run does not start (at least 20 files are always let pass, unless
+    nothing usable is left). The data report names each of them."""
+
+    captions: CaptionSettings = CaptionSettings()
+    """Captions: source, choice, dropout."""
+
+    holdout: HoldoutSettings = HoldoutSettings()
+    """Pictures kept for measuring."""
+
+    cache: CacheSettings = CacheSettings()
+    """What is encoded once and kept."""
+
+    workers: Annotated[int, Field(ge=0, le=256), FREE] = 2
+    """Processes that decode pictures ahead of the training; 0 decodes in the training process. The draws do not depend
+    on it."""
+
+    prefetch: Annotated[PositiveInt, FREE] = 4
+    """Batches that each worker keeps ready."""
+
+    epoch_seed: Annotated[Literal["address", "add"], RECORDED] = "address"
+    """How an epoch gets its own order: `address` draws it from (seed, epoch); `add` makes epoch e of seed s equal
+    epoch 0 of seed s + e, as EveryDream2 does."""
+
+    @field_validator("background")
+    @classmethod
+    def _is_colour(cls, value: str) -> str:
+        if not re.fullmatch(r"#[0-9a-fA-F]{6}", value):
+            raise ValueError(f"a colour is written #rrggbb, got {value!r}")
+        return value.lower()
+
+    @model_validator(mode="after")
+    def _agree(self) -> DataSettings:
+        if len(self.repeats) not in (1, len(self.path)):
+            raise ValueError(
+                f"data.repeats has {len(self.repeats)} numbers for {len(self.path)} folders; give one for all or one for each"
+            )
+        if self.resolution % self.buckets.step:
+            raise ValueError(
+                f"data.resolution ({self.resolution}) must be a multiple of data.buckets.step ({self.buckets.step})"
+            )
+        return self

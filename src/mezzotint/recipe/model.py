@@ -1,0 +1,49 @@
+"""Which model is trained: its family, its files, which parts move."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from mezzotint.recipe.base import ALLOW, FREE, NEVER, Section, as_list
+
+Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
+
+
+class ModelSettings(Section):
+    """The model: where its files lie and what of it is trained."""
+
+    family: Annotated[str, NEVER] = "sd"
+    """The kind of model: a file name in `families/`. `sd` is Stable Diffusion 1.x and 2.x."""
+
+    path: Annotated[Path, FREE] = Path("tiny-sd")
+    """A folder in diffusers' layout (model_index.json, unet/, vae/, text_encoder/, tokenizer/, scheduler/), or the
+    name of a model that ships with Mezzotint. Relative paths are looked up beside the recipe, then in the current
+    folder. What counts on resume is the content, not the path."""
+
+    weights: Annotated[Literal["files", "random"], NEVER] = "files"
+    """`files` reads the folder's weights. `random` starts from random ones drawn from `run.seed`: for a folder with
+    configurations and no weights, and only when you mean to train from nothing."""
+
+    prediction: Annotated[Literal["epsilon", "v"] | None, NEVER] = None
+    """What the denoiser predicts: the noise (epsilon) or the velocity (v, Salimans and Ho 2022, arXiv:2202.00512).
+    None takes what the folder's scheduler file says. Changing it makes the model learn a new target; the exported
+    scheduler says so."""
+
+    clip_skip: Annotated[int, Field(ge=0, le=4), NEVER] = 0
+    """How many of the text encoder's last layers are left out; the final layer norm is applied all the same. 0 takes
+    the last layer. SD2 folders already have the last layer removed."""
+
+    train: Annotated[Names, NEVER] = ("denoiser",)
+    """The parts that are trained, of `denoiser` and `text_encoder`. All others are frozen. A trained text encoder
+    refuses a text cache."""
+
+    freeze: Annotated[Names, NEVER] = ()
+    """Parameters of trained parts that stay as they are, by name pattern with * and ?, such as
+    `denoiser/down_blocks.*` or `text_encoder/*embeddings*`."""
+
+    attention: Annotated[Literal["auto", "flash", "efficient", "cudnn", "math"], ALLOW] = "auto"
+    """Which kernel computes attention. `auto` lets torch choose; `math` is the plain formula, slow and exact to
+    follow."""

@@ -1,0 +1,51 @@
+"""What the model is taught: noise, timesteps, loss and its weights."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import NonNegativeFloat, PositiveFloat, model_validator
+
+from mezzotint.recipe.base import ALLOW, NEVER, Section
+
+
+class ObjectiveSettings(Section):
+    """The mathematics of a training step."""
+
+    loss: Annotated[Literal["mse", "huber"], ALLOW] = "mse"
+    """`mse` is the squared error of the prediction; `huber` is quadratic up to `objective.huber_delta` and linear
+    beyond, which forgives outliers."""
+
+    huber_delta: Annotated[PositiveFloat, ALLOW] = 0.1
+    """Where the Huber loss turns from quadratic to linear, in units of the prediction."""
+
+    min_snr_gamma: Annotated[PositiveFloat | None, ALLOW] = None
+    """Clamp the signal-to-noise ratio at γ when weighting the loss; 5 is usual (Hang et al. 2023, arXiv:2303.09556).
+    None weights all timesteps alike."""
+
+    min_snr_form: Annotated[Literal["prediction", "x0", "ratio"], ALLOW] = "prediction"
+    """How γ weights the loss. `prediction`: min(SNR, γ)/SNR for epsilon and min(SNR, γ)/(SNR + 1) for v, as diffusers.
+    `x0`: the weight of the prediction in x₀ space is clamped, min(w, γ), as MindONE. `ratio`: min(SNR, γ)/SNR for
+    both, as EveryDream2."""
+
+    noise_offset: Annotated[NonNegativeFloat, ALLOW] = 0.0
+    """Adds this much noise that is constant over each channel of a picture, so that the model learns very dark and
+    very bright ones. 0.02–0.1 is usual."""
+
+    zero_terminal_snr: Annotated[bool, NEVER] = False
+    """Rescales the noise schedule so that the last timestep is pure noise (Lin et al. 2023, arXiv:2305.08891,
+    algorithm 1). For v-prediction; with epsilon the last timestep teaches nothing and its Min-SNR weight is 0. The
+    exported scheduler says so."""
+
+    timesteps: Annotated[tuple[int, int], ALLOW] = (0, 1000)
+    """Timesteps are drawn evenly from the first (inclusive) to the second (exclusive), out of the schedule's 1000. (0,
+    1000) is all of them."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ObjectiveSettings:
+        low, high = self.timesteps
+        if not 0 <= low < high <= 1000:
+            raise ValueError(
+                f"objective.timesteps must be two numbers with 0 ≤ first < second ≤ 1000, got {low}, {high}"
+            )
+        return self

@@ -1,0 +1,139 @@
+"""How weights move: optimizer, rate and its schedule, clipping, averaging."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+
+from mezzotint.recipe.base import ALLOW, NEVER, RECORDED, Section, Share, as_list
+
+Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
+Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class AdamW(Section):
+    """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) with float32 moments, one fused pass."""
+
+    kind: Annotated[Literal["adamw"], NEVER] = "adamw"
+    """The optimizer's name."""
+
+    betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
+    """Decay of the running means of the gradient and of its square."""
+
+    eps: Annotated[PositiveFloat, ALLOW] = 1e-8
+    """Added to the root of the second moment; larger values calm parameters whose gradients are tiny."""
+
+    weight_decay: Annotated[NonNegativeFloat, ALLOW] = 0.01
+    """Weights shrink by rate × this at each step, apart from the gradient."""
+
+    no_decay: Annotated[Names, ALLOW] = ()
+    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`. Empty decays all, as diffusers
+    does."""
+
+
+class ScheduleSettings(Section):
+    """How the rate changes over the run, in optimizer steps: a factor of `optim.lr`."""
+
+    kind: Annotated[Literal["constant", "linear", "cosine", "restarts", "polynomial", "piecewise"], ALLOW] = "constant"
+    """`constant` after the warm-up; `linear` and `polynomial` fall to the floor; `cosine` falls along half a cosine;
+    `restarts` falls along a cosine several times; `piecewise` follows `optim.schedule.points`."""
+
+    warmup_steps: Annotated[NonNegativeInt, ALLOW] = 0
+    """Steps over which the rate rises from 0 to its peak in a straight line."""
+
+    decay_steps: Annotated[PositiveInt | None, ALLOW] = None
+    """The step at which the floor is reached, warm-up included; None takes the length of the run. After it the rate
+    stays at the floor."""
+
+    floor: Annotated[Share, ALLOW] = 0.0
+    """The lowest factor of the rate, for linear, cosine, restarts and polynomial."""
+
+    cycles: Annotated[PositiveInt, ALLOW] = 1
+    """How many times `restarts` falls from the peak."""
+
+    power: Annotated[PositiveFloat, ALLOW] = 1.0
+    """The exponent of `polynomial`; 1 is a straight line."""
+
+    points: Annotated[tuple[tuple[NonNegativeInt, NonNegativeFloat], ...], ALLOW] = ()
+    """For `piecewise`: pairs of (step, factor). From each step on the rate has that factor; before the first it is
+    1."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> ScheduleSettings:
+        if self.kind == "piecewise" and not self.points:
+            raise ValueError(
+                "optim.schedule.kind piecewise needs optim.schedule.points, such as [[500, 0.1], [800, 0.01]]"
+            )
+        if any(b[0] <= a[0] for a, b in zip(self.points, self.points[1:], strict=False)):
+            raise ValueError("the steps of optim.schedule.points must rise")
+        if self.decay_steps is not None and self.decay_steps <= self.warmup_steps:
+            raise ValueError(
+                f"optim.schedule.decay_steps ({self.decay_steps}) must lie beyond warmup_steps ({self.warmup_steps})"
+            )
+        return self
+
+
+class ClipSettings(Section):
+    """Gradients that are too long are shortened before the update."""
+
+    norm: Annotated[PositiveFloat | None, ALLOW] = 1.0
+    """The longest gradient that passes unchanged, in the 2-norm; None never clips."""
+
+    scope: Annotated[Literal["all", "part", "tensor"], ALLOW] = "all"
+    """What is measured and shortened together: `all` trained parameters, each `part` (denoiser, text encoder) on its
+    own, or each `tensor`."""
+
+
+class EmaSettings(Section):
+    """The shadow: an exponential moving average of the trained weights, often better to sample from."""
+
+    rule: Annotated[Literal["none", "constant", "ramp", "saturating"], NEVER] = "none"
+    """`none` keeps no average. `constant` moves with `optim.ema.decay` from the start; `ramp` with min(decay, (1 +
+    s)/(10 + s)) after s updates, as diffusers; `saturating` with decay · (1 − exp(−u/2000)), as MindONE and
+    Open-Sora-Plan."""
+
+    decay: Annotated[Annotated[float, Field(gt=0.0, lt=1.0)], ALLOW] = 0.9999
+    """How much of the average stays at each of its updates; 0.999–0.9999 is sensible. It spans about 1/(1 − decay)
+    updates."""
+
+    interval: Annotated[PositiveInt, ALLOW] = 1
+    """Optimizer steps from one update of the average to the next."""
+
+    device: Annotated[Literal["same", "cpu"], RECORDED] = "same"
+    """Where the average lives: beside the weights, or on the CPU, which saves device memory and costs a copy at each
+    update."""
+
+
+class OptimSettings(Section):
+    """The update: optimizer, rate, accumulation, clipping, averaging."""
+
+    optimizer: AdamW = AdamW()
+    """The optimizer and its own settings."""
+
+    lr: Annotated[NonNegativeFloat, ALLOW] = 1e-5
+    """The peak learning rate. 1e-5 with batches of 32 and more, 1e-6 to 5e-6 for batches of 4–8 on SD1.5; small models
+    take 1e-4 and more."""
+
+    part_lr: Annotated[dict[str, NonNegativeFloat], ALLOW] = {}
+    """Another peak rate for a part, such as `{text_encoder: 1e-6}`. Parts not named take `optim.lr`."""
+
+    schedule: ScheduleSettings = ScheduleSettings()
+    """How the rate changes over the run."""
+
+    accumulation: Annotated[PositiveInt, ALLOW] = 1
+    """Batches of one optimizer step. The loss is the mean over all their samples, whatever their sizes."""
+
+    clip: ClipSettings = ClipSettings()
+    """Clipping of gradients."""
+
+    ema: EmaSettings = EmaSettings()
+    """The averaged copy of the weights."""

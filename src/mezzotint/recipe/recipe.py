@@ -1,0 +1,56 @@
+"""The whole recipe. Only `tasks` reads it; below, a package takes its own section."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from mezzotint.recipe.base import FREE, Section
+from mezzotint.recipe.data import DataSettings
+from mezzotint.recipe.model import ModelSettings
+from mezzotint.recipe.objective import ObjectiveSettings
+from mezzotint.recipe.optim import OptimSettings
+from mezzotint.recipe.run import RunSettings
+from mezzotint.recipe.sample import SampleSettings
+
+
+class Recipe(Section):
+    """What a run is to do. Frozen: what ran is what was asked."""
+
+    version: Annotated[Literal[1], FREE] = Field(default=1, alias="schema")
+    """The version of this schema."""
+
+    model: ModelSettings = ModelSettings()
+    """The model and what of it is trained."""
+
+    data: DataSettings = DataSettings()
+    """The samples."""
+
+    objective: ObjectiveSettings = ObjectiveSettings()
+    """The mathematics."""
+
+    optim: OptimSettings = OptimSettings()
+    """The update."""
+
+    run: RunSettings = RunSettings()
+    """The run."""
+
+    sample: SampleSettings = SampleSettings()
+    """The pictures drawn from the model."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> Recipe:
+        if self.run.steps is not None and self.run.epochs is not None:
+            raise ValueError("run.steps and run.epochs are both set; give one of them")
+        if self.data.cache.text and "text_encoder" in self.model.train:
+            raise ValueError(
+                "data.cache.text keeps what the text encoder said before training, but model.train includes text_encoder; "
+                "set data.cache.text=false or train the denoiser alone"
+            )
+        unknown = sorted(set(self.optim.part_lr) - set(self.model.train))
+        if unknown:
+            raise ValueError(
+                f"optim.part_lr names {', '.join(unknown)}, which model.train does not train (it trains {', '.join(self.model.train)})"
+            )
+        return self

@@ -1,0 +1,167 @@
+"""How a run goes: its length, place, precision, what is saved, shown and watched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
+
+from mezzotint.recipe.base import ALLOW, FREE, NEVER, RECORDED, Interval, Section, as_list
+
+Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
+
+
+class SaveSettings(Section):
+    """Checkpoints: everything a run needs to go on, to the bit."""
+
+    every: Annotated[Interval | None, FREE] = Field(default="500 steps")  # type: ignore[assignment]
+    """How often a checkpoint is written: `500 steps`, `1 epoch`, `20 minutes`; null saves at the end and on signals
+    only."""
+
+    keep: Annotated[PositiveInt, FREE] = 2
+    """How many checkpoints stay. An old one goes only after a newer one is written and verified."""
+
+
+class ExportSettings(Section):
+    """The finished model as others read it: a folder that diffusers opens."""
+
+    every: Annotated[Interval | None, FREE] = None
+    """How often the model is exported during the run; it always is at the end."""
+
+    dtype: Annotated[Literal["fp32", "fp16", "bf16"], FREE] = "fp32"
+    """The type of the exported weights."""
+
+
+class PreviewSettings(Section):
+    """Pictures drawn during training, from the prompts of `sample`."""
+
+    every: Annotated[Interval | None, FREE] = None
+    """How often previews are drawn, step 0 included; null draws none."""
+
+    weights: Annotated[Literal["both", "raw", "shadow"], FREE] = "both"
+    """Which weights draw: the trained ones (raw), their average (shadow), or both, one row each. Without `optim.ema`
+    there are only raw ones."""
+
+
+class ValidationSettings(Section):
+    """The loss on held-out pictures, at fixed timesteps and noise, so that its curve can be read."""
+
+    every: Annotated[Interval | None, FREE] = Field(default="100 steps")  # type: ignore[assignment]
+    """How often the held-out loss is measured; needs `data.holdout.share` above 0."""
+
+    timesteps: Annotated[PositiveInt, FREE] = 4
+    """At how many timesteps, evenly spread over the schedule, each picture is measured."""
+
+
+class RecomputeSettings(Section):
+    """Trade time for memory: activations are computed again in the backward pass instead of being kept."""
+
+    enabled: Annotated[bool, RECORDED] = False
+    """About a quarter more arithmetic for a fraction of the activation memory."""
+
+    exempt: Annotated[NonNegativeInt, RECORDED] = 0
+    """How many of the model's blocks, from the first, keep their activations all the same; raise it until memory is
+    full."""
+
+
+class ScalerSettings(Section):
+    """The loss scale of fp16, which keeps small gradients from vanishing. Without effect in bf16 and fp32."""
+
+    init: Annotated[PositiveFloat, ALLOW] = 65536.0
+    """The first scale."""
+
+    growth_interval: Annotated[PositiveInt, ALLOW] = 2000
+    """After so many steps without overflow the scale doubles; an overflow halves it and moves nothing."""
+
+
+class RunSettings(Section):
+    """Length, place, precision, saving, showing."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"), FREE] = "run"
+    """The run's name: letters, digits, dot, hyphen, underscore. Without `run.folder` the run lies in `runs/NAME`."""
+
+    folder: Annotated[Path | None, FREE] = None
+    """The run folder; checkpoints, exports, samples and logs lie in it. None makes it `runs/NAME` in the current
+    folder."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**63), NEVER] = 0
+    """The seed of every draw: order, crops, captions, noise, timesteps, random weights."""
+
+    steps: Annotated[PositiveInt | None, ALLOW] = None
+    """The run's length in optimizer steps. Either this or `run.epochs`; without both a run has 1000 steps."""
+
+    epochs: Annotated[PositiveFloat | None, ALLOW] = None
+    """The run's length in epochs; 2.5 is possible. Resolved into steps from the data set at the first start, printed
+    and recorded."""
+
+    device: Annotated[Literal["auto", "cpu", "cuda"], RECORDED] = "auto"
+    """Where the run computes; `auto` takes the accelerator when there is one."""
+
+    precision: Annotated[Literal["fp32", "bf16", "fp16"], RECORDED] = "fp32"
+    """The type of the arithmetic. bf16 and fp16 run the networks under autocast with float32 gradients and updates;
+    fp16 scales the loss. bf16 is the choice on GPUs that have it."""
+
+    weight_dtype: Annotated[Literal["fp32", "same"], NEVER] = "fp32"
+    """How trained weights are kept for the forward pass: `fp32`, or the `same` type as `run.precision`, with float32
+    masters in the optimizer: less memory traffic per step, gradients rounded to that type."""
+
+    frozen_dtype: Annotated[Literal["fp32", "same"], RECORDED] = "fp32"
+    """The type of frozen parts (VAE, text encoder): `fp32`, or the `same` as `run.precision`."""
+
+    micro_batch: Annotated[PositiveInt | None, RECORDED] = None
+    """The most samples a device holds at once; larger shares of a batch are computed in several passes with the same
+    result up to rounding. None holds the whole share."""
+
+    recompute: RecomputeSettings = RecomputeSettings()
+    """Less memory for more arithmetic."""
+
+    compile: Annotated[bool, RECORDED] = False
+    """Compile the model block by block with torch.compile: slower to start, faster to run; worth it on GPUs and long
+    runs."""
+
+    deterministic: Annotated[bool, RECORDED] = False
+    """Only deterministic kernels, so that a GPU run resumes to the bit too; costs speed. On the CPU runs resume to the
+    bit anyway."""
+
+    threads: Annotated[PositiveInt | None, RECORDED] = None
+    """Threads of CPU arithmetic; None takes the machine's. Another number rounds differently."""
+
+    scaler: ScalerSettings = ScalerSettings()
+    """The loss scale of fp16."""
+
+    runtime: Annotated[Literal["auto", "single", "ddp"], RECORDED] = "auto"
+    """How processes work together: `single`, or `ddp` (each holds the whole model, gradients are summed). `auto` takes
+    what the launch says."""
+
+    timeout_seconds: Annotated[PositiveInt, FREE] = 600
+    """How long a process waits for its peers before it ends with status 6."""
+
+    resume: Annotated[str, FREE] = "auto"
+    """`auto` goes on from the newest checkpoint of the run folder if there is one; `latest` insists on one; `never`
+    insists on a new run; anything else is the path of a checkpoint or run folder to go on from."""
+
+    allow_change: Annotated[Names, FREE] = ()
+    """Settings that may differ from those of the checkpoint, by path (`optim.lr`) or `data` for the data set's
+    content. Each is recorded in the history."""
+
+    max_bad_steps: Annotated[NonNegativeInt, FREE] = 5
+    """Steps with non-finite values in a row that are skipped; one more ends the run with status 3."""
+
+    log_every: Annotated[PositiveInt, FREE] = 1
+    """Steps between lines of metrics.jsonl and TensorBoard."""
+
+    tensorboard: Annotated[bool, FREE] = True
+    """Write TensorBoard events into `logs/` of the run folder."""
+
+    save: SaveSettings = SaveSettings()
+    """Checkpoints."""
+
+    export: ExportSettings = ExportSettings()
+    """The model for others."""
+
+    preview: PreviewSettings = PreviewSettings()
+    """Pictures during training."""
+
+    validation: ValidationSettings = ValidationSettings()
+    """Held-out loss."""

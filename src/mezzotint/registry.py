@@ -1,0 +1,44 @@
+"""A folder is a registry: `find("families", "sdxl")` imports `mezzotint.families.sdxl`. To add a choice is to add a
+file.
+
+No list has to be kept: what is a module in the folder can be chosen, `base` and names with an underscore excepted.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from pathlib import Path
+from types import ModuleType
+
+from mezzotint.errors import RecipeError
+
+_HERE = Path(__file__).parent
+
+
+def names(folder: str) -> tuple[str, ...]:
+    """The choices in a folder of the package ("families", "data/formats", "runtimes", "weights/layouts", "dialects"),
+    sorted.
+
+    Looks at file names only; nothing is imported. A name is written with hyphens where its module has underscores.
+    """
+    found = pkgutil.iter_modules([str(_HERE / folder)])
+    return tuple(sorted(m.name.replace("_", "-") for m in found if m.name != "base" and not m.name.startswith("_")))
+
+
+def find(folder: str, name: str) -> ModuleType:
+    """Imports the module behind a choice. Raises RecipeError E1010 with the nearest name when there is none."""
+    known = names(folder)
+    if name.replace("_", "-") not in known:
+        raise RecipeError(unknown(folder, name), code="E1010")
+    path = f"mezzotint.{folder.replace('/', '.')}.{name.replace('-', '_')}"
+    return importlib.import_module(path)
+
+
+def unknown(folder: str, name: str) -> str:
+    """The sentence for a name that a folder does not know."""
+    known = names(folder)
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
+    return f"{folder.split('/')[-1]} has no {name!r}; {hint}"

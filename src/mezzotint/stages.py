@@ -1,0 +1,202 @@
+"""The values that travel, in the order a sample meets them: file → Sample → Placement → Batch → Condition → Noised →
+Loss → StepReport.
+
+Shapes: `(B, C, H, W)` pictures, `(B, C, F, H, W)` clips, `(B, L, D)` text; lower-case `h, w, f` in latent units.
+Pixels lie in [−1, 1]. torch is named for type checking alone, so that data planning does not import it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mezzotint.shapes import Size
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One picture or clip with its captions, as a dataset format yields it. Only at the format's border: a catalogue
+    keeps columns.
+
+    key: unique and stable within the data set (a path relative to its root); every loader draw is addressed by it.
+    captions: one or more; which one is used is drawn at each visit. size: None when only decoding can tell.
+    repeats: how often a sample is seen in an epoch, a fraction is a chance. weight: factor of its loss.
+    group: samples of one name are batched together. overrides: settings that this sample alone has ("caption_dropout":
+    "0.1").
+    """
+
+    key: str
+    media: Path
+    captions: tuple[str, ...]
+    size: Size | None = None
+    repeats: float = 1.0
+    weight: float = 1.0
+    group: str = ""
+    overrides: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The batches of one epoch: data, worked out by a pure function of (catalogue, settings, seed, epoch).
+
+    Batch b has the visits `order[starts[b]:starts[b + 1]]`, all of bucket `bucket[b]`; it belongs to the optimizer
+    step `step_of[b]` of the epoch. order: int32 (n,), rows of the catalogue. visit: int32 (n,), how often the epoch
+    has used that row before. starts: int64 (m+1,). step_of: int32 (m,). bucket: int16 (m,). factor: float32 (n,),
+    share of a visit's loss (0 < factor ≤ 1; below 1 for fill-ups that are discounted). left_out: visits that the
+    remainder policy dropped. filled: visits that were repeated to fill a batch.
+    """
+
+    epoch: int
+    order: NDArray[np.int32]
+    visit: NDArray[np.int32]
+    starts: NDArray[np.int64]
+    step_of: NDArray[np.int32]
+    bucket: NDArray[np.int16]
+    factor: NDArray[np.float32]
+    left_out: int = 0
+    filled: int = 0
+
+    @property
+    def num_batches(self) -> int:
+        return len(self.bucket)
+
+    @property
+    def num_steps(self) -> int:
+        return int(self.step_of[-1]) + 1 if len(self.step_of) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a picture lies in its bucket: resized to `resized`, cropped to `bucket` at `crop_top_left` (row, column),
+    then mirrored."""
+
+    bucket: Size
+    resized: Size
+    crop_top_left: tuple[int, int]
+    flipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TextEmbedding:
+    """What text encoders say of captions. states: (B, L, D). mask: (B, L), 1 where a token counts, or None. pooled:
+    (B, P) or None."""
+
+    states: Tensor
+    mask: Tensor | None = None
+    pooled: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Samples of one bucket, on the way to the device. B is what this rank holds of the batch; all B may be 0 at the
+    end of an epoch.
+
+    keys, captions: B texts (the caption after choice and dropout). positions: (B,) int64, places in the step's global
+    batch: they address noise and timestep. Exactly one of pixels (B, 3, H, W) or (B, 3, F, H, W) in [−1, 1], moments
+    (B, 2C, …; scaled mean and standard deviation of the latent posterior, one after the other) and latents (B, C, …;
+    scaled) is present. posterior_keys: (B,) int64, address of the posterior's draw. text: cached embeddings, or None.
+    original_size, crop_top_left, target_size: (B, 2) int64, height (row) first. weight: (B,) float32. stills: the
+    pictures joined to clips.
+    """
+
+    keys: tuple[str, ...]
+    captions: tuple[str, ...]
+    positions: Tensor
+    posterior_keys: Tensor
+    original_size: Tensor
+    crop_top_left: Tensor
+    target_size: Tensor
+    weight: Tensor
+    pixels: Tensor | None = None
+    moments: Tensor | None = None
+    latents: Tensor | None = None
+    text: TextEmbedding | None = None
+    stills: Batch | None = None
+
+    @property
+    def size(self) -> int:
+        """B, the number of samples this rank holds."""
+        return len(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatches:
+    """All batches of one optimizer step, this rank's share of each. count: samples of the step on all ranks, from the
+    plan."""
+
+    step: int
+    epoch: int
+    count: int
+    batches: tuple[Batch, ...]
+    wait_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What the denoiser is told besides the noisy latents. vector: (B, V), pooled text and size embeddings, fused.
+    masks: by name, family's own."""
+
+    text: TextEmbedding
+    stills: TextEmbedding | None = None
+    vector: Tensor | None = None
+    masks: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Noised:
+    """Latents under noise. x_0, noise, x_t: (B, C, …). model_input: x_t after input scaling. model_t: (B,) what the
+    model is told; level: (B,) t or sigma."""
+
+    x_0: Tensor
+    noise: Tensor
+    x_t: Tensor
+    model_input: Tensor
+    model_t: Tensor
+    level: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """per_sample: (B,) float32, before weighting. weight: (B,) float32, timestep weight × sample weight."""
+
+    per_sample: Tensor
+    weight: Tensor
+
+    @property
+    def total(self) -> Tensor:
+        """The weighted sum over the batch; the trainer divides by the step's sample count."""
+        return (self.per_sample * self.weight).sum()
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What one step did, read by the host one step later, so that no step waits for its own numbers.
+
+    loss: weighted mean over all samples of the step on all ranks. norm: gradient norm before clipping (all trained
+    parts together). rates: learning rate by parameter group. applied: whether weights moved. overflow: an fp16
+    overflow (the scaler's business). keys, timesteps, losses: of every sample on this rank, in order. seconds: wall
+    time of the step; wait_seconds: of it, waiting for data.
+    """
+
+    step: int
+    epoch: int
+    loss: float
+    norm: float
+    rates: dict[str, float]
+    samples: int
+    seconds: float
+    wait_seconds: float
+    applied: bool
+    overflow: bool
+    keys: tuple[str, ...]
+    timesteps: tuple[float, ...]
+    losses: tuple[float, ...]
+    memory_bytes: int = 0
+    loss_scale: float = 1.0
