@@ -151,6 +151,9 @@ class RunSettings(Section):
     log_every: Annotated[PositiveInt, FREE] = 1
     """Steps between lines of metrics.jsonl and TensorBoard."""
 
+    log_samples: Annotated[bool, FREE] = False
+    """Write which samples, timesteps and losses made each step into `logs/samples.rankN.jsonl`: to follow a run sample by sample."""
+
     tensorboard: Annotated[bool, FREE] = True
     """Write TensorBoard events into `logs/` of the run folder."""
 

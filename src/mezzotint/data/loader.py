@@ -1,0 +1,211 @@
+"""From the plan to batches: what a rank holds of each optimizer step, decoded ahead of the training by workers.
+
+The main process cuts the plan into small requests, one for each micro-batch; a worker answers with a `Piece` of uint8
+pixels (or of cached numbers); the main process moves it to the device and makes float32 of it. Every draw is addressed
+by (seed, epoch, sample, visit), so the answer depends on no rank, worker, split or earlier request.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.process
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader
+
+from mezzotint.data import buckets, plan
+from mezzotint.data.cached import LatentCache, TextCache
+from mezzotint.data.pieces import Piece, Pieces, Request, to_batch
+from mezzotint.errors import MezzotintError, PeerLost
+from mezzotint.recipe.data import DataSettings
+from mezzotint.stages import Batch, Epoch, StepBatches
+
+if TYPE_CHECKING:
+    from mezzotint.data.catalogue import Catalogue
+
+_DECIDED_BY_PARENT = (signal.SIGINT, signal.SIGTERM)
+
+
+class Loader:
+    """Iterates the `StepBatches` of this rank, from step `start_step` up to and without `last_step`.
+
+    start_step: steps already done (0 for a new run); the first item has `step == start_step`. last_step: the run's
+    length in steps. rows: rows of the catalogue that are trained. micro_batch: the most samples of one Batch, None for
+    the rank's whole share. latents, text: caches that `tasks.cache.fill` has filled, or None to decode pictures and
+    leave captions to the text encoder. Iterate once; `close()` (or `with`) ends the workers.
+
+    Raises, while iterating, DatasetError for a picture that cannot be read any more, CacheError E1303 for a cache entry
+    that is missing or damaged, PeerLost E1801 when a worker is gone.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        rows: NDArray[np.int32],
+        settings: DataSettings,
+        *,
+        accumulation: int,
+        seed: int,
+        start_step: int,
+        last_step: int,
+        rank: int = 0,
+        world_size: int = 1,
+        micro_batch: int | None = None,
+        device: torch.device | None = None,
+        latents: LatentCache | None = None,
+        text: TextCache | None = None,
+    ) -> None:
+        self.timeline = plan.Timeline(plan_columns(catalogue, rows, settings), settings, accumulation, seed)
+        self._rows = rows
+        self._steps = range(start_step, last_step)
+        self._rank, self._world_size, self._micro_batch = rank, world_size, micro_batch
+        self._settings = settings
+        self._device = device or torch.device("cpu")
+        self._pieces = Pieces(catalogue, settings, seed=seed, latents=latents, text=text)
+        self._answers: Iterator[Piece | MezzotintError] | None = None
+        self._workers: tuple[Any, ...] = ()
+
+    def __iter__(self) -> Iterator[StepBatches]:
+        """Yields one item per step. seconds waited are measured around the workers' answers alone."""
+        if self._answers is None:
+            self._start()
+        batches: list[Batch] = []
+        waited = 0.0
+        for _ in self._steps:
+            while True:
+                began = time.perf_counter()
+                piece = self._next_piece()
+                waited += time.perf_counter() - began
+                batches.append(to_batch(piece, self._device))
+                if piece.request.is_last:
+                    break
+            asked = piece.request
+            yield StepBatches(asked.step, asked.epoch, asked.count, tuple(batches), waited)
+            batches, waited = [], 0.0
+
+    def close(self) -> None:
+        """Ends the workers. Can be called twice."""
+        self._answers = None  # the library's iterator stops its workers when it is let go
+        for worker in self._workers:
+            worker.join(timeout=1.0)
+            if worker.is_alive():
+                worker.kill()
+                worker.join()
+        self._workers = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def requests(self) -> Iterator[Request]:
+        """This rank's requests, one for each micro-batch, in order: all that the loader asks of its workers."""
+        for step in self._steps:
+            number, step_in_epoch = self.timeline.locate(step)
+            epoch = self.timeline.epoch(number)
+            first, end = np.searchsorted(epoch.step_of, [step_in_epoch, step_in_epoch + 1]).tolist()
+            cuts = [(b, *cut) for b in range(first, end) for cut in self._cuts(_length(epoch, b))]
+            base, count = int(epoch.starts[first]), int(epoch.starts[end] - epoch.starts[first])
+            for i, (b, start, stop) in enumerate(cuts):
+                here = slice(int(epoch.starts[b]) + start, int(epoch.starts[b]) + stop)
+                yield Request(
+                    step=step,
+                    epoch=number,
+                    count=count,
+                    is_last=i == len(cuts) - 1,
+                    bucket=int(epoch.bucket[b]),
+                    rows=self._rows[epoch.order[here]],
+                    visits=epoch.visit[here],
+                    factor=epoch.factor[here],
+                    positions=np.arange(here.start - base, here.stop - base, dtype=np.int64),
+                )
+
+    def _cuts(self, n: int) -> list[tuple[int, int]]:
+        # every rank makes as many pieces as the one with the largest share: gradients are exchanged at the last
+        start, stop = n * self._rank // self._world_size, n * (self._rank + 1) // self._world_size
+        largest = -(-n // self._world_size)
+        size = self._micro_batch or max(largest, 1)
+        return [(min(start + i, stop), min(start + i + size, stop)) for i in range(0, max(largest, 1), size)]
+
+    def _start(self) -> None:
+        workers = self._settings.workers
+        loader: DataLoader[Any] = DataLoader(
+            self._pieces,
+            sampler=self.requests(),  # type: ignore[arg-type]  # any iterable of keys will do
+            batch_size=None,
+            num_workers=workers,
+            prefetch_factor=self._settings.prefetch if workers else None,
+            pin_memory=self._device.type == "cuda",
+            worker_init_fn=_leave_signals_to_parent if workers else None,
+            generator=torch.Generator(),  # the library draws a number for its workers: not from the global stream
+        )
+        before = set(multiprocessing.active_children())
+        in_main = threading.current_thread() is threading.main_thread()
+        on_child = signal.getsignal(signal.SIGCHLD) if in_main else None
+        masked = signal.pthread_sigmask(signal.SIG_BLOCK, _DECIDED_BY_PARENT)
+        try:
+            self._answers = iter(loader)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+            if in_main and workers:
+                # the library's handler raises wherever the training happens to be; we look when we take an answer
+                signal.signal(signal.SIGCHLD, on_child or signal.SIG_DFL)
+        self._workers = tuple(set(multiprocessing.active_children()) - before)
+
+    def _next_piece(self) -> Piece:
+        assert self._answers is not None, "the loader is closed"
+        try:
+            answer = next(self._answers)
+        except (RuntimeError, OSError, EOFError) as error:
+            raise self._explained(error) from error
+        if isinstance(answer, MezzotintError):
+            raise answer
+        return answer
+
+    def _explained(self, error: Exception) -> Exception:
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline:
+            for worker in self._workers:
+                if not worker.is_alive():
+                    return PeerLost(_obituary(worker), code="E1801")
+            if not self._workers:
+                break
+            time.sleep(0.02)
+        return error
+
+
+def plan_columns(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> plan.PlanColumns:
+    """What the plan needs to know of these rows: address, bucket, repeats."""
+    table = buckets.table(settings)
+    bucket = buckets.assign(catalogue.width[rows], catalogue.height[rows], table)
+    return plan.PlanColumns(key_hash=catalogue.key_hash[rows], bucket=bucket, repeats=catalogue.repeats[rows])
+
+
+def _length(epoch: Epoch, batch: int) -> int:
+    return int(epoch.starts[batch + 1] - epoch.starts[batch])
+
+
+def _leave_signals_to_parent(number: int) -> None:
+    for number in _DECIDED_BY_PARENT:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _DECIDED_BY_PARENT)
+
+
+def _obituary(worker: Any) -> str:
+    status = worker.exitcode or 0
+    how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+    hints = {
+        -signal.SIGBUS: "there is too little shared memory (/dev/shm): give the container more, or lower data.prefetch",
+        -signal.SIGKILL: "if nobody killed it, the machine ran out of memory: lower data.workers or data.prefetch",
+    }
+    hint = hints.get(status, "set data.workers=0 to see what happens in it")
+    return f"loader worker {worker.name} (process {worker.pid}) {how}; {hint}; the same command goes on from the newest checkpoint"

@@ -1,0 +1,239 @@
+"""What a loader worker does: from a request (rows, visits, bucket) to a piece of a batch.
+
+A piece holds uint8 pixels, a quarter of float32's bytes on their way between processes, or rows of the cache in their
+stored type. `to_batch` makes a `Batch` of it on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from mezzotint import draws, probes
+from mezzotint.data import buckets, captions, media, plan
+from mezzotint.data.cached import LatentCache, TextCache
+from mezzotint.errors import DatasetError, MezzotintError
+from mezzotint.recipe.data import DataSettings
+from mezzotint.shapes import Size
+from mezzotint.stages import Batch, Placement, TextEmbedding
+
+if TYPE_CHECKING:
+    from mezzotint.data.catalogue import Catalogue
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One micro-batch of one rank, as numbers. count: samples of the step on all ranks. bucket: number in the bucket
+    table. rows: of the catalogue, (B,). visits, factor, positions: (B,), see `Epoch` and `Batch`."""
+
+    step: int
+    epoch: int
+    count: int
+    is_last: bool
+    bucket: int
+    rows: NDArray[np.int32]
+    visits: NDArray[np.int32]
+    factor: NDArray[np.float32]
+    positions: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The answer to a request, on the CPU. pixels: (B, 3, H, W) uint8. latents: (B, C or 2C, h, w) in the stored type.
+    geometry: (B, 6) int64: original size, crop, target size, row first."""
+
+    request: Request
+    keys: tuple[str, ...]
+    captions: tuple[str, ...]
+    posterior_keys: Tensor
+    geometry: Tensor
+    weight: Tensor
+    pixels: Tensor | None = None
+    latents: Tensor | None = None
+    is_moments: bool = False
+    text: TextEmbedding | None = None
+
+    def pin_memory(self) -> Self:
+        """The same with its big tensors in page-locked memory; the library's pinning thread calls this."""
+        text = self.text
+        if text is not None:
+            text = TextEmbedding(*(None if t is None else t.pin_memory() for t in (text.states, text.mask, text.pooled)))  # type: ignore[arg-type]
+        pixels = None if self.pixels is None else self.pixels.pin_memory()
+        latents = None if self.latents is None else self.latents.pin_memory()
+        return replace(self, pixels=pixels, latents=latents, text=text)
+
+
+class Pieces(Dataset[Any]):
+    """Answers requests, in a worker or in the main process. Errors of the reader's world are returned, not raised, so
+    that they arrive in the main process as they are."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        settings: DataSettings,
+        *,
+        seed: int,
+        latents: LatentCache | None,
+        text: TextCache | None,
+    ) -> None:
+        self._catalogue = catalogue
+        self._settings = settings
+        self._seed = seed
+        self._latents = latents
+        self._text = text
+        self._table = buckets.table(settings)
+
+    def __getitem__(self, request: Request) -> Piece | MezzotintError:
+        try:
+            return self._piece(request)
+        except MezzotintError as error:
+            return error
+
+    def _piece(self, request: Request) -> Piece:
+        catalogue = self._catalogue
+        seed, epoch = plan.epoch_address(self._settings, self._seed, request.epoch)
+        hashes = catalogue.key_hash[request.rows]
+        visits = [
+            _Visit(row, key_hash, seed, epoch, visit)
+            for row, key_hash, visit in zip(request.rows.tolist(), hashes.tolist(), request.visits.tolist(), strict=True)
+        ]
+        keys = tuple(catalogue.key(visit.row) for visit in visits)
+        chosen = tuple(self._caption(visit) for visit in visits)
+        bucket = self._table[request.bucket]
+        variants = [self._variant(visit) for visit in visits]
+        placed = [self._placement(visit, bucket, variant) for visit, variant in zip(visits, variants, strict=True)]
+        posterior = draws.keys(seed, "posterior", epoch, hashes, request.visits)
+        return Piece(
+            request,
+            keys,
+            chosen,
+            torch.from_numpy(posterior.view(np.int64)),
+            self._geometry(request.rows, placed),
+            torch.from_numpy((catalogue.weight[request.rows] * request.factor).astype(np.float32)),
+            pixels=self._pixels(request.rows, placed, bucket) if self._latents is None else None,
+            latents=self._rows(visits, placed, variants, bucket, keys) if self._latents is not None else None,
+            is_moments=self._latents is not None and self._latents.content == "moments",
+            text=self._text.read(chosen) if self._text is not None else None,
+        )
+
+    def _caption(self, visit: _Visit) -> str:
+        return captions.choose(
+            self._catalogue.captions(visit.row),
+            seed=visit.seed,
+            epoch=visit.epoch,
+            key_hash=visit.key_hash,
+            visit=visit.visit,
+            dropout=self._settings.captions.dropout,
+        )
+
+    def _variant(self, visit: _Visit) -> int:
+        if self._latents is None:
+            return -1
+        return self._latents.variant(visit.key_hash, seed=visit.seed, epoch=visit.epoch, visit=visit.visit)
+
+    def _placement(self, visit: _Visit, bucket: Size, variant: int) -> Placement:
+        if self._latents is not None:
+            return self._latents.placement(self._catalogue, visit.row, variant, bucket)
+        return plan.placement(
+            self._catalogue, visit.row, bucket, self._settings, seed=visit.seed, epoch=visit.epoch, visit=visit.visit
+        )
+
+    def _pixels(self, rows: NDArray[np.int32], placed: Sequence[Placement], bucket: Size) -> Tensor:
+        pixels = torch.empty((len(rows), 3, bucket.height, bucket.width), dtype=torch.uint8)
+        for i, (row, placement) in enumerate(zip(rows.tolist(), placed, strict=True)):
+            probes.reach("data.decode")
+            pixels[i] = torch.from_numpy(read_picture(self._catalogue, row, placement, self._settings))
+        return pixels
+
+    def _rows(
+        self,
+        visits: Sequence[_Visit],
+        placed: Sequence[Placement],
+        variants: Sequence[int],
+        bucket: Size,
+        keys: Sequence[str],
+    ) -> Tensor:
+        assert self._latents is not None
+        wanted = [
+            self._latents.address(self._catalogue, visit.row, placement, variant)
+            for visit, placement, variant in zip(visits, placed, variants, strict=True)
+        ]
+        return self._latents.read(wanted, bucket, keys)
+
+    def _geometry(self, rows: NDArray[np.int32], placed: Sequence[Placement]) -> Tensor:
+        numbers = np.zeros((len(rows), 6), dtype=np.int64)
+        numbers[:, 0] = self._catalogue.height[rows]
+        numbers[:, 1] = self._catalogue.width[rows]
+        for line, placement in zip(numbers, placed, strict=True):
+            line[2:4] = placement.crop_top_left
+            line[4:6] = placement.bucket.height, placement.bucket.width
+        return torch.from_numpy(numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Visit:
+    """seed, epoch: the address of the epoch's draws."""
+
+    row: int
+    key_hash: int
+    seed: int
+    epoch: int
+    visit: int
+
+
+def read_picture(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> NDArray[np.uint8]:
+    """The placed picture of a row, (3, H, W). Raises DatasetError naming file and sample when it cannot be read any
+    more."""
+    path = catalogue.path(row)
+    try:
+        return media.picture(
+            path, placed, resize=settings.resize, background=settings.background, max_pixels=settings.max_pixels
+        )
+    except (DatasetError, OSError) as error:
+        reason = error.message if isinstance(error, DatasetError) else f"{path}: {error.strerror or error}"
+        raise DatasetError(
+            f"sample {catalogue.key(row)!r} could be read when the data set was indexed and cannot be now: {reason}; "
+            "restore the file, or start again, which leaves it out and says so",
+            code="E1250",
+        ) from error
+
+
+def to_batch(piece: Piece, device: torch.device) -> Batch:
+    """A piece on the device: pixels as float32 in [−1, 1], latents and embeddings as float32."""
+    numbers = piece.geometry.to(device, non_blocking=True)
+    latents = None if piece.latents is None else _float(piece.latents, device)
+    text = piece.text
+    if text is not None:
+        mask = None if text.mask is None else text.mask.to(device, non_blocking=True)
+        pooled = None if text.pooled is None else _float(text.pooled, device)
+        text = TextEmbedding(_float(text.states, device), mask, pooled)
+    return Batch(
+        keys=piece.keys,
+        captions=piece.captions,
+        positions=torch.from_numpy(piece.request.positions).to(device, non_blocking=True),
+        posterior_keys=piece.posterior_keys.to(device, non_blocking=True),
+        original_size=numbers[:, 0:2],
+        crop_top_left=numbers[:, 2:4],
+        target_size=numbers[:, 4:6],
+        weight=piece.weight.to(device, non_blocking=True),
+        pixels=None if piece.pixels is None else to_pixels(piece.pixels, device),
+        moments=latents if piece.is_moments else None,
+        latents=None if piece.is_moments else latents,
+        text=text,
+    )
+
+
+def to_pixels(picture: Tensor, device: torch.device) -> Tensor:
+    """uint8 (B, 3, H, W) → float32 in [−1, 1] on the device; the bytes travel, the device computes."""
+    return picture.to(device, non_blocking=True).float().div_(127.5).sub_(1.0)
+
+
+def _float(numbers: Tensor, device: torch.device) -> Tensor:
+    return numbers.to(device, non_blocking=True).float()

@@ -1,0 +1,1 @@
+"""The mathematics: functions of tensors. Noise, schedule, timesteps, target, weight, loss; no model and no file."""

@@ -1,0 +1,120 @@
+"""The objective: clean latents → noised latents → target → loss of each sample.
+
+Nothing in here is read back from the device. Timesteps are drawn on the host, noise on the device, both by address.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from mezzotint import draws
+from mezzotint.diffusion import noise, prediction, timesteps, weighting
+from mezzotint.diffusion.schedule import Schedule
+from mezzotint.recipe.objective import ObjectiveSettings
+from mezzotint.stages import Loss, Noised
+
+
+@dataclass(frozen=True, slots=True)
+class StepDraws:
+    """The addresses of one batch's draws. noise, offset: (B,) int64 on the device. timestep: (B,) uint64 on the
+    host."""
+
+    noise: Tensor
+    offset: Tensor
+    timestep: NDArray[np.uint64]
+
+    @classmethod
+    def at(cls, seed: int, step: int, positions: NDArray[np.int64], device: torch.device | str) -> Self:
+        """Addressed by (seed, purpose, step, position in the step's global batch). positions: (B,) int64."""
+        addresses = np.stack([draws.keys(seed, purpose, step, positions) for purpose in ("noise", "offset")])
+        # one copy to the device for both
+        on_device = torch.from_numpy(addresses.view(np.int64)).to(device, non_blocking=True)
+        return cls(on_device[0], on_device[1], draws.keys(seed, "timestep", step, positions))
+
+
+class Objective:
+    """What a denoiser learns in a step. `schedule` is rescaled when the settings ask for zero terminal SNR.
+
+    settings: the recipe's section. schedule: the family's. prediction: "epsilon", "v" or "x0"; another one, or a
+    timestep range beyond the schedule, raises ValueError.
+    """
+
+    def __init__(self, settings: ObjectiveSettings, schedule: Schedule, prediction: str) -> None:
+        self.settings = settings
+        self.schedule = schedule.rescaled_to_zero_terminal_snr() if settings.zero_terminal_snr else schedule
+        self.prediction = prediction
+        self._range = _usable_range(settings.timesteps, schedule.num_timesteps)
+        self._weights = _timestep_weights(settings, self.schedule, prediction)
+
+    def to(self, device: torch.device | str) -> Self:
+        """Moves the tables to a device; returns itself."""
+        self.schedule = self.schedule.to(device)
+        self._weights = self._weights.to(device)
+        return self
+
+    def noise(self, x_0: Tensor, draws: StepDraws) -> Noised:
+        """Noised latents at timesteps drawn evenly from `objective.timesteps`. x_0: (B, C, *spatial), B addresses in
+        draws."""
+        drawn = torch.from_numpy(timesteps.draw(draws.timestep, *self._range))
+        return self.noise_at(x_0, draws, drawn.to(x_0.device, non_blocking=True))
+
+    def noise_at(self, x_0: Tensor, draws: StepDraws, timesteps: Tensor) -> Noised:
+        """Noised latents at given timesteps. timesteps: (B,) int64 on the device, below T.
+
+        Offset noise is one normal number for each sample and channel, the same at all places and frames; it belongs to
+        the noise, and so to the target. x_t and noise are float32.
+        """
+        x_0 = x_0.float()
+        eps = noise.normal(draws.noise, x_0.shape[1:])
+        if self.settings.noise_offset:
+            by_channel = noise.normal(draws.offset, (x_0.shape[1], *[1] * (x_0.ndim - 2)))
+            eps = eps + self.settings.noise_offset * by_channel
+        x_t = prediction.add_noise(x_0, eps, self.schedule.alpha_bar[timesteps])
+        return Noised(x_0=x_0, noise=eps, x_t=x_t, model_input=x_t, model_t=timesteps, level=timesteps.float())
+
+    def target(self, noised: Noised) -> Tensor:
+        """What the denoiser should say, (B, C, *spatial) float32."""
+        alpha_bar_t = self.schedule.alpha_bar[noised.model_t]
+        return prediction.target(self.prediction, noised.x_0, noised.noise, alpha_bar_t)
+
+    def loss(self, predicted: Tensor, noised: Noised, weight: Tensor) -> Loss:
+        """The loss of each sample: the mean over its elements, in float32 whatever the prediction's dtype.
+
+        predicted: (B, C, *spatial). weight: (B,) float32, of the samples; the timestep's Min-SNR weight multiplies it.
+        mse: e². huber: ½e² up to |e| = δ, δ(|e| − ½δ) beyond (Huber 1964), which is half of mse for small errors.
+        """
+        error = self._error(predicted.float(), self.target(noised))
+        return Loss(per_sample=error.flatten(1).mean(1), weight=weight * self._weights[noised.model_t])
+
+    def _error(self, predicted: Tensor, wanted: Tensor) -> Tensor:
+        match self.settings.loss:
+            case "mse":
+                return functional.mse_loss(predicted, wanted, reduction="none")
+            case "huber":
+                return functional.huber_loss(predicted, wanted, reduction="none", delta=self.settings.huber_delta)
+            case _:
+                raise ValueError(f"no loss is called {self.settings.loss!r}")
+
+
+def _usable_range(asked: tuple[int, int], num_timesteps: int) -> tuple[int, int]:
+    """The settings' range, of the schedule's timesteps. (0, 1000) is all of them, however many there are."""
+    low, high = asked if asked != (0, 1000) else (0, num_timesteps)
+    if high > num_timesteps:
+        raise ValueError(f"objective.timesteps reaches to {high}, and the schedule has {num_timesteps} timesteps")
+    return low, high
+
+
+def _timestep_weights(settings: ObjectiveSettings, schedule: Schedule, kind: str) -> Tensor:
+    """(T,) float32."""
+    if kind not in prediction.PREDICTIONS:
+        raise ValueError(f"no objective is known for prediction {kind!r}; known: {', '.join(prediction.PREDICTIONS)}")
+    if settings.min_snr_gamma is None:
+        return torch.ones_like(schedule.alpha_bar)
+    return weighting.min_snr(schedule.snr, settings.min_snr_gamma, kind, settings.min_snr_form)

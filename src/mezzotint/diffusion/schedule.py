@@ -1,0 +1,166 @@
+"""The noise schedule: how much signal is left at each timestep.
+
+The table is worked out in float32 by the very operations of diffusers' schedulers, so that a model trained here and
+sampled there sees the same numbers to the last bit.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from mezzotint.errors import WeightsError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """A discrete variance-preserving schedule (Ho et al. 2020, arXiv:2006.11239).
+
+    alpha_bar: (T,) float32, ᾱ_t in [0, 1), never rising; timestep t is its index. zero_terminal: whether the last
+    timestep is pure noise (ᾱ = 0). The table is read once, when it is made on the CPU; nothing is read back later.
+    Raises WeightsError E1450 for a table that is no schedule.
+    """
+
+    alpha_bar: Tensor
+    zero_terminal: bool = field(init=False)
+    _betas: Tensor | None = field(default=None, repr=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _refuse_impossible(self.alpha_bar)
+        object.__setattr__(self, "zero_terminal", bool(self.alpha_bar[-1] == 0))
+
+    @classmethod
+    def from_betas(cls, betas: Tensor | Sequence[float]) -> Self:
+        """ᾱ_t = ∏ (1 − β_s), s ≤ t. betas: (T,), each in (0, 1]; kept, so that `betas()` returns the very same."""
+        table = torch.as_tensor(betas, dtype=torch.float32, device="cpu")
+        return cls(torch.cumprod(1.0 - table, dim=0), _betas=table)
+
+    @classmethod
+    def linear(cls, beta_start: float = 0.0001, beta_end: float = 0.02, num_timesteps: int = 1000) -> Self:
+        """β evenly spaced (Ho et al. 2020)."""
+        return cls.from_betas(torch.linspace(beta_start, beta_end, num_timesteps, dtype=torch.float32))
+
+    @classmethod
+    def scaled_linear(cls, beta_start: float = 0.00085, beta_end: float = 0.012, num_timesteps: int = 1000) -> Self:
+        """√β evenly spaced: latent diffusion (Rombach et al. 2022, arXiv:2112.10752), all Stable Diffusion models."""
+        roots = torch.linspace(beta_start**0.5, beta_end**0.5, num_timesteps, dtype=torch.float32)
+        return cls.from_betas(roots**2)
+
+    @classmethod
+    def squared_cosine(cls, num_timesteps: int = 1000, max_beta: float = 0.999) -> Self:
+        """ᾱ along a squared cosine, β at most max_beta (Nichol and Dhariwal 2021, arXiv:2102.09672, eq. 17)."""
+
+        def alpha_bar(at: float) -> float:
+            return math.cos((at + 0.008) / 1.008 * math.pi / 2) ** 2
+
+        ends = [alpha_bar(t / num_timesteps) for t in range(num_timesteps + 1)]
+        return cls.from_betas(
+            [min(1 - after / before, max_beta) for before, after in zip(ends, ends[1:], strict=False)]
+        )
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """The schedule of a diffusers `scheduler_config.json`, of whatever class.
+
+        Reads num_train_timesteps, beta_start, beta_end, beta_schedule, trained_betas and rescale_betas_zero_snr; a
+        missing key has diffusers' default (1000, 0.0001, 0.02, linear). Raises WeightsError E1450 with the key that
+        cannot be used.
+        """
+        schedule = _before_rescaling(cls, config)
+        # trained betas that end in pure noise were rescaled before they were written: once more would only round them
+        wanted = bool(config.get("rescale_betas_zero_snr")) and not schedule.zero_terminal
+        return schedule.rescaled_to_zero_terminal_snr() if wanted else schedule
+
+    def rescaled_to_zero_terminal_snr(self) -> Self:
+        """√ᾱ shifted and stretched so that the first stays and the last is 0 (Lin et al. 2023, arXiv:2305.08891,
+        algorithm 1). A schedule that already ends in pure noise is returned as it is."""
+        if self.zero_terminal:
+            return self
+        root = self.alpha_bar.cpu().sqrt()
+        root = (root - root[-1]) * (root[0] / (root[0] - root[-1]))
+        rescaled = self.from_betas(_betas_of(root**2))
+        return rescaled.to(self.alpha_bar.device)
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same schedule on a device."""
+        moved = copy.copy(self)
+        object.__setattr__(moved, "alpha_bar", self.alpha_bar.to(device))
+        return moved
+
+    @property
+    def num_timesteps(self) -> int:
+        """T."""
+        return self.alpha_bar.shape[0]
+
+    @property
+    def snr(self) -> Tensor:
+        """Signal-to-noise ratio ᾱ/(1 − ᾱ), (T,) float32. Finite everywhere; exactly 0 at a terminal timestep of pure
+        noise."""
+        return self.alpha_bar / (1.0 - self.alpha_bar)
+
+    @property
+    def sigma(self) -> Tensor:
+        """Noise over signal √((1 − ᾱ)/ᾱ), (T,) float32; what EDM-style samplers call σ.
+
+        At a terminal timestep of pure noise it would be infinite: ᾱ is then taken as 2⁻²⁴, which gives 4096, as
+        diffusers' Euler scheduler does.
+        """
+        signal = self.alpha_bar.clamp_min(2.0**-24)
+        return ((1.0 - signal) / signal).sqrt()
+
+    def betas(self) -> Tensor:
+        """(T,) float32 on the CPU: those the schedule was made of, otherwise 1 − ᾱ_t/ᾱ_{t−1}, which gives ᾱ back to
+        rounding."""
+        return self._betas.clone() if self._betas is not None else _betas_of(self.alpha_bar.cpu())
+
+
+def _betas_of(alpha_bar: Tensor) -> Tensor:
+    return 1.0 - torch.cat([alpha_bar[:1], alpha_bar[1:] / alpha_bar[:-1]])
+
+
+def _before_rescaling(kind: type[Schedule], config: Mapping[str, Any]) -> Any:
+    trained = config.get("trained_betas")
+    count = config.get("num_train_timesteps", 1000)
+    if trained is not None:
+        if not isinstance(trained, (list, tuple)) or not all(isinstance(beta, (int, float)) for beta in trained):
+            raise WeightsError("scheduler_config.json: trained_betas must be a list of numbers", code="E1450")
+        return kind.from_betas(trained)
+    if not isinstance(count, int) or count < 1:
+        raise WeightsError(
+            f"scheduler_config.json: num_train_timesteps must be a number above 0, got {count!r}", code="E1450"
+        )
+    start, end = config.get("beta_start", 0.0001), config.get("beta_end", 0.02)
+    match config.get("beta_schedule", "linear"):
+        case "linear":
+            return kind.linear(start, end, count)
+        case "scaled_linear":
+            return kind.scaled_linear(start, end, count)
+        case "squaredcos_cap_v2":
+            return kind.squared_cosine(count)
+        case other:
+            raise WeightsError(
+                f"scheduler_config.json: beta_schedule {other!r} is not known; write linear, scaled_linear, "
+                "squaredcos_cap_v2, or give trained_betas",
+                code="E1450",
+            )
+
+
+def _refuse_impossible(alpha_bar: Tensor) -> None:
+    if alpha_bar.ndim != 1 or alpha_bar.dtype != torch.float32 or not len(alpha_bar):
+        raise WeightsError(
+            f"noise schedule: alpha_bar must be a (T,) float32 table, got {tuple(alpha_bar.shape)} {alpha_bar.dtype}",
+            code="E1450",
+        )
+    inside = bool(((alpha_bar >= 0) & (alpha_bar < 1)).all())
+    if not inside or bool((alpha_bar[1:] > alpha_bar[:-1]).any()):
+        raise WeightsError(
+            "noise schedule: the signal left at each timestep must lie in [0, 1) and never rise; every beta must be "
+            "above 0 and at most 1",
+            code="E1450",
+        )

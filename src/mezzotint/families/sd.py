@@ -1,0 +1,224 @@
+"""Stable Diffusion 1.x and 2.x, epsilon and v, from and to model folders in diffusers' layout.
+
+The networks are diffusers' UNet2DConditionModel and AutoencoderKL and transformers' CLIPTextModel; their files are read
+by `weights`, by header first, so that nothing is fetched and nothing runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, cast
+
+import torch
+from torch import Tensor, nn
+from transformers.models.clip.tokenization_clip import CLIPTokenizer
+
+from mezzotint import probes
+from mezzotint.diffusion.schedule import Schedule
+from mezzotint.errors import WeightsError
+from mezzotint.families.base import Grid, ModelFamily, Prediction
+from mezzotint.recipe.model import ModelSettings
+from mezzotint.stages import Batch, Condition, Noised, TextEmbedding
+from mezzotint.weights import components, fingerprint, folder, kinds, scheduler_file
+
+_COMPONENTS = {"denoiser": "unet", "text_encoder": "text_encoder", "vae": "vae"}
+_NETWORKS: dict[str, components.Network] = {"denoiser": "unet", "text_encoder": "clip_text", "vae": "vae"}
+_TOKENIZER_FILES = (
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+_TINY: dict[str, dict[str, Any]] = {
+    "denoiser": {"block_out_channels": [16, 16, 32, 32], "cross_attention_dim": 32, "sample_size": 8},
+    "text_encoder": {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "projection_dim": 32},
+    "vae": {"block_out_channels": [16, 16, 16, 16], "sample_size": 64},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a model comes from: its folder, the configurations of its parts, and how weights come about."""
+
+    folder: folder.ModelFolder
+    configs: Mapping[str, dict[str, Any]]
+    scheduler: dict[str, Any]
+    weights: Literal["files", "random"]
+    seed: int
+
+    def where(self, part: str) -> Path:
+        return self.folder.root / _COMPONENTS[part] / "config.json"
+
+    def found(self, part: str) -> folder.FoundWeights:
+        found = self.folder.weights(_COMPONENTS[part])
+        if found is None:
+            raise WeightsError(
+                f"{self.where(part).parent}: has a configuration and no weights; give the path of a complete model, "
+                "or write model.weights=random to train from nothing",
+                code="E1407",
+            )
+        return found
+
+    def network(self, part: str) -> nn.Module:
+        if self.weights == "random":
+            return components.draw(_NETWORKS[part], self.configs[part], self.seed, part, where=self.where(part))
+        return components.load(_NETWORKS[part], self.configs[part], self.found(part).path, where=self.where(part))
+
+    def fingerprint(self, part: str) -> str:
+        told = {k: v for k, v in self.configs[part].items() if not k.startswith("_") and k != "transformers_version"}
+        if self.weights == "random":
+            drawn = {"weights": "random", "seed": self.seed, "part": part, "torch": torch.__version__.split("+")[0]}
+            return fingerprint.of_values({"config": told, **drawn})
+        return fingerprint.of_values({"config": told, "weights": fingerprint.of_file(self.found(part).path)})
+
+
+class Family(ModelFamily):
+    """Stable Diffusion 1.x or 2.x. `notes`: what was met in the files that the reader should know, in words."""
+
+    trainable: ClassVar[tuple[str, ...]] = ("denoiser", "text_encoder")
+
+    def __init__(
+        self, source: _Source, parts: Mapping[str, nn.Module], *, prediction: Prediction, clip_skip: int
+    ) -> None:
+        vae = source.configs["vae"]
+        self.schedule = Schedule.from_config(source.scheduler)
+        self.prediction = prediction
+        self.grid = Grid(channels=int(vae["latent_channels"]), pixels=2 ** (len(vae["block_out_channels"]) - 1))
+        self.notes = tuple(_notes(source, parts))
+        self._source = source
+        self._parts = dict(parts)
+        self._clip_skip = clip_skip
+        self._scale, self._shift = _scaling(vae)
+
+    @classmethod
+    def load(cls, settings: ModelSettings, only: Collection[str] | None = None, *, seed: int = 0) -> Self:
+        """See ModelFamily. Half-precision files are widened. Raises WeightsError E1401 to E1409."""
+        source = _source(settings, seed)
+        assert only is None or set(only) <= _COMPONENTS.keys(), only
+        parts = {part: source.network(part) for part in _COMPONENTS if only is None or part in only}
+        return cls(source, parts, prediction=_prediction(source, settings), clip_skip=settings.clip_skip)
+
+    @classmethod
+    def tiny(cls, seed: int = 0) -> Self:
+        """The shipped tiny-sd, narrowed to under a million parameters, with random weights."""
+        source = _read(folder.shipped("tiny-sd"), "random", seed)
+        configs = {part: source.configs[part] | _TINY[part] for part in _COMPONENTS}
+        narrow = _Source(source.folder, configs, source.scheduler, "random", seed)
+        parts = {part: narrow.network(part) for part in _COMPONENTS}
+        return cls(narrow, parts, prediction="epsilon", clip_skip=0)
+
+    def parts(self) -> Mapping[str, nn.Module]:
+        """See ModelFamily: of "denoiser", "text_encoder" and "vae", those that were loaded."""
+        return self._parts
+
+    @classmethod
+    def fingerprint(cls, settings: ModelSettings, part: str, *, seed: int = 0) -> str:
+        """See ModelFamily. Of random weights: of the configuration, the seed and torch's version."""
+        return _source(settings, seed).fingerprint(part)
+
+    @classmethod
+    def text_identity(cls, settings: ModelSettings, *, seed: int = 0) -> str:
+        """See ModelFamily."""
+        source = _source(settings, seed)
+        tokenizer = fingerprint.of_files([source.folder.root / "tokenizer" / name for name in _TOKENIZER_FILES])
+        encoder = source.fingerprint("text_encoder")
+        return f"sd-text-1 encoder={encoder} tokenizer={tokenizer} clip_skip={settings.clip_skip} tokens={_length(source)}"
+
+    @classmethod
+    def media_identity(cls, settings: ModelSettings, *, seed: int = 0) -> str:
+        """See ModelFamily."""
+        source = _source(settings, seed)
+        scale, shift = _scaling(source.configs["vae"])
+        return f"sd-media-1 vae={source.fingerprint('vae')} scale={scale!r} shift={shift!r} tiling=off"
+
+    @torch.no_grad()
+    def encode_media(self, pixels: Tensor) -> Tensor:
+        """See ModelFamily. Runs in the type and on the device of the VAE's parameters."""
+        vae = self._part("vae")
+        posterior = vae.encode(_like_parameters(pixels, vae)).latent_dist
+        mean, std = posterior.mean.float(), posterior.std.float()
+        return torch.cat(((mean - self._shift) * self._scale, std * self._scale), dim=1)
+
+    @torch.no_grad()
+    def decode_media(self, latents: Tensor) -> Tensor:
+        """See ModelFamily. Runs in the type and on the device of the VAE's parameters."""
+        vae = self._part("vae")
+        raw = latents.float() / self._scale + self._shift
+        return cast(Tensor, vae.decode(_like_parameters(raw, vae)).sample).float().clamp(-1.0, 1.0)
+
+    def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
+        """See ModelFamily: (B, 77, D), without a mask, as these models are trained. Captions that are too long lose
+        their end; `lost_tokens` says how much."""
+        encoder = self._part("text_encoder")
+        ids = self._tokens(captions).to(next(encoder.parameters()).device)
+        if self._clip_skip == 0:
+            return TextEmbedding(encoder(ids).last_hidden_state)
+        states = encoder(ids, output_hidden_states=True).hidden_states[-(self._clip_skip + 1)]
+        inner = getattr(encoder, "text_model", encoder)  # the level that transformers 5 dropped
+        return TextEmbedding(inner.final_layer_norm(states))
+
+    def condition(self, text: TextEmbedding, batch: Batch | None) -> Condition:
+        """See ModelFamily: these models are told the text and nothing else."""
+        return Condition(text)
+
+    def predict(self, noised: Noised, condition: Condition) -> Tensor:
+        """See ModelFamily."""
+        unet = self._part("denoiser")
+        states = _like_parameters(condition.text.states, unet)
+        model_input = _like_parameters(noised.model_input, unet)
+        return cast(Tensor, unet(model_input, noised.model_t, encoder_hidden_states=states, return_dict=False)[0])
+
+    def blocks(self) -> Iterator[tuple[nn.Module, ...]]:
+        """See ModelFamily: of the denoiser, each residual block with the attention that follows it."""
+        unet = self._part("denoiser")
+        for block in (*unet.down_blocks, unet.mid_block, *unet.up_blocks):
+            attentions = list(getattr(block, "attentions", ()))
+            alone = len(block.resnets) - len(attentions)  # the middle begins with a residual block of its own
+            yield from ((resnet,) for resnet in list(block.resnets)[:alone])
+            yield from zip(list(block.resnets)[alone:], attentions, strict=True)
+
+    def lost_tokens(self, captions: Sequence[str]) -> tuple[int, ...]:
+        """How many tokens of each caption do not fit and are cut off; 0 where all fit."""
+        room = _length(self._source)
+        ids = self._tokenizer(list(captions), verbose=False).input_ids if captions else []
+        return tuple(max(0, len(i) - room) for i in ids)
+
+    def export(
+        self,
+        folder: Path,
+        *,
+        settings: ModelSettings,
+        weights: Mapping[str, Tensor],
+        dtype: Literal["fp32", "fp16", "bf16"],
+        schedule: Schedule,
+        prediction: Prediction,
+    ) -> None:
+        """See ModelFamily. Opens with StableDiffusionPipeline.from_pretrained(folder, local_files_only=True).
+
+        Raises WeightsError E1410 when the folder is there, E1403 when a weight is not finite, StorageError E1701.
+        """
+        probes.reach("export.begin")
+        write_folder(self, folder, weights, dtype, schedule.zero_terminal, prediction)
+        probes.reach("export.renamed")
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return CLIPTokenizer.from_pretrained(str(self._source.folder.root / "tokenizer"), local_files_only=True)
+
+    def _tokens(self, captions: Sequence[str]) -> Tensor:
+        length = _length(self._source)
+        if not captions:
+            return torch.empty((0, length), dtype=torch.int64)
+        told = self._tokenizer(
+            list(captions), padding="max_length", max_length=length, truncation=True, return_tensors="pt"
+        )
+        return cast(Tensor, told.input_ids)
+
+    def _part(self, name: str) -> Any:
+        assert name in self._parts, f"{name} was not loaded"
+        return self._parts[name]

@@ -1,0 +1,1 @@
+"""Networks that diffusers and transformers do not have. One file, one network."""

@@ -1,0 +1,336 @@
+"""From the text of a recipe to plain values, by rules of our own: YAML 1.2 scalars, one mapping, nothing that hides.
+
+PyYAML only cuts the text into events; no YAML loader builds a value here. Scalars follow the core schema of YAML 1.2:
+`1e-6` is a number, `010` is ten, and `no`, `on`, `1:30` and dates are texts. Refused, each with line and column: keys
+given twice, tags, merge keys, more than 100 nodes through aliases, depth beyond 32, files over 1 MB, other encodings
+than UTF-8, control characters, a second document.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mezzotint.errors import Problem, RecipeError
+
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 32
+MAX_ALIAS_NODES = 100
+MAX_DIGITS = 300
+
+Place = tuple[str | int, ...]
+"""Where a value lies in a document: ("data", "path", 0)."""
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_SPECIAL = re.compile(r"([-+]?)\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_WORDS: dict[str, bool | None] = (
+    dict.fromkeys(("true", "True", "TRUE"), True)
+    | dict.fromkeys(("false", "False", "FALSE"), False)
+    | dict.fromkeys(("", "~", "null", "Null", "NULL"), None)
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ufffe\uffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A recipe's text as plain values. tree: the top mapping. lines: 1-based line of every key and list entry.
+    problems: what the rules refuse, in the order of the file; with some, the tree holds what could be read."""
+
+    tree: dict[str, Any]
+    lines: dict[Place, int]
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(slots=True)
+class _Open:
+    """A collection that is being read: its value, its place, and the key that waits for a value."""
+
+    value: dict[str, Any] | list[Any]
+    place: Place
+    anchor: str | None
+    nodes_before: int
+    key: str | None = None
+    skip: bool = False
+
+
+@dataclass(slots=True)
+class _Builder:
+    """Puts events together into values, iteratively, and keeps what the rules refuse."""
+
+    lines: dict[Place, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    stack: list[_Open] = field(default_factory=list)
+    anchors: dict[str, tuple[Any, int]] = field(default_factory=dict)
+    nodes: int = 0
+    alias_nodes: int = 0
+    root: Any = None
+
+
+def read_file(path: Path, name: str) -> str:
+    """The text of a recipe file. name: what the user called it. Raises RecipeError E1006 (size, encoding, control
+    characters) and E1011 (cannot be read)."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise RecipeError(f"{name} cannot be read: {error.strerror}", code="E1011") from None
+    if len(raw) > MAX_BYTES:
+        what = f"is larger than {MAX_BYTES:,} bytes; a recipe holds settings, lists of files belong into the data folder"
+        raise _refused(name, what, 1)
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line, column = _place_of(raw[: error.start])
+        what = f"column {column}: byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        raise _refused(name, what, line) from None
+    return text
+
+
+def load(text: str, name: str) -> Document:
+    """Reads a whole recipe. name: the file as the user called it, for messages.
+
+    Raises RecipeError for what ends the reading: E1004 where the text is not YAML, E1006 for control characters, depth
+    and aliases without end. Everything else is gathered in `problems`.
+    """
+    bad = _CONTROL.search(text)
+    if bad:
+        line, column = _place_of(text[: bad.start()].encode("utf-8", "surrogatepass"))
+        raise _refused(name, f"column {column}: control character U+{ord(bad[0]):04X}; delete it", line)
+    builder = _build(text, name)
+    if builder.root is None and not builder.problems:
+        raise _refused(name, "the file is empty; a recipe names at least its data, see `mezzotint ls`", 1, "E1004")
+    if not isinstance(builder.root, dict):
+        what = f"the top of a recipe is a list of settings such as `optim:`, got {_kind(builder.root)}"
+        if not builder.problems:
+            raise _refused(name, what, 1, "E1004")
+        builder.root = {}
+    return Document(builder.root, builder.lines, tuple(builder.problems))
+
+
+def value(text: str, name: str) -> Any:
+    """Reads one value of a command line: `[a, b]`, `{a: 1}` and quoted texts are YAML, anything else is one scalar.
+
+    So a prompt with a colon or a number sign needs no quotes. Raises RecipeError as `load`, problems included.
+    """
+    stripped = text.strip()
+    if not stripped.startswith(("[", "{", '"', "'")):
+        return scalar(stripped)
+    if _CONTROL.search(text):
+        raise RecipeError(name, problems=[Problem(name, "holds a control character; delete it", code="E1006")])
+    builder = _build(stripped, name, flow=True)
+    if builder.problems:
+        first = builder.problems[0]
+        raise RecipeError(name, problems=[Problem(name, first.what, first.remedy, first.code)])
+    return builder.root
+
+
+def scalar(text: str) -> str | int | float | bool | None:
+    """A plain scalar by the core schema of YAML 1.2 (YAML 1.2.2, 10.3.2). Whole numbers beyond 300 digits stay
+    texts."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INT.fullmatch(text) and len(text) <= MAX_DIGITS:
+        return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    special = _SPECIAL.fullmatch(text)
+    if special:
+        return float(f"{special[1] or ''}{'inf' if special[2] else 'nan'}")
+    return text
+
+
+def _build(text: str, name: str, *, flow: bool = False) -> _Builder:
+    builder = _Builder()
+    documents = 0
+    for event in _events(text, name, flow=flow):
+        if isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+            if documents > 1:
+                builder.problems.append(_at(event, "----", "a recipe is one document; remove this `---` and what follows"))
+                break
+            _check_directives(event, builder)
+        elif isinstance(event, yaml.NodeEvent):
+            _take(event, builder, name)
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            _close(builder)
+    return builder
+
+
+def _events(text: str, name: str, *, flow: bool) -> Iterator[Any]:
+    try:
+        yield from yaml.parse(text, Loader=_LOADER)
+    except yaml.MarkedYAMLError as error:
+        raise RecipeError(name, problems=[_syntax(error, text, name, flow=flow)]) from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise _refused(name, f"is not YAML: {str(error).splitlines()[0]}", 1, "E1004") from None
+
+
+def _check_directives(event: Any, builder: _Builder) -> None:
+    if event.tags:
+        builder.problems.append(_at(event, "%TAG", "tags are not read in recipes; remove the line"))
+    if event.version and tuple(event.version) != (1, 2):
+        version = ".".join(str(part) for part in event.version)
+        builder.problems.append(_at(event, "%YAML", f"recipes are YAML 1.2, got {version}; remove the line"))
+
+
+def _take(event: Any, builder: _Builder, name: str) -> None:
+    """One node of the document: a key, a value, or the start of a collection."""
+    if builder.stack and _is_key(builder.stack[-1]):
+        _take_key(event, builder, name)
+        return
+    place = _next_place(builder)
+    builder.lines.setdefault(place, event.start_mark.line + 1)
+    if isinstance(event, yaml.AliasEvent):
+        _put(builder, place, _expand(event, builder, place, name))
+        return
+    builder.nodes += 1
+    if event.tag is not None:
+        what = f"the tag {event.tag} is not read in recipes; write the plain value"
+        builder.problems.append(_at(event, _dotted(place), what))
+    if isinstance(event, yaml.ScalarEvent):
+        found = scalar(event.value) if event.style is None and event.tag is None else event.value
+        if event.anchor:
+            builder.anchors[event.anchor] = (found, 1)
+        _put(builder, place, found)
+        return
+    if len(builder.stack) >= MAX_DEPTH:
+        raise RecipeError(name, problems=[_at(event, _dotted(place[:3]), f"nested deeper than {MAX_DEPTH} levels")])
+    value: dict[str, Any] | list[Any] = {} if isinstance(event, yaml.MappingStartEvent) else []
+    _put(builder, place, value)
+    builder.stack.append(_Open(value, place, event.anchor, builder.nodes - 1))
+
+
+def _take_key(event: Any, builder: _Builder, name: str) -> None:
+    here = builder.stack[-1]
+    if not isinstance(event, yaml.ScalarEvent):
+        what = "a key is a plain word, not a list, a mapping or an alias"
+        raise RecipeError(name, problems=[_at(event, _dotted(here.place) or name, what, code="E1004")])
+    place = (*here.place, event.value)
+    here.key = event.value
+    here.skip = False
+    if event.tag is not None:
+        what = f"the tag {event.tag} is not read in recipes; write the plain key"
+        builder.problems.append(_at(event, _dotted(place), what))
+    if event.value == "<<" and event.style is None:
+        here.skip = True
+        what = "merge keys are not read in recipes; write the settings out"
+        builder.problems.append(_at(event, _dotted(here.place) or "<<", what))
+    elif isinstance(here.value, dict) and event.value in here.value:
+        here.skip = True
+        what = f"this key is given twice, first on line {builder.lines[place]}; keep one of them"
+        builder.problems.append(_at(event, _dotted(place), what, code="E1005"))
+    else:
+        builder.lines.setdefault(place, event.start_mark.line + 1)
+
+
+def _expand(event: Any, builder: _Builder, place: Place, name: str) -> Any:
+    """The value behind an alias, copied, within the limit on all aliases of a document."""
+    if event.anchor not in builder.anchors:
+        known = any(opened.anchor == event.anchor for opened in builder.stack)
+        what = f"*{event.anchor} lies within itself" if known else f"no &{event.anchor} stands before this alias"
+        builder.problems.append(_at(event, _dotted(place), f"{what}; write the value out"))
+        return None
+    found, nodes = builder.anchors[event.anchor]
+    builder.alias_nodes += nodes
+    builder.nodes += nodes
+    if builder.alias_nodes > MAX_ALIAS_NODES:
+        what = f"aliases bring in more than {MAX_ALIAS_NODES} values; write them out"
+        raise RecipeError(name, problems=[_at(event, _dotted(place), what)])
+    return copy.deepcopy(found)
+
+
+def _put(builder: _Builder, place: Place, found: Any) -> None:
+    if not builder.stack:
+        builder.root = found
+        return
+    here = builder.stack[-1]
+    if isinstance(here.value, list):
+        here.value.append(found)
+        return
+    if not here.skip and here.key is not None:
+        here.value[here.key] = found
+    here.key = None
+
+
+def _close(builder: _Builder) -> None:
+    done = builder.stack.pop()
+    if done.anchor:
+        builder.anchors[done.anchor] = (done.value, builder.nodes - done.nodes_before)
+
+
+def _is_key(here: _Open) -> bool:
+    return isinstance(here.value, dict) and here.key is None
+
+
+def _next_place(builder: _Builder) -> Place:
+    if not builder.stack:
+        return ()
+    here = builder.stack[-1]
+    if isinstance(here.value, list):
+        return (*here.place, len(here.value))
+    return (*here.place, here.key or "")
+
+
+def _syntax(error: yaml.MarkedYAMLError, text: str, name: str, *, flow: bool) -> Problem:
+    mark = error.problem_mark or error.context_mark
+    line, column = (mark.line, mark.column) if mark is not None else (0, 0)
+    lines = text.split("\n")
+    row = lines[line] if line < len(lines) else ""
+    where = name if flow else (row.strip().partition(":")[0][:40] or name)
+    if "\t" in row[: column + 1]:
+        what = f"column {row.index(chr(9)) + 1}: a tab; indent with spaces"
+    else:
+        what = f"column {column + 1}: {_plain(error.problem or 'this is not YAML')}"
+    return Problem(where, what, "" if "\t" in row[: column + 1] else _advice(row), "E1004", None if flow else line + 1)
+
+
+def _plain(problem: str) -> str:
+    known = {
+        "mapping values are not allowed": "a colon that YAML takes for the end of a key",
+        "did not find expected key": "the indentation does not fit the lines above",
+        "expected <block end>": "the indentation does not fit the lines above",
+        "could not find expected ':'": "a key without its colon",
+        "did not find expected ',' or ']'": "a list that is not closed",
+        "expected ',' or ']'": "a list that is not closed",
+        "did not find expected ',' or '}'": "a mapping that is not closed",
+        "expected ',' or '}'": "a mapping that is not closed",
+        "found unexpected end of stream": "a quote that is not closed",
+        "cannot start any token": "a character that no value starts with",
+    }
+    return next((words for part, words in known.items() if part in problem), f"this is not YAML ({problem})")
+
+
+def _advice(row: str) -> str:
+    if re.search(r":\s*[@`%]", row) or row.count(":") > 1:
+        return "put the value in quotes"
+    return "look at this line and the one above"
+
+
+def _at(event: Any, where: str, what: str, *, code: str = "E1006") -> Problem:
+    mark = event.start_mark
+    return Problem(where, f"column {mark.column + 1}: {what}", code=code, line=mark.line + 1)
+
+
+def _refused(name: str, what: str, line: int, code: str = "E1006") -> RecipeError:
+    return RecipeError(name, problems=[Problem("file", what, code=code, line=line)])
+
+
+def _place_of(before: bytes) -> tuple[int, int]:
+    line = before.count(b"\n") + 1
+    return line, len(before.rpartition(b"\n")[2].decode("utf-8", "replace")) + 1
+
+
+def _dotted(place: Place) -> str:
+    return ".".join(str(part) for part in place)
+
+
+def _kind(found: Any) -> str:
+    return "a list" if isinstance(found, list) else f"the text {str(found)[:40]!r}"

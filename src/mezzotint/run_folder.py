@@ -1,0 +1,156 @@
+"""The folder of a run: what lies where, the lock that keeps a second run out, and the history of its attempts.
+
+    checkpoints/ exports/ samples/ logs/ recipe.yaml environment.json history.jsonl run.log metrics.jsonl
+    bad_steps.jsonl lock
+
+Files that are not ours are never touched: only names that this module makes are pruned or swept.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from mezzotint import durable
+from mezzotint.errors import CheckpointError, StorageError
+
+
+class RunFolder:
+    """A run folder on disk. `open()` makes it; `lock()` is held while a run writes into it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def exports(self) -> Path:
+        return self.path / "exports"
+
+    @property
+    def samples(self) -> Path:
+        return self.path / "samples"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def history(self) -> Path:
+        return self.path / "history.jsonl"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def bad_steps(self) -> Path:
+        return self.path / "bad_steps.jsonl"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "run.log"
+
+    @property
+    def recipe(self) -> Path:
+        return self.path / "recipe.yaml"
+
+    def open(self) -> Self:
+        """Makes the folder and proves that it can be written. Raises StorageError E1702 or E1703."""
+        if self.path.exists() and not self.path.is_dir():
+            raise StorageError(
+                f"{self.path}: is a file, not a folder; choose another run.folder or run.name", code="E1703"
+            )
+        with durable.storage_errors(self.path):
+            for folder in (self.path, self.checkpoints, self.exports, self.samples, self.logs):
+                folder.mkdir(parents=True, exist_ok=True)
+            probe = self.path / f".probe-{os.getpid()}"
+            durable.write_file(probe, b"can this folder be written?")
+            probe.unlink()
+        return self
+
+    def lock(self) -> Lock:
+        """Takes the folder for this process. Raises CheckpointError E1504 naming who holds it."""
+        return Lock(self.path / "lock")
+
+    def record(self, event: str, **facts: Any) -> None:
+        """Adds a line to the history: what happened, when, and the facts given."""
+        durable.append_line(self.history, {"event": event, "time": _now(), **facts})
+
+    def events(self) -> list[dict[str, Any]]:
+        """The history, oldest first."""
+        return durable.read_lines(self.history)
+
+    def attempts(self) -> int:
+        """How many times a run has been started here."""
+        return sum(event.get("event") == "started" for event in self.events())
+
+    def sweep(self) -> list[str]:
+        """Removes what a killed process left half-written, by our own hidden names alone; returns what went."""
+        gone = []
+        for folder in (self.path, self.checkpoints, self.exports, self.samples, self.logs):
+            for path in folder.glob(".*"):
+                if path.name.startswith((".partial-", ".removing-", ".probe-")) or path.name.endswith(".partial"):
+                    shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+                    gone.append(path.name)
+        return sorted(gone)
+
+
+class Lock:
+    """An exclusive lock on a run folder, held as long as the process lives: a dead holder's lock is free at once.
+
+    The file names its holder for the reader; what counts is the operating system's lock on it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with durable.storage_errors(path):
+            self._file = open(path, "a+")  # noqa: SIM115  held open for the life of the run
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.seek(0)
+            holder = _holder(self._file.read())
+            self._file.close()
+            raise CheckpointError(
+                f"{path.parent}: {holder} is writing here; wait for it, stop it, or choose another run.name",
+                code="E1504",
+            ) from error
+        self._file.truncate(0)
+        self._file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}))
+        self._file.flush()
+
+    def release(self) -> None:
+        """Lets the folder go. Called at the run's end; death does it as well."""
+        if not self._file.closed:
+            self._file.truncate(0)
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def _holder(text: str) -> str:
+    try:
+        who = json.loads(text)
+        return f"process {who['pid']} on {who['host']} (since {who['since']})"
+    except (ValueError, KeyError, TypeError):
+        return "another run"
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

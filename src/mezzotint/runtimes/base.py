@@ -1,0 +1,200 @@
+"""What a runtime offers the trainer, and what the launch says about processes. The one place that reads the launcher's
+environment."""
+
+from __future__ import annotations
+
+import os
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from mezzotint import registry
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.run import RecomputeSettings, RunSettings
+
+Scope = Literal["all", "part", "tensor"]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What the launcher (torchrun, accelerate, nothing) says: this process's place and the precision it hands over."""
+
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    mixed_precision: str | None = None
+    launcher: str = "none"
+
+    @staticmethod
+    def read(environ: Mapping[str, str] | None = None) -> Launch:
+        """Reads RANK, LOCAL_RANK, WORLD_SIZE as torchrun and accelerate set them, and ACCELERATE_MIXED_PRECISION."""
+        given = os.environ if environ is None else environ
+        precision = given.get("ACCELERATE_MIXED_PRECISION")
+        if "RANK" not in given or "WORLD_SIZE" not in given:
+            return Launch(mixed_precision=precision, launcher="accelerate" if precision else "none")
+        launcher = "accelerate" if any(name.startswith("ACCELERATE_") for name in given) else "torchrun"
+        return Launch(
+            int(given["RANK"]), int(given.get("LOCAL_RANK", "0")), int(given["WORLD_SIZE"]), precision, launcher
+        )
+
+
+class Runtime(ABC):
+    """Where a run computes. Parameter names do not depend on it. Gradients are summed, never averaged: the trainer
+    divides by samples."""
+
+    device: torch.device
+    rank: int = 0
+    world_size: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes files and speaks."""
+        return self.rank == 0
+
+    @abstractmethod
+    def prepare(self, parts: Mapping[str, nn.Module], trained: Mapping[str, nn.Parameter]) -> None:
+        """Moves the parts to the device and makes ready to exchange gradients. All processes start from rank 0's
+        trained weights."""
+
+    @abstractmethod
+    def micro_batch(self, last: bool) -> AbstractContextManager[None]:
+        """Surrounds forward and backward of a micro-batch. When the last one ends, every gradient is the sum over all
+        processes."""
+
+    @abstractmethod
+    def grad_norms(self, trained: Mapping[str, nn.Parameter], scope: Scope) -> Tensor:
+        """2-norms of the gradients, float32: (1,) for "all", (parts,) for "part" in order of appearance, (tensors,)
+        for "tensor".
+
+        Stays on the device. A parameter without gradient counts as zero.
+        """
+
+    @abstractmethod
+    def total(self, values: Tensor) -> Tensor:
+        """The elementwise sum over all processes, on the device, without waiting for it on the host."""
+
+    @abstractmethod
+    def agree(self, flags: int) -> int:
+        """The bitwise or of small flags (below 2³¹) over all processes. Signals and wall-clock decisions go through
+        it, on the host, so that no device has to be waited for."""
+
+    @abstractmethod
+    def barrier(self) -> None:
+        """Waits until every process is here."""
+
+    @abstractmethod
+    def share(self, text: str) -> str:
+        """Rank 0's text, on every process."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leaves the group, if there is one."""
+
+
+def open_runtime(settings: RunSettings, launch: Launch) -> Runtime:
+    """The runtime a recipe and a launch ask for, with device, threads and determinism set. Raises RecipeError when
+    they do not fit."""
+    if settings.runtime == "single" and launch.world_size > 1:
+        raise RecipeError(
+            f"run.runtime is single, but {launch.launcher} started {launch.world_size} processes; "
+            "set run.runtime=ddp or start one",
+            code="E1801",
+        )
+    name = settings.runtime if settings.runtime != "auto" else ("ddp" if launch.world_size > 1 else "single")
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    _seal_global_generators(settings.seed)
+    if settings.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+    runtime: Runtime = registry.find("runtimes", name).Runtime(device_for(settings, launch), launch, settings)
+    return runtime
+
+
+def device_for(settings: RunSettings, launch: Launch) -> torch.device:
+    """The device of this process. Raises RecipeError E1802 when a GPU is asked for and none is there."""
+    available = torch.cuda.is_available()
+    if settings.device == "cuda" and not available:
+        raise RecipeError("run.device is cuda, but torch sees no GPU here; set run.device=auto or cpu", code="E1802")
+    if settings.device == "cpu" or not available:
+        return torch.device("cpu")
+    device = torch.device("cuda", launch.local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def _seal_global_generators(seed: int) -> None:
+    """No draw of ours comes from them; a library that uses one anyway at least does the same on every start."""
+    random.seed(seed)
+    torch.manual_seed(seed & 0xFFFFFFFF)
+
+
+def norms_of(trained: Mapping[str, nn.Parameter], scope: Scope) -> Tensor:
+    """Norms over whole, unsharded gradients, in few passes. See `Runtime.grad_norms`."""
+    device = next(iter(trained.values())).device
+    present = [(name, p.grad) for name, p in trained.items() if p.grad is not None]
+    if scope == "tensor":
+        norms = torch.zeros(len(trained), device=device)
+        where = [i for i, p in enumerate(trained.values()) if p.grad is not None]
+        if present:
+            index = torch.tensor(where, device=device)
+            norms.index_copy_(0, index, torch.stack(_each([g for _, g in present])))
+        return norms
+    groups = {name.split("/")[0]: [] for name in trained} if scope == "part" else {"": []}  # type: dict[str, list[Tensor]]
+    for name, grad in present:
+        groups[name.split("/")[0] if scope == "part" else ""].append(grad)
+    return torch.stack(
+        [
+            torch.linalg.vector_norm(torch.stack(_each(grads))) if grads else torch.zeros((), device=device)
+            for grads in groups.values()
+        ]
+    )
+
+
+def _each(grads: list[Tensor]) -> list[Tensor]:
+    return list(torch._foreach_norm(grads, 2, dtype=torch.float32))
+
+
+def recompute_blocks(blocks: Iterable[tuple[nn.Module, ...]], settings: RecomputeSettings) -> int:
+    """Makes each block but the first `exempt` compute its activations again in the backward pass; returns how many
+    do."""
+    done = 0
+    for number, block in enumerate(blocks):
+        if number < settings.exempt:
+            continue
+        for module in block:
+            module.forward = _recomputed(module.forward)
+        done += 1
+    return done
+
+
+def _recomputed(forward):  # type: ignore[no-untyped-def]
+    def run(*inputs, **named):  # type: ignore[no-untyped-def]
+        if not torch.is_grad_enabled():
+            return forward(*inputs, **named)
+        return checkpoint(forward, *inputs, use_reentrant=False, preserve_rng_state=False, **named)
+
+    return run
+
+
+def compile_blocks(blocks: Iterable[tuple[nn.Module, ...]]) -> int:
+    """Compiles each block's forward on its own, which starts far sooner than compiling the whole; returns how many."""
+    done = 0
+    for block in blocks:
+        for module in block:
+            module.compile(dynamic=False)
+            done += 1
+    return done
+
+
+def each_part(trained: Mapping[str, nn.Parameter]) -> Iterator[str]:
+    """The parts that have trained parameters, in order of appearance."""
+    return iter(dict.fromkeys(name.split("/")[0] for name in trained))

@@ -1,0 +1,1 @@
+"""The loop, what it remembers, and what watches it."""

@@ -1,0 +1,60 @@
+"""Signals: a handler only sets a flag; the loop looks at it between two steps, and all processes agree before they act.
+
+SIGTERM and SIGINT save at the step's end and stop; SIGUSR1 saves and goes on; SIGHUP (a closed terminal) changes nothing.
+A second SIGINT within five seconds leaves at once: what was being written is swept at the next start.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from mezzotint.errors import Stopped
+
+SAVE, STOP = 1, 2
+_WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+
+
+class Interrupts:
+    """Takes over the process's signals within a `with`. Until `running` is set a stop raises Stopped where it meets the program: nothing is
+    half-written then that the next start would not sweep."""
+
+    def __init__(self) -> None:
+        self.running = False
+        self.stop_signal = 0
+        self._save = False
+        self._first_interrupt = float("-inf")
+        self._before: dict[int, Any] = {}
+
+    def asked(self) -> int:
+        """Flags for `Runtime.agree`: SAVE once for each SIGUSR1, STOP from the first SIGTERM or SIGINT on."""
+        flags = (SAVE if self._save else 0) | (STOP if self.stop_signal else 0)
+        self._save = False
+        return flags
+
+    def __enter__(self) -> Self:
+        for number in _WATCHED:
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            return
+        if number == signal.SIGUSR1:
+            self._save = True
+            return
+        now = time.monotonic()
+        if number == signal.SIGINT and now - self._first_interrupt < 5.0:
+            os._exit(128 + signal.SIGINT)
+        if number == signal.SIGINT:
+            self._first_interrupt = now
+        self.stop_signal = self.stop_signal or number
+        if not self.running:
+            raise Stopped(f"stopped by {signal.Signals(number).name} before training began", signal_number=number)

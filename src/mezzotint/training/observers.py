@@ -1,0 +1,98 @@
+"""What watches a run. Observers look and wish; the trainer acts. To add one: a class here, its settings in
+`recipe/run.py`.
+
+An observer that fails because the disk does never ends the training: the trainer says so once and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Flag, auto
+from typing import Any
+
+from mezzotint.recipe.base import Every
+from mezzotint.stages import StepReport
+from mezzotint.training.progress import Progress
+
+
+class Wish(Flag):
+    """What an observer may ask of the trainer."""
+
+    NOTHING = 0
+    SAVE = auto()
+    EXPORT = auto()
+    STOP = auto()
+
+
+class Observer:
+    """Looks at a run from between two steps.
+
+    `every`: when it is due; None is at every step. Observers that are due see the report of the step just made, so the
+    trainer waits for it; `follows = True` marks those that take every report one step late instead, which costs no
+    waiting. `on_all_ranks`: whether it looks in every process (collective work) or in the first alone.
+    """
+
+    every: Every | None = None
+    follows: bool = False
+    at_start: bool = False
+    at_end: bool = False
+    on_all_ranks: bool = False
+
+    def due(self, progress: Progress) -> bool:
+        """Whether it wants to look after the step just made. Intervals in minutes are the trainer's business."""
+        if progress.step == 0:
+            return self.at_start
+        if progress.is_done and self.at_end:
+            return True
+        return is_due(self.every, progress)
+
+    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+        """Looks at a step's report (None before the first step)."""
+        raise NotImplementedError
+
+    def state(self) -> dict[str, Any]:
+        """What it remembers, as JSON, for the checkpoint."""
+        return {}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `state` gave."""
+
+    def close(self) -> None:
+        """The run has ended, one way or another."""
+
+
+def is_due(every: Every | None, progress: Progress) -> bool:
+    """Whether an interval of steps or epochs ends with the step just made. Epochs may be fractions only through steps;
+    whole epochs end at their last step."""
+    if every is None or progress.step == 0:
+        return False
+    match every.unit:
+        case "steps":
+            return progress.step % int(every.count) == 0
+        case "epochs":
+            return progress.epoch_ends and (progress.epoch + 1) % max(1, round(every.count)) == 0
+        case "minutes":
+            return False
+        case _:
+            raise AssertionError(every.unit)
+
+
+class Saver(Observer):
+    """Wishes for checkpoints."""
+
+    def __init__(self, every: Every | None) -> None:
+        self.every = every
+        self.at_end = True
+
+    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+        return Wish.SAVE
+
+
+class Exporter(Observer):
+    """Wishes for exports during the run; the one at the end is the task's."""
+
+    def __init__(self, every: Every | None) -> None:
+        self.every = every
+
+    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+        return Wish.EXPORT

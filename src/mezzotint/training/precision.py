@@ -1,0 +1,93 @@
+"""What runs in which number type: one policy for the whole run, and the loss scale that fp16 needs.
+
+| | fp32 | bf16, fp16 |
+|---|---|---|
+| trained weights | float32 | float32, or the type itself with float32 masters (`run.weight_dtype: same`) |
+| their forward and backward | float32 | autocast to the type; norms, softmax and losses in float32 as autocast keeps
+them |
+| frozen VAE and text encoder | float32 | float32, or the type itself (`run.frozen_dtype: same`) |
+| noise, timestep coefficients, loss, gradient norms, optimizer moments, average | float32 | float32 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mezzotint.recipe.run import RunSettings, ScalerSettings
+
+DTYPES: Mapping[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """compute: type of the networks' arithmetic. weights: of trained weights in the forward pass. frozen: of frozen
+    parts."""
+
+    compute: torch.dtype
+    weights: torch.dtype
+    frozen: torch.dtype
+
+    @staticmethod
+    def of(settings: RunSettings) -> Precision:
+        """The policy that a recipe asks for."""
+        compute = DTYPES[settings.precision]
+        return Precision(
+            compute,
+            compute if settings.weight_dtype == "same" else torch.float32,
+            compute if settings.frozen_dtype == "same" else torch.float32,
+        )
+
+    @property
+    def separate_masters(self) -> bool:
+        """Whether the optimizer keeps float32 masters beside the weights of the forward pass."""
+        return self.weights != torch.float32
+
+    @property
+    def scaled(self) -> bool:
+        """Whether the loss is scaled: fp16 alone needs it."""
+        return self.compute == torch.float16
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[object]:
+        """The context of forward passes of trained parts."""
+        if self.compute == torch.float32:
+            return nullcontext()
+        return torch.autocast(device.type, dtype=self.compute, cache_enabled=True)
+
+    def __str__(self) -> str:
+        name = {value: key for key, value in DTYPES.items()}
+        masters = "float32 masters apart" if self.separate_masters else "float32"
+        return f"{name[self.compute]} arithmetic, trained weights {name[self.weights]} ({masters}), frozen {name[self.frozen]}"
+
+
+class LossScale:
+    """The dynamic loss scale of fp16, all on the device: doubled after a clean window, halved on an overflow
+    (Micikevicius et al. 2018, arXiv:1710.03740).
+
+    Without fp16 it is 1 and stays so.
+    """
+
+    def __init__(self, settings: ScalerSettings, precision: Precision, device: torch.device) -> None:
+        self.active = precision.scaled
+        self._growth_interval = settings.growth_interval
+        self.scale = torch.tensor(settings.init if self.active else 1.0, dtype=torch.float32, device=device)
+        self._clean_steps = torch.zeros((), dtype=torch.int32, device=device)
+
+    def update(self, found_inf: Tensor) -> None:
+        """Moves the scale after a step. found_inf: () float32, 1 when a gradient was not finite."""
+        if self.active:
+            torch._amp_update_scale_(self.scale, self._clean_steps, found_inf, 2.0, 0.5, self._growth_interval)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps."""
+        return {"scaler/scale": self.scale, "scaler/clean_steps": self._clean_steps} if self.active else {}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Takes back what `tensors` gave; keeps its start values when the checkpoint was written without fp16."""
+        if self.active and "scaler/scale" in tensors:
+            self.scale.copy_(tensors["scaler/scale"])
+            self._clean_steps.copy_(tensors["scaler/clean_steps"])

@@ -1,0 +1,123 @@
+"""What moves: which parameters of which parts are trained, by name; and the watch that each trained part does move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor, nn
+
+from mezzotint.errors import Diverged, RecipeError
+from mezzotint.recipe.model import ModelSettings
+
+
+def trained_parameters(
+    parts: Mapping[str, nn.Module], settings: ModelSettings, trainable: tuple[str, ...]
+) -> dict[str, nn.Parameter]:
+    """Freezes everything but what the recipe trains; returns the trained parameters by `part/parameter`.
+
+    trainable: the parts that the family allows. Raises RecipeError for a part that cannot be trained (E1021), a
+    pattern that matches nothing (E1022), nothing left to train (E1023), and dropout in a trained part, whose draws
+    would not be addressed (E1024).
+    """
+    for part in settings.train:
+        if part not in trainable:
+            raise RecipeError(f"model.train names {part!r}; this family trains {', '.join(trainable)}", code="E1021")
+    chosen: dict[str, nn.Parameter] = {}
+    seen: set[str] = set()
+    for part, module in parts.items():
+        is_trained = part in settings.train
+        module.train(is_trained)
+        for name, parameter in module.named_parameters():
+            full = f"{part}/{name}"
+            frozen_by = [pattern for pattern in settings.freeze if fnmatchcase(full, pattern)]
+            seen.update(frozen_by)
+            parameter.requires_grad_(is_trained and not frozen_by)
+            if parameter.requires_grad:
+                chosen[full] = parameter
+        if is_trained:
+            _refuse_dropout(part, module)
+    unmatched = [pattern for pattern in settings.freeze if pattern not in seen]
+    if unmatched:
+        raise RecipeError(
+            f"model.freeze: {unmatched[0]!r} matches no parameter; names look like {_some_name(parts)!r}", code="E1022"
+        )
+    if not chosen:
+        raise RecipeError("model.train and model.freeze leave nothing to train", code="E1023")
+    return chosen
+
+
+def _refuse_dropout(part: str, module: nn.Module) -> None:
+    for name, child in module.named_modules():
+        chance = child.p if isinstance(child, nn.Dropout) else getattr(child, "dropout", 0.0)
+        if isinstance(chance, float) and chance > 0:
+            raise RecipeError(
+                f"{part}/{name} has dropout {chance:g}; a trained part must have none, since its draws are not addressed: "
+                "set it to 0 in the model's config.json",
+                code="E1024",
+            )
+
+
+def _some_name(parts: Mapping[str, nn.Module]) -> str:
+    part, module = next(iter(parts.items()))
+    return f"{part}/{next(iter(dict(module.named_parameters())), '')}"
+
+
+class MovementWatch:
+    """Notices a trained part that gets no gradient or does not move over the first three applied updates.
+
+    Keeps one checksum a part, on the device; the host reads them once, after the third update.
+    """
+
+    updates = 3
+
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+        self._before = checksums(weights)
+        self.is_over = False
+
+    def check_gradients(self, trained: Mapping[str, nn.Parameter]) -> None:
+        """After the first backward pass: raises Diverged E1601 naming a part without any gradient."""
+        parts = {name.split("/")[0] for name in trained}
+        for part in sorted(parts):
+            if all(p.grad is None for name, p in trained.items() if name.split("/")[0] == part):
+                raise Diverged(
+                    f"{part} is to be trained but receives no gradient: nothing of it takes part in the loss; "
+                    "train another part or thaw more of it",
+                    code="E1601",
+                )
+
+    def check_movement(self, weights: Mapping[str, Tensor], rates: Mapping[str, float]) -> None:
+        """After the third applied update: raises Diverged E1602 naming a part whose weights are still what they were.
+
+        rates: the highest rate each part has had so far; a rate of 0 is named as the cause.
+        """
+        self.is_over = True
+        after = checksums(weights)
+        for part, before in self._before.items():
+            if torch.equal(before, after[part]):
+                why = (
+                    "its learning rate has been 0 all the time; set optim.lr or optim.part_lr above 0"
+                    if rates.get(part, 0.0) == 0.0
+                    else f"although its rate reached {rates[part]:g}; the rate may be too small for the type of the weights"
+                )
+                raise Diverged(f"{part} has not moved in {self.updates} updates: {why}", code="E1602")
+
+
+def checksums(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """One number a part that changes when any bit of its weights does (but for rare coincidences): () int64, on the
+    device."""
+    totals: dict[str, Tensor] = {}
+    for number, (name, tensor) in enumerate(weights.items()):
+        part = name.split("/")[0]
+        bits = (
+            tensor.detach()
+            .contiguous()
+            .view(torch.uint8 if tensor.element_size() == 1 else _SAME_SIZE[tensor.element_size()])
+        )
+        value = bits.sum(dtype=torch.int64) * (2 * number + 1)
+        totals[part] = totals[part] + value if part in totals else value
+    return totals
+
+
+_SAME_SIZE = {2: torch.int16, 4: torch.int32, 8: torch.int64}

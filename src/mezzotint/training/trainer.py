@@ -1,0 +1,347 @@
+"""The loop. It moves values through family and objective, and it alone remembers anything.
+
+run: for the batches of each step: report = step(batches); progress moves on; observers that are due look; wishes
+are acted on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mezzotint import draws, probes
+from mezzotint.diffusion import noise
+from mezzotint.diffusion.objective import Objective, StepDraws
+from mezzotint.errors import Diverged, StorageError
+from mezzotint.families.base import ModelFamily, posterior_sample
+from mezzotint.recipe.optim import OptimSettings
+from mezzotint.recipe.run import RunSettings
+from mezzotint.runtimes.base import Runtime
+from mezzotint.stages import Batch, Loss, StepBatches, StepReport, TextEmbedding
+from mezzotint.training import lr
+from mezzotint.training.observers import Observer, Wish
+from mezzotint.training.precision import LossScale, Precision
+from mezzotint.training.progress import Progress
+from mezzotint.training.trained import MovementWatch
+from mezzotint.training.update import Update
+
+_SAVE, _STOP, _FIRST_CLOCK = 1, 2, 8
+
+
+@dataclass(slots=True)
+class Pending:
+    """A step's numbers, still on the device; `resolve` reads them, one step later."""
+
+    batches: StepBatches
+    loss: Tensor
+    norm: Tensor
+    found_inf: Tensor
+    loss_is_finite: Tensor
+    scale: Tensor
+    losses: list[Tensor]
+    timesteps: list[Tensor]
+    rates: dict[str, float]
+    seconds: float = 0.0
+
+    def resolve(self, memory_bytes: int) -> StepReport:
+        """Waits for the device and makes the report."""
+        numbers = torch.stack([self.loss, self.norm, self.found_inf, self.loss_is_finite, self.scale]).tolist()
+        loss, norm, found_inf, loss_is_finite, scale = numbers
+        return StepReport(
+            step=self.batches.step,
+            epoch=self.batches.epoch,
+            loss=loss,
+            norm=norm,
+            rates=self.rates,
+            samples=self.batches.count,
+            seconds=self.seconds,
+            wait_seconds=self.batches.wait_seconds,
+            applied=not found_inf,
+            overflow=bool(found_inf) and bool(loss_is_finite) and scale > 1.0,
+            keys=tuple(key for batch in self.batches.batches for key in batch.keys),
+            timesteps=tuple(torch.cat(self.timesteps).tolist()) if self.timesteps else (),
+            losses=tuple(torch.cat(self.losses).tolist()) if self.losses else (),
+            memory_bytes=memory_bytes,
+            loss_scale=scale,
+        )
+
+
+@dataclass(slots=True)
+class Trainer:
+    """One run. save: writes a checkpoint of `tensors()` and `state()`. export: writes the model. asked: flags that
+    signals have set."""
+
+    family: ModelFamily
+    objective: Objective
+    batches: Iterable[StepBatches]
+    update: Update
+    runtime: Runtime
+    precision: Precision
+    scale: LossScale
+    trained: Mapping[str, nn.Parameter]
+    optim: OptimSettings
+    run_settings: RunSettings
+    observers: Sequence[Observer]
+    progress: Progress
+    epoch_ends: Callable[[int], bool]
+    save: Callable[[Trainer], None]
+    export: Callable[[Trainer], None]
+    asked: Callable[[], int]
+    bad_step: Callable[[StepReport], None]
+    warn: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+    watch: MovementWatch | None = None
+    stopped: bool = False
+    _pending: Pending | None = None
+    _mark: float = 0.0
+    _last_clock: list[float] = field(default_factory=list)
+    _saved_step: int = -1
+    _failed_save: str = ""
+
+    def run(self) -> None:
+        """Trains from where progress stands to its last step. Raises Diverged, StorageError (of the final save),
+        PeerLost."""
+        self._mark = self.clock()
+        self._last_clock = [self._mark] * len(self.observers)
+        if self.progress.step == 0:
+            for observer in self.observers:
+                if observer.due(self.progress) and self._looks_here(observer):
+                    self._look(observer, None)
+            self._mark = self.clock()
+        for batches in self.batches:
+            pending = self.step(batches)
+            pending.seconds = self.clock() - self._mark
+            self._mark += pending.seconds
+            self._move_on(batches, pending)
+            self._between_steps(pending)
+            if self.stopped or self.progress.is_done:
+                break
+        if self._pending is not None:
+            self._flush()
+        if self._failed_save:
+            raise StorageError(self._failed_save, code="E1704")
+
+    def step(self, batches: StepBatches) -> Pending:
+        """One optimizer step. Nothing in it is read back to the host."""
+        probes.reach("step.begin")
+        device = self.runtime.device
+        sums = torch.zeros(1, dtype=torch.float32, device=device)
+        losses: list[Tensor] = []
+        timesteps: list[Tensor] = []
+        for number, batch in enumerate(batches.batches):
+            with self.runtime.micro_batch(last=number == len(batches.batches) - 1):
+                if batch.size:
+                    loss, level = self._loss(batch, batches.step)
+                    (loss.total * (self.scale.scale / batches.count)).backward()
+                    sums += loss.total.detach()
+                    losses.append(loss.per_sample.detach())
+                    timesteps.append(level)
+        probes.reach("step.backward")
+        if self.watch is not None and batches.step == 0 and losses:
+            self.watch.check_gradients(self.trained)
+        return self._apply(batches, self.runtime.total(sums)[0] / batches.count, losses, timesteps)
+
+    def _loss(self, batch: Batch, step: int) -> tuple[Loss, Tensor]:
+        device = self.runtime.device
+        x_0 = self.latents(batch)
+        drawn = StepDraws.at(self.run_settings.seed, step, batch.positions.numpy(), device)
+        with self.precision.autocast(device):
+            condition = self.family.condition(self.text(batch), batch)
+            noised = self.objective.noise(x_0, drawn)
+            predicted = self.family.predict(noised, condition)
+        return self.objective.loss(predicted, noised, batch.weight.to(device, non_blocking=True)), noised.level
+
+    def latents(self, batch: Batch) -> Tensor:
+        """x_0 of a batch, scaled: cached, drawn from cached moments, or encoded from pixels. No gradient."""
+        if batch.latents is not None:
+            return batch.latents
+        moments = batch.moments
+        if moments is None:
+            assert batch.pixels is not None
+            moments = self.family.encode_media(batch.pixels)
+        shape = (moments.shape[1] // 2, *moments.shape[2:])
+        keys = batch.posterior_keys.to(moments.device, non_blocking=True)
+        return posterior_sample(moments, noise.normal(keys, shape))
+
+    def text(self, batch: Batch) -> TextEmbedding:
+        """The captions' embeddings: cached, or encoded now, with gradient where the text encoder is trained."""
+        if batch.text is not None:
+            return batch.text
+        return self.family.encode_text(batch.captions)
+
+    def _apply(self, batches: StepBatches, loss: Tensor, losses: list[Tensor], timesteps: list[Tensor]) -> Pending:
+        scale = self.scale.scale.clone()
+        norms = self.runtime.grad_norms(self.trained, self.optim.clip.scope) / scale
+        norm = torch.linalg.vector_norm(norms)
+        loss_is_finite = torch.isfinite(loss).to(torch.float32)
+        found_inf = 1.0 - torch.isfinite(norm).to(torch.float32) * loss_is_finite
+        rates = self.rates(batches.step)
+        due = self.optim.ema.rule != "none" and (batches.step + 1) % self.optim.ema.interval == 0
+        self.update.apply(loss_scale=scale, norms=norms, found_inf=found_inf, lr=rates, moves_shadow=due)
+        self.scale.update(found_inf)
+        probes.reach("step.end")
+        return Pending(batches, loss, norm, found_inf, loss_is_finite, scale, losses, timesteps, rates)
+
+    def rates(self, step: int) -> dict[str, float]:
+        """The learning rate of each parameter group at a step (counted from 0)."""
+        factor = lr.factor(self.optim.schedule, step, self.progress.last_step)
+        return {g.name: self.optim.part_lr.get(g.part, self.optim.lr) * factor for g in self.update.groups}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor that a checkpoint keeps, by flat name."""
+        return self.update.tensors() | self.scale.tensors()
+
+    def state(self) -> dict[str, Any]:
+        """Everything else that a checkpoint keeps, as JSON."""
+        return {
+            "progress": self.progress.state(),
+            "observers": {type(o).__name__: o.state() for o in self.observers if o.state()},
+        }
+
+    def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Takes back a checkpoint's tensors and state."""
+        self.update.load(tensors)
+        self.scale.load(tensors)
+        self.progress.load(state["progress"], last_step=self.progress.last_step)
+        for observer in self.observers:
+            observer.load(state["observers"].get(type(observer).__name__, {}))
+        if self.progress.applied >= MovementWatch.updates:
+            self.watch = None
+
+    def _move_on(self, batches: StepBatches, pending: Pending) -> None:
+        p = self.progress
+        p.step = batches.step + 1
+        p.epoch = batches.epoch
+        p.epoch_ends = self.epoch_ends(batches.step)
+        p.samples += batches.count
+        p.seconds += pending.seconds
+        for group in self.update.groups:
+            p.rate_peak[group.part] = max(p.rate_peak.get(group.part, 0.0), pending.rates[group.name])
+
+    def _between_steps(self, pending: Pending) -> None:
+        """Everything the host does between two steps: read the last report, agree, look, act."""
+        if self._pending is not None:
+            self._read(self._pending)
+        self._pending = pending
+        flags = self.runtime.agree(self.asked() | self._clock_flags())
+        due = [o for i, o in enumerate(self.observers) if not o.follows and self._is_due(i, o, flags)]
+        if not due and not flags & (_SAVE | _STOP) and self.watch is None:
+            return
+        report = self._flush()
+        wish = Wish.NOTHING
+        for observer in due:
+            if self._looks_here(observer):
+                wish |= self._look(observer, report)
+        wish = self._agreed(wish, due)
+        if flags & _SAVE:
+            wish |= Wish.SAVE
+        if flags & _STOP:
+            wish |= Wish.SAVE | Wish.STOP
+        self._act(wish)
+        # what saving and showing took is not the steps' time
+        self._mark = self.clock()
+
+    def _agreed(self, wish: Wish, due: Sequence[Observer]) -> Wish:
+        """What any process wishes, all do: an observer may look in the first process alone."""
+        return Wish(self.runtime.agree(wish.value)) if due else wish
+
+    def _clock_flags(self) -> int:
+        flags = 0
+        if self.runtime.is_first:
+            now = self.clock()
+            for i, observer in enumerate(self.observers):
+                every = observer.every
+                if every is not None and every.unit == "minutes" and now - self._last_clock[i] >= 60 * every.count:
+                    flags |= _FIRST_CLOCK << i
+        return flags
+
+    def _is_due(self, index: int, observer: Observer, flags: int) -> bool:
+        if flags & (_FIRST_CLOCK << index):
+            self._last_clock[index] = self.clock()
+            return True
+        return observer.due(self.progress)
+
+    def _looks_here(self, observer: Observer) -> bool:
+        return observer.on_all_ranks or self.runtime.is_first
+
+    def _flush(self) -> StepReport:
+        """Reads the report of the step just made, so that what is saved or shown now knows it."""
+        assert self._pending is not None
+        report = self._read(self._pending)
+        self._pending = None
+        return report
+
+    def _read(self, pending: Pending) -> StepReport:
+        report = pending.resolve(self._memory())
+        self._count_bad(report)
+        if report.applied:
+            self.progress.applied += 1
+            if self.watch is not None and self.progress.applied >= MovementWatch.updates:
+                self.watch.check_movement(self.update.masters, self.progress.rate_peak)
+                self.watch = None
+        for observer in self.observers:
+            if observer.follows and self._looks_here(observer):
+                self._look(observer, report)
+        return report
+
+    def _count_bad(self, report: StepReport) -> None:
+        p = self.progress
+        if report.applied:
+            p.bad_in_a_row = 0
+            return
+        if report.overflow:
+            return
+        p.bad_in_a_row += 1
+        p.bad_steps = [step for step in p.bad_steps if step > report.step - 1000] + [report.step]
+        self.bad_step(report)
+        allowed = self.run_settings.max_bad_steps
+        if p.bad_in_a_row > allowed or len(p.bad_steps) > max(10, allowed):
+            raise Diverged(
+                f"step {report.step + 1}: {p.bad_in_a_row} steps in a row and {len(p.bad_steps)} of the last 1000 were not finite; "
+                f"their samples are in bad_steps.jsonl; lower optim.lr, or use run.precision=fp32 or bf16",
+                code="E1604",
+            )
+
+    def _look(self, observer: Observer, report: StepReport | None) -> Wish:
+        try:
+            return observer.look(report, self.progress)
+        except StorageError as error:
+            self.warn(f"{type(observer).__name__}: {error.message}; training goes on without it")
+            return Wish.NOTHING
+
+    def _act(self, wish: Wish) -> None:
+        if Wish.SAVE in wish and self._saved_step != self.progress.step:
+            self._save(final=Wish.STOP in wish or self.progress.is_done)
+        if Wish.EXPORT in wish:
+            self.export(self)
+        if Wish.STOP in wish:
+            self.stopped = True
+
+    def _save(self, *, final: bool) -> None:
+        try:
+            self.save(self)
+            self._saved_step = self.progress.step
+            self._failed_save = ""
+        except StorageError as error:
+            failed = 1
+            self._failed_save = error.message if final else ""
+            self.warn(f"the checkpoint of step {self.progress.step} could not be saved: {error.message}")
+        else:
+            failed = 0
+        if self.runtime.agree(failed) and final and not self._failed_save:
+            self._failed_save = "another process could not save the final checkpoint"
+
+    def _memory(self) -> int:
+        if self.runtime.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.runtime.device)
+        return 0
+
+
+def sample_keys_digest(keys: Sequence[str]) -> str:
+    """Sixteen hexadecimal digits that stand for which samples made a step, in their order."""
+    return f"{draws.text_key(chr(0).join(keys)):016x}"

@@ -1,0 +1,209 @@
+"""How weights move. One object owns the float32 masters, the moments, the clip scale and the shadow, so that they can
+become one pass over memory.
+
+A step whose gradients are not finite moves nothing: weights, moments, bias correction and shadow stay, decided on the
+device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor, nn
+
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.optim import OptimSettings
+from mezzotint.training.shadow import decay_at
+
+
+@dataclass(slots=True)
+class Group:
+    """Parameters that share part and weight decay. live: those that have a gradient, known after the first backward
+    pass."""
+
+    name: str
+    part: str
+    weight_decay: float
+    names: list[str] = field(default_factory=list)
+
+
+class Update:
+    """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101), clipping and the averaged copy, over float32 masters.
+
+    trained: parameters by `part/parameter`. separate_masters: the parameters are of a smaller type; float32 masters
+    are kept beside them.
+    """
+
+    def __init__(self, trained: Mapping[str, nn.Parameter], settings: OptimSettings, *, separate_masters: bool) -> None:
+        self._settings = settings
+        self._trained = dict(trained)
+        self._separate = separate_masters
+        self.device = next(iter(self._trained.values())).device
+        self._masters = {
+            name: p.detach().to(torch.float32, copy=True) if separate_masters else p.detach()
+            for name, p in self._trained.items()
+        }
+        self._mean = {name: torch.zeros_like(m) for name, m in self._masters.items()}
+        self._square = {name: torch.zeros_like(m) for name, m in self._masters.items()}
+        self.applied = torch.zeros((), dtype=torch.float32, device=self.device)
+        self.groups = _groups(self._trained, settings)
+        self._parts = list(dict.fromkeys(name.split("/")[0] for name in self._trained))
+        self.shadow = Shadow(self._masters, settings) if settings.ema.rule != "none" else None
+
+    @property
+    def masters(self) -> Mapping[str, Tensor]:
+        """The float32 weights by name: what is saved and exported."""
+        return self._masters
+
+    def apply(
+        self, *, loss_scale: Tensor, norms: Tensor, found_inf: Tensor, lr: Mapping[str, float], moves_shadow: bool
+    ) -> None:
+        """One optimizer step from the gradients that lie in the parameters; takes them away afterwards.
+
+        loss_scale: () what the loss was multiplied by. norms: unscaled gradient norms in the scope of
+        `optim.clip.scope`. found_inf: () float32, 1 when something was not finite: then nothing moves. lr: rate by
+        group name. moves_shadow: the average is due.
+        """
+        with torch.no_grad():
+            # the count comes before the kernel, which corrects the moments' bias by it
+            self.applied.add_(1.0 - found_inf)
+            coefficients = self._clip_coefficients(norms)
+            for group in self.groups:
+                self._move(group, coefficients, loss_scale, found_inf, lr[group.name])
+            if self._separate:
+                torch._foreach_copy_([p.detach() for p in self._trained.values()], list(self._masters.values()))
+            if moves_shadow and self.shadow is not None:
+                self.shadow.follow(self._masters, found_inf)
+        self.forget_gradients()
+
+    def forget_gradients(self) -> None:
+        """Takes all gradients away."""
+        for parameter in self._trained.values():
+            parameter.grad = None
+
+    def _clip_coefficients(self, norms: Tensor) -> Tensor | None:
+        if self._settings.clip.norm is None:
+            return None
+        return (self._settings.clip.norm / (norms + 1e-6)).clamp(max=1.0)
+
+    def _move(
+        self, group: Group, coefficients: Tensor | None, loss_scale: Tensor, found_inf: Tensor, lr: float
+    ) -> None:
+        names = [name for name in group.names if self._trained[name].grad is not None]
+        if not names:
+            return
+        grads = [self._gradient(name) for name in names]
+        scale = loss_scale
+        if coefficients is not None:
+            match self._settings.clip.scope:
+                case "all":
+                    scale = loss_scale / coefficients[0]
+                case "part":
+                    scale = loss_scale / coefficients[self._parts.index(group.part)]
+                case "tensor":
+                    place = {name: i for i, name in enumerate(self._trained)}
+                    torch._foreach_mul_(grads, [coefficients[place[name]] for name in names])
+        adam = self._settings.optimizer
+        torch._fused_adamw_(
+            [self._masters[name] for name in names],
+            grads,
+            [self._mean[name] for name in names],
+            [self._square[name] for name in names],
+            [],
+            [self.applied] * len(names),
+            lr=lr,
+            beta1=adam.betas[0],
+            beta2=adam.betas[1],
+            weight_decay=group.weight_decay,
+            eps=adam.eps,
+            amsgrad=False,
+            maximize=False,
+            grad_scale=scale,
+            found_inf=found_inf,
+        )
+
+    def _gradient(self, name: str) -> Tensor:
+        grad = self._trained[name].grad
+        assert grad is not None
+        return grad.to(torch.float32)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything to be remembered, by flat name: `w/…`, `ema/…`, `opt.mean/…`, `opt.square/…`, and the counts."""
+        found = {f"w/{name}": tensor for name, tensor in self._masters.items()}
+        found |= {f"opt.mean/{name}": tensor for name, tensor in self._mean.items()}
+        found |= {f"opt.square/{name}": tensor for name, tensor in self._square.items()}
+        found["opt.applied"] = self.applied
+        if self.shadow is not None:
+            found |= self.shadow.tensors()
+        return found
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Takes back what `tensors` gave, by name and bit by bit. A missing or misshapen name is an error of the
+        caller's checks."""
+        with torch.no_grad():
+            for name, mine in self.tensors().items():
+                mine.copy_(tensors[name])
+            if self._separate:
+                torch._foreach_copy_([p.detach() for p in self._trained.values()], list(self._masters.values()))
+
+    @contextmanager
+    def shadow_swapped_in(self) -> Iterator[None]:
+        """Within, the networks compute with the averaged weights. Never open during a save, which reads the masters."""
+        assert self.shadow is not None
+        parameters = [p.detach() for p in self._trained.values()]
+        kept = [p.clone() for p in parameters]
+        with torch.no_grad():
+            torch._foreach_copy_(parameters, [self.shadow.weights[name].to(self.device) for name in self._trained])
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                torch._foreach_copy_(parameters, kept)
+
+
+class Shadow:
+    """The exponential moving average of the masters, in float32, beside them or on the CPU."""
+
+    def __init__(self, masters: Mapping[str, Tensor], settings: OptimSettings) -> None:
+        self._rule = settings.ema
+        on_cpu = settings.ema.device == "cpu"
+        self.weights = {name: m.detach().to("cpu" if on_cpu else m.device, copy=True) for name, m in masters.items()}
+        self.device = next(iter(self.weights.values())).device
+        self.updates = torch.zeros((), dtype=torch.float32, device=self.device)
+
+    def follow(self, masters: Mapping[str, Tensor], found_inf: Tensor) -> None:
+        """Moves towards the masters by the rule's decay; where found_inf is 1 nothing moves. Nothing is read back to
+        the host."""
+        moved = 1.0 - found_inf.to(self.device)
+        weight = (1.0 - decay_at(self._rule.rule, self._rule.decay, self.updates)) * moved
+        mine = list(self.weights.values())
+        step = torch._foreach_sub([m.to(self.device) for m in masters.values()], mine)
+        torch._foreach_mul_(step, weight)
+        torch._foreach_add_(mine, step)
+        self.updates.add_(moved)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """`ema/…` by name, and the count of updates."""
+        return {f"ema/{name}": tensor for name, tensor in self.weights.items()} | {"opt.shadow_updates": self.updates}
+
+
+def _groups(trained: Mapping[str, nn.Parameter], settings: OptimSettings) -> list[Group]:
+    """One group for each part, and another for its parameters without weight decay. Raises RecipeError E1022 for a
+    pattern without match."""
+    groups: dict[str, Group] = {}
+    adam = settings.optimizer
+    for pattern in adam.no_decay:
+        if not any(fnmatchcase(name, pattern) for name in trained):
+            raise RecipeError(f"optim.optimizer.no_decay: {pattern!r} matches no trained parameter", code="E1022")
+    for name in trained:
+        part = name.split("/")[0]
+        undecayed = any(fnmatchcase(name, pattern) for pattern in adam.no_decay)
+        key = f"{part}.no_decay" if undecayed else part
+        if key not in groups:
+            groups[key] = Group(key, part, 0.0 if undecayed else adam.weight_decay)
+        groups[key].names.append(name)
+    return list(groups.values())

@@ -1,0 +1,1 @@
+"""Model files: the one place that opens them, what a model folder holds, which weights a file carries."""

@@ -1,0 +1,122 @@
+"""The networks of diffusers' model folders: from a configuration and a weights file to a network, and back to files.
+
+diffusers' and transformers' classes are used, their loaders are not: those fetch, guess, and open pickles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
+from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
+from torch import Tensor, nn
+from transformers.models.clip.configuration_clip import CLIPTextConfig
+from transformers.models.clip.modeling_clip import CLIPTextModel
+
+from mezzotint.errors import WeightsError
+from mezzotint.weights import files, state
+from mezzotint.weights.folder import write_json
+from mezzotint.weights.kinds import of_tensors
+
+Network = Literal["unet", "vae", "clip_text"]
+DTypeName = Literal["fp32", "fp16", "bf16"]
+
+_DTYPES: dict[DTypeName, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+_IGNORED_TEXT = ("architectures", "model_type", "torch_dtype", "dtype", "transformers_version")
+_PREFIX = "text_model."
+_OLD_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
+
+
+def load(network: Network, config: Mapping[str, Any], path: Path, *, where: Path) -> nn.Module:
+    """A network with the weights of a file: float32, on the CPU, eval mode.
+
+    where: the configuration's file, for messages. Raises WeightsError E1409 for a configuration that makes no network,
+    E1402, E1403 and E1405 for weights that cannot be read, are spoilt, or do not fit.
+    """
+    module = _described(lambda: state.on_meta(lambda: _construct(network, config)), where)
+    kind = of_tensors(files.read_header(path))
+    guess = f"the file looks like {kind}" if kind != _expected(network) else ""
+    state.load_into(module, path, rename=_file_names(network), ignorable=("position_ids",), kind=guess)
+    if network == "clip_text":  # a buffer that is no part of the weights
+        length = int(config.get("max_position_embeddings", 77))
+        inner = getattr(module, "text_model", module)
+        inner.embeddings.position_ids = torch.arange(length).expand((1, -1))  # type: ignore[union-attr]
+    assert not any(t.is_meta for t in (*module.parameters(), *module.buffers())), network
+    return module
+
+
+def draw(network: Network, config: Mapping[str, Any], seed: int, part: str, *, where: Path) -> nn.Module:
+    """A network with random weights, a function of (configuration, seed, part): float32, on the CPU, eval mode."""
+    return _described(lambda: state.drawn(lambda: _construct(network, config), seed, part), where)
+
+
+def write(
+    network: Network, tensors: Mapping[str, Tensor], config: Mapping[str, Any], target: Path, dtype: DTypeName
+) -> None:
+    """Writes a component's folder: config.json and its weights in `dtype`, under the names that other readers expect.
+
+    transformers 5 drops the level `text_model` of a CLIP text encoder; readers of older files need it, so it is put
+    back. The configuration carries no path of this machine.
+    """
+    prefixed = {k if network != "clip_text" or k.startswith(_PREFIX) else _PREFIX + k: v for k, v in tensors.items()}
+    target.mkdir(parents=True, exist_ok=True)
+    files.write(state.cast(prefixed, _DTYPES[dtype]), target / file_name(network))
+    told = {k: v for k, v in config.items() if k != "_name_or_path"}
+    for key in ("torch_dtype", "dtype"):
+        if key in told:
+            told[key] = str(_DTYPES[dtype]).removeprefix("torch.")
+    write_json(target / "config.json", told)
+
+
+def file_name(network: Network) -> str:
+    """The plain name of a network's weights file."""
+    return "model.safetensors" if network == "clip_text" else "diffusion_pytorch_model.safetensors"
+
+
+def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:
+    plain = {k: v for k, v in config.items() if not k.startswith("_")}
+    match network:
+        case "unet":
+            module: nn.Module = UNet2DConditionModel.from_config(plain)
+        case "vae":
+            module = AutoencoderKL.from_config(plain)
+        case "clip_text":
+            module = CLIPTextModel(CLIPTextConfig(**{k: v for k, v in plain.items() if k not in _IGNORED_TEXT}))
+    return module
+
+
+def _described(build: Any, where: Path) -> nn.Module:
+    try:
+        module = build()
+    except (TypeError, ValueError, KeyError, NotImplementedError, ZeroDivisionError) as error:
+        raise WeightsError(f"{where}: makes no network ({error}); take another copy", code="E1409") from error
+    assert isinstance(module, nn.Module)
+    return module
+
+
+def _expected(network: Network) -> str:
+    return {"unet": "", "vae": "an autoencoder (VAE) alone", "clip_text": "a text encoder alone"}[network]
+
+
+def _file_names(network: Network) -> state.Rename:
+    """The network's own name of a file's tensor."""
+    match network:
+        case "clip_text":
+            nested = hasattr(CLIPTextModel, "text_model")
+            return lambda name: name if nested else name.removeprefix(_PREFIX)
+        case "vae":
+            return _modern_attention
+        case "unet":
+            return str
+
+
+def _modern_attention(name: str) -> str:
+    """Autoencoders saved before diffusers 0.18 name the projections of their attention otherwise."""
+    head, dot, last = name.rpartition(".")
+    stem, _, word = head.rpartition(".")
+    if dot and ".attentions." in f".{stem}." and word in _OLD_ATTENTION:
+        return f"{stem}.{_OLD_ATTENTION[word]}.{last}"
+    return name

@@ -1,0 +1,246 @@
+"""The one module that opens model files. It reads and writes safetensors: numbers and names, nothing that runs.
+
+A file is judged by its header before a byte of it is loaded, and what cannot be read is named with the reason that its
+first bytes suggest.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from mezzotint.errors import StorageError, WeightsError
+
+_HEADER_LIMIT = 100_000_000  # the format's own bound
+_SIZES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2}
+
+
+class TensorInfo(NamedTuple):
+    """What a file's header says of a tensor. dtype: as written in the file ("F32", "BF16", …)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def shards(path: Path) -> tuple[Path, ...]:
+    """The files behind a weights path: the file itself, or those that an index (`….index.json`) names, sorted.
+
+    Raises WeightsError E1404 for an index that is damaged, or that names anything but plain files beside it.
+    """
+    if not path.name.endswith(".index.json"):
+        return (path,)
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        names = sorted(set(table.values()))
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read ({error.strerror})", code="E1401") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise WeightsError(
+            f"{path}: not a weights index; it needs a `weight_map` of names to files", code="E1404"
+        ) from error
+    for name in names:
+        if not isinstance(name, str) or name != Path(name).name or not name.endswith(".safetensors"):
+            raise WeightsError(
+                f"{path}: names {str(name)!r}; an index may only name .safetensors files beside it", code="E1404"
+            )
+        if not (path.parent / name).is_file():
+            raise WeightsError(f"{path}: names {name}, which is not there; fetch the missing shard", code="E1404")
+    return tuple(path.parent / name for name in names)
+
+
+def read_header(path: Path) -> dict[str, TensorInfo]:
+    """Names, types and shapes of the tensors in a file or a sharded set, from headers alone.
+
+    Raises WeightsError: E1401 when there is no such file, E1402 when it is not a sound safetensors file.
+    """
+    found: dict[str, TensorInfo] = {}
+    for shard in shards(path):
+        for name, info in _read_one_header(shard).items():
+            if name in found:
+                raise WeightsError(f"{shard}: has {name!r}, which another shard has too", code="E1404")
+            found[name] = info
+    return found
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The free text entries of a file's header."""
+    return {str(k): str(v) for k, v in _header(path).get("__metadata__", {}).items()}
+
+
+def read(path: Path, names: Collection[str] | None = None, device: str = "cpu") -> dict[str, Tensor]:
+    """Tensors of a file or a sharded set, in the types they have there; those named, all by default.
+
+    The tensors own their memory: changing or removing the file afterwards does not touch them.
+    Raises WeightsError: as `read_header`; E1403 when a value is not finite; E1405 when a name is missing.
+    """
+    found: dict[str, Tensor] = {}
+    for shard in shards(path):
+        present = _read_one_header(shard)
+        for name, tensor in _tensors(shard, [n for n in present if names is None or n in names]):
+            _refuse_non_finite(shard, name, tensor)
+            found[name] = tensor.clone().to(device)
+    missing = sorted(set(names or ()) - found.keys())
+    if missing:
+        raise WeightsError(f"{path}: lacks {some(missing)}", code="E1405")
+    return found
+
+
+def write(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:
+    """Writes a safetensors file so that a power cut leaves the old file or the new one, never a part.
+
+    Tensors that share memory are written as separate ones. metadata: texts for the header; `{"format": "pt"}` is what
+    other readers expect, and is the default. Raises WeightsError E1403 for values that are not finite, StorageError
+    E1701 when the disk refuses.
+    """
+    for name, tensor in tensors.items():
+        _refuse_non_finite(path, name, tensor)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        save_file(_separate(tensors), aside, metadata=dict(metadata or {"format": "pt"}))
+        settle(aside, path)
+    except (OSError, SafetensorError) as error:
+        aside.unlink(missing_ok=True)
+        raise _storage_error(path, error) from error
+
+
+def settle(aside: Path, path: Path) -> None:
+    """Gives a finished file or folder its name for good: syncs it, renames it, syncs the folder it lies in."""
+    sync(aside)
+    os.replace(aside, path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Waits until a file's bytes, or a folder's entries, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def some(names: Collection[str], limit: int = 5) -> str:
+    """`3 tensors (a, b, c)`: how many, and the first few."""
+    first = ", ".join(list(names)[:limit])
+    more = ", …" if len(names) > limit else ""
+    return f"{len(names)} tensor{'s' if len(names) != 1 else ''} ({first}{more})"
+
+
+def _read_one_header(path: Path) -> dict[str, TensorInfo]:
+    entries = _header(path)
+    entries.pop("__metadata__", None)
+    try:
+        return {n: TensorInfo(e["dtype"], tuple(int(k) for k in e["shape"])) for n, e in entries.items()}
+    except (KeyError, TypeError, ValueError):
+        _refuse(path, "its header describes no tensors")
+
+
+def _header(path: Path) -> dict[str, Any]:
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            start = file.read(512)
+            length = int.from_bytes(start[:8], "little")
+            if size < 8 or length > min(_HEADER_LIMIT, size - 8):
+                _refuse(path, _reason(start, size))
+            file.seek(8)
+            entries = json.loads(file.read(length))
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read ({error.strerror}); check the path", code="E1401") from error
+    except ValueError:
+        _refuse(path, _reason(start, size))
+    if not isinstance(entries, dict):
+        _refuse(path, "its header is not a table")
+    _check_extent(path, entries, size - 8 - length)
+    return entries
+
+
+def _check_extent(path: Path, entries: Mapping[str, Any], held: int) -> None:
+    """The tensors must fill the file exactly, one after the other."""
+    try:
+        spans = sorted(tuple(e["data_offsets"]) for n, e in entries.items() if n != "__metadata__")
+        end = 0
+        for first, last in spans:
+            if first != end or last < first:
+                _refuse(path, "its tensors overlap or leave holes")
+            end = last
+    except (KeyError, TypeError, ValueError):
+        _refuse(path, "its header describes no tensors")
+    if end > held:
+        _refuse(path, f"{end - held} bytes are missing at its end: the copy or download was cut short")
+    if end < held:
+        _refuse(path, f"it has {held - end} bytes too many at its end")
+
+
+def _reason(start: bytes, size: int) -> str:
+    """What a file that is no safetensors file seems to be, by its first bytes."""
+    text = start.lstrip().lower()
+    if size == 0:
+        return "it is empty (0 bytes)"
+    if start.startswith(b"version https://git-lfs"):
+        return f"it is a Git LFS pointer of {size} bytes, not the model; run `git lfs pull` where it came from"
+    if text.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
+        return "it is a web page, not a model: the download went wrong (a log-in or error page)"
+    if start.startswith((b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):
+        return "it is a pickle file (.ckpt, .pt or .bin) under another name; convert it to safetensors"
+    if start.startswith(b"GGUF"):
+        return "it is a GGUF file; use the safetensors weights of the model"
+    if start.startswith((b"{", b"[")) or text.startswith(b"{"):
+        return "it is a JSON text, not a model"
+    if len(start) >= 9 and start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= _HEADER_LIMIT:
+        return f"its header is cut short: the copy or download stopped at {size} bytes"
+    return f"its header is damaged, or it is another kind of file ({size} bytes)"
+
+
+def _refuse(path: Path, reason: str) -> NoReturn:
+    raise WeightsError(f"{path}: not a safetensors file that can be read; {reason}", code="E1402")
+
+
+def _tensors(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            for name in names:
+                yield name, file.get_tensor(name)
+    except (SafetensorError, OSError) as error:
+        raise WeightsError(f"{path}: cannot be read ({error})", code="E1402") from error
+
+
+def _refuse_non_finite(path: Path, name: str, tensor: Tensor) -> None:
+    if not tensor.is_floating_point() or tensor.dtype.itemsize < 2 or tensor.numel() == 0:
+        return
+    low, high = torch.aminmax(tensor.detach())  # passes NaN on, and needs no memory of its own
+    if not bool(torch.isfinite(low) & torch.isfinite(high)):
+        count = int((~torch.isfinite(tensor)).sum())
+        raise WeightsError(
+            f"{path}: {name} has {count} of {tensor.numel()} values that are not finite; the weights are spoilt, "
+            "take another copy or an earlier save",
+            code="E1403",
+        )
+
+
+def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous CPU tensors, no two of which share memory, as the format asks."""
+    seen: set[int] = set()
+    apart: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        plain = tensor.detach().to("cpu").contiguous()
+        place = plain.untyped_storage().data_ptr()
+        whole = plain.untyped_storage().nbytes() == plain.numel() * plain.element_size()
+        apart[name] = plain if whole and place not in seen else plain.clone()
+        seen.add(place)
+    return apart
+
+
+def _storage_error(path: Path, error: Exception) -> StorageError:
+    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "os error 28" in str(error)
+    remedy = "make room on the disk" if full else "check the folder and its permissions"
+    return StorageError(f"{path}: cannot be written ({error}); {remedy}. What was there is untouched", code="E1701")

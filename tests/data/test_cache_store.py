@@ -1,0 +1,340 @@
+"""The store under a cache: rows come back, torn and damaged ones do not, several processes may write."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mezzotint import probes
+from mezzotint.data import cache, shards
+from mezzotint.data.cache import Store
+from mezzotint.errors import CacheError, StorageError
+
+SHAPE = (4, 3)
+
+
+def addresses(numbers: range | list[int]) -> NDArray[np.uint8]:
+    rows = [np.random.Generator(np.random.Philox(key=n)).bytes(32) for n in numbers]
+    return cache.as_addresses(rows)
+
+
+def rows(numbers: range | list[int]) -> Tensor:
+    return torch.stack([torch.full(SHAPE, float(n)) + torch.arange(12).reshape(SHAPE) / 16 for n in numbers])
+
+
+def open_store(folder: Path, dtype: cache.Dtype = "fp32") -> Store:
+    return Store(folder, kind="rows", shape=SHAPE, dtype=dtype)
+
+
+def filled(folder: Path, numbers: range | list[int]) -> Store:
+    store = open_store(folder)
+    store.append(addresses(numbers), rows(numbers))
+    return store
+
+
+def file_of(store: Store, ending: str) -> Path:
+    (path,) = store.folder.glob(f"*{ending}")
+    return path
+
+
+def flip(path: Path, at: int, bit: int = 0) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1 << bit
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+def test_rows_come_back_in_the_order_asked_for(tmp_path: Path, dtype: cache.Dtype) -> None:
+    store = open_store(tmp_path, dtype)
+    for start in range(0, 30, 7):
+        store.append(addresses(range(start, start + 7)), rows(range(start, start + 7)))
+    for reader in (store, open_store(tmp_path, dtype)):
+        wanted = [3, 33, 17, 0, 17]
+        entries = reader.find(addresses(wanted))
+        assert (entries >= 0).all()
+        assert torch.equal(reader.read(entries), rows(wanted).to(cache.DTYPES[dtype]))
+        out = torch.empty((5, *SHAPE), dtype=cache.DTYPES[dtype])
+        assert reader.read(entries, out) is out
+        assert torch.equal(out, rows(wanted).to(cache.DTYPES[dtype]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 40), max_size=12), max_size=6), st.lists(st.integers(0, 60), max_size=20))
+def test_found_is_exactly_what_was_appended(appended: list[list[int]], asked: list[int]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        store, known = open_store(Path(name)), set[int]()
+        for numbers in filter(None, appended):
+            made = store.append(addresses(numbers), rows(numbers))
+            assert made == len(set(numbers) - known)
+            known.update(numbers)
+        for reader in (store, open_store(Path(name))):
+            found = reader.find(addresses(asked) if asked else np.zeros((0, 32), np.uint8))
+            assert [entry >= 0 for entry in found.tolist()] == [n in known for n in asked]
+            if known and (found >= 0).any():
+                there = [n for n in asked if n in known]
+                assert torch.equal(reader.read(found[found >= 0]), rows(there))
+        assert len(open_store(Path(name))) == len(known)
+        store.close_writer()
+
+
+def test_an_absent_entry_and_an_empty_folder_are_minus_one(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "nothing" / "here")
+    assert store.find(addresses(range(4))).tolist() == [-1] * 4
+    assert not (tmp_path / "nothing").exists()
+    assert filled(tmp_path, range(3)).find(addresses([7])).tolist() == [-1]
+
+
+def test_equal_first_bytes_are_told_apart(tmp_path: Path) -> None:
+    near = addresses(range(5)).copy()
+    near[:, :31] = near[0, :31]  # they differ in the last byte alone
+    near[:, 31] = range(5)
+    store = open_store(tmp_path)
+    store.append(near[:4], rows(range(4)))
+    reader = open_store(tmp_path)
+    assert torch.equal(reader.read(reader.find(near[[2, 0, 3, 1]])), rows([2, 0, 3, 1]))
+    assert reader.find(near[4:]).tolist() == [-1]
+
+
+def test_numbers_that_are_not_finite_are_refused_by_name(tmp_path: Path) -> None:
+    store, values = open_store(tmp_path, "fp16"), rows(range(3))
+    values[1, 2, 0] = float("nan")
+    values[2, 0, 0] = 1e6  # not finite in fp16
+    with pytest.raises(CacheError, match=r"b\.png, c\.png: .*not finite in float16") as caught:
+        store.append(addresses(range(3)), values, names=["a.png", "b.png", "c.png"])
+    assert caught.value.code == "E1304"
+    assert len(open_store(tmp_path, "fp16")) == 0
+
+
+def test_any_flipped_bit_of_a_row_is_noticed_and_only_that_row(tmp_path: Path) -> None:
+    for trial in range(12):
+        store = filled(tmp_path / str(trial), range(5))
+        chosen = random.Random(trial).randrange(5)
+        flip(file_of(store, ".rows"), chosen * store.row_bytes + trial * 4, trial % 8)
+        reader = open_store(tmp_path / str(trial))
+        entries = reader.find(addresses(range(5)))
+        assert reader.verify(entries).tolist() == [n != chosen for n in range(5)]
+        with pytest.raises(CacheError, match="damaged") as caught:
+            reader.read(entries)
+        assert caught.value.code == "E1303"
+
+
+def test_a_damaged_entry_is_absent_everywhere_until_it_is_made_again(tmp_path: Path) -> None:
+    first = filled(tmp_path, range(4))
+    flip(file_of(first, ".rows"), 2 * first.row_bytes + 5)
+    reader = open_store(tmp_path)
+    reader.verify(reader.find(addresses(range(4))))
+    assert reader.find(addresses(range(4))).tolist()[2] == -1
+    assert reader.damaged(addresses(range(4))).tolist() == [False, False, True, False]
+    later = open_store(tmp_path)
+    assert [e >= 0 for e in later.find(addresses(range(4))).tolist()] == [True, True, False, True]
+    assert later.append(addresses(range(4)), rows(range(4))) == 1
+    for store in (later, open_store(tmp_path)):
+        assert torch.equal(store.read(store.find(addresses(range(4)))), rows(range(4)))
+        assert not store.damaged(addresses(range(4))).any()
+
+
+def test_swapped_rows_are_noticed(tmp_path: Path) -> None:
+    store = filled(tmp_path, range(3))
+    path, n = file_of(store, ".rows"), store.row_bytes
+    data = path.read_bytes()
+    path.write_bytes(data[n : 2 * n] + data[:n] + data[2 * n :])
+    reader = open_store(tmp_path)
+    assert reader.verify(reader.find(addresses(range(3)))).tolist() == [False, False, True]
+
+
+def test_a_flipped_index_record_is_not_believed(tmp_path: Path) -> None:
+    for at in range(0, shards.RECORD.itemsize, 3):
+        store = filled(tmp_path / str(at), range(3))
+        flip(file_of(store, ".index"), shards.RECORD.itemsize + at, at % 8)
+        found = open_store(tmp_path / str(at)).find(addresses(range(3)))
+        assert [entry >= 0 for entry in found.tolist()] == [True, False, True], at
+
+
+def test_rows_and_index_cut_at_any_byte_lose_only_what_was_cut(tmp_path: Path) -> None:
+    store = filled(tmp_path / "whole", range(4))
+    rows_data, index_data = file_of(store, ".rows").read_bytes(), file_of(store, ".index").read_bytes()
+    name = file_of(store, ".rows").stem
+    size = shards.RECORD.itemsize
+    for cut_rows, cut_index in [(0, 0), (0, 1), (0, size), (0, size + 5), (1, 0), (50, 3), (len(rows_data), 0)]:
+        folder = tmp_path / f"{cut_rows}-{cut_index}" / store.folder.name
+        folder.mkdir(parents=True)
+        (folder / f"{name}.rows").write_bytes(rows_data[: len(rows_data) - cut_rows])
+        (folder / f"{name}.index").write_bytes(index_data[: len(index_data) - cut_index])
+        reader = open_store(folder.parent)
+        left = min((len(rows_data) - cut_rows) // store.row_bytes, (len(index_data) - cut_index) // size)
+        found = reader.find(addresses(range(4)))
+        assert [entry >= 0 for entry in found.tolist()] == [n < left for n in range(4)]
+        assert reader.append(addresses(range(4)), rows(range(4))) == 4 - left
+        again = open_store(folder.parent)
+        entries = again.find(addresses(range(4)))
+        assert torch.equal(again.read(entries), rows(range(4)))
+
+
+def test_a_missing_rows_file_makes_its_entries_absent(tmp_path: Path) -> None:
+    store = filled(tmp_path, range(3))
+    file_of(store, ".rows").unlink()
+    assert (open_store(tmp_path).find(addresses(range(3))) == -1).all()
+
+
+def test_a_moved_folder_is_read_as_before(tmp_path: Path) -> None:
+    filled(tmp_path / "old", range(3)).close_writer()
+    (tmp_path / "old").rename(tmp_path / "new")
+    store = open_store(tmp_path / "new")
+    assert torch.equal(store.read(store.find(addresses(range(3)))), rows(range(3)))
+
+
+def test_a_full_shard_is_followed_by_another(tmp_path: Path) -> None:
+    store = Store(tmp_path, kind="rows", shape=SHAPE, dtype="fp32", shard_bytes=100)
+    for n in range(0, 12, 2):
+        store.append(addresses([n, n + 1]), rows([n, n + 1]))
+    assert len(list(store.folder.glob("*.rows"))) == 4  # of 48 bytes a row: full with the third, so four rows each
+    reader = open_store(tmp_path)
+    assert torch.equal(reader.read(reader.find(addresses(range(12)))), rows(range(12)))
+
+
+def test_a_shard_is_taken_over_when_its_owner_is_gone(tmp_path: Path) -> None:
+    first, second = filled(tmp_path, [0]), open_store(tmp_path)
+    second.append(addresses([1]), rows([1]))
+    assert len(list(first.folder.glob("*.rows"))) == 2  # the first still holds its lock
+    first.close_writer()
+    second.close_writer()
+    for n in range(2, 5):
+        filled(tmp_path, [n]).close_writer()
+    assert len(list(first.folder.glob("*.rows"))) == 2
+    first.refresh()
+    assert torch.equal(first.read(first.find(addresses(range(5)))), rows(range(5)))
+
+
+def test_refresh_finds_what_another_has_written(tmp_path: Path) -> None:
+    writer, reader = open_store(tmp_path), open_store(tmp_path)
+    writer.append(addresses([0]), rows([0]))
+    assert reader.find(addresses([0])).tolist() == [-1]
+    reader.refresh()
+    assert torch.equal(reader.read(reader.find(addresses([0]))), rows([0]))
+    writer.append(addresses([1]), rows([1]))  # the map has to grow
+    reader.refresh()
+    assert torch.equal(reader.read(reader.find(addresses([1, 0]))), rows([1, 0]))
+
+
+def test_a_store_travels_to_another_process_without_its_lock(tmp_path: Path) -> None:
+    store = filled(tmp_path, range(3))
+    copy = pickle.loads(pickle.dumps(store))  # as torch does with a worker's data set
+    assert torch.equal(copy.read(copy.find(addresses(range(3)))), rows(range(3)))
+
+
+@pytest.mark.parametrize(("number", "kind", "code"), [
+    (errno.ENOSPC, StorageError, "E1701"), (errno.EROFS, CacheError, "E1301"), (errno.EACCES, CacheError, "E1301"),
+])  # fmt: skip
+def test_a_folder_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[Exception], code: str
+) -> None:
+    store = filled(tmp_path, [0])
+    working = os.pwrite
+
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    with pytest.raises(kind, match="data.cache.path") as caught:
+        store.append(addresses([1]), rows([1]))
+    assert getattr(caught.value, "code", "") == code
+    assert str(store.folder) in str(caught.value)
+    monkeypatch.setattr(os, "pwrite", working)
+    assert store.append(addresses([1]), rows([1])) == 1
+    assert torch.equal(store.read(store.find(addresses([0, 1]))), rows([0, 1]))
+
+
+def test_a_disk_that_fills_up_before_the_index_knows_leaves_no_entry(tmp_path: Path) -> None:
+    store = filled(tmp_path, [0])
+    probes.arm("cache.append@1:enospc")
+    try:
+        with pytest.raises(StorageError):
+            store.append(addresses([1]), rows([1]))
+    finally:
+        probes.arm("")
+    assert open_store(tmp_path).find(addresses([0, 1])).tolist()[1] == -1
+    assert store.append(addresses([2]), rows([2])) == 1
+    assert torch.equal(store.read(store.find(addresses([2, 0]))), rows([2, 0]))
+
+
+_KILLED = """
+import sys, numpy, torch
+from pathlib import Path
+from mezzotint import probes
+from mezzotint.data.cache import Store, as_addresses
+probes.arm(sys.argv[2])
+store = Store(Path(sys.argv[1]), kind="rows", shape=(4, 3), dtype="fp32")
+for n in range(8):
+    address = numpy.random.Generator(numpy.random.Philox(key=n)).bytes(32)
+    store.append([address], torch.full((1, 4, 3), float(n)) + torch.arange(12).reshape(4, 3) / 16)
+"""
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("fault", "left"), [("cache.append@4:kill", 3), ("cache.commit@4:kill", 4)])
+def test_what_was_committed_before_a_kill_stays(tmp_path: Path, fault: str, left: int) -> None:
+    ended = subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path), fault], check=False, timeout=60)
+    assert ended.returncode == -signal.SIGKILL
+    store = open_store(tmp_path)
+    entries = store.find(addresses(range(8)))
+    assert [entry >= 0 for entry in entries.tolist()] == [n < left for n in range(8)]
+    assert torch.equal(store.read(entries[:left]), rows(range(left)))
+    assert store.append(addresses(range(8)), rows(range(8))) == 8 - left
+    assert len(list(store.folder.glob("*.rows"))) == 1  # the dead writer's shard goes on
+    again = open_store(tmp_path)
+    assert torch.equal(again.read(again.find(addresses(range(8)))), rows(range(8)))
+
+
+def _append_all(folder: Path, order: list[int]) -> None:
+    store = open_store(folder)
+    for n in order:
+        store.append(addresses([n]), rows([n]))
+
+
+@pytest.mark.distributed
+def test_processes_that_write_at_once_make_a_whole_store(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    orders = [random.Random(i).sample(range(30), 30) for i in range(3)]
+    writers = [context.Process(target=_append_all, args=(tmp_path, order)) for order in orders]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+    assert [writer.exitcode for writer in writers] == [0, 0, 0]
+    store = open_store(tmp_path)
+    assert store.verify(np.arange(len(store))).all()
+    assert torch.equal(store.read(store.find(addresses(range(30)))), rows(range(30)))
+
+
+def test_reading_makes_no_object_per_known_entry(tmp_path: Path) -> None:
+    """A million entries: the index is arrays, and looking up and reading a batch touches the batch alone."""
+    store = Store(tmp_path, kind="rows", shape=(2,), dtype="fp32")
+    store.append(addresses([0]), torch.ones(1, 2))
+    store.close_writer()
+    n = 1_000_000
+    many = np.random.Generator(np.random.Philox(key=1)).integers(0, 256, (n, 32), dtype=np.uint8)
+    (tmp_path / store.folder.name / "aa.rows").write_bytes(bytes(8 * n))
+    records = shards.records_of(many, np.arange(n), np.zeros(n, dtype=np.uint64))
+    (tmp_path / store.folder.name / "aa.index").write_bytes(records.tobytes())
+    reader = Store(tmp_path, kind="rows", shape=(2,), dtype="fp32")
+    assert len(reader) == n + 1
+    found = reader.find(many)
+    assert np.array_equal(reader._place[found, 1], np.arange(n))
+    assert len(reader._recent) == 0
+    assert torch.equal(reader.read(reader.find(addresses([0]))), torch.ones(1, 2))

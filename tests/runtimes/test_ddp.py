@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from torch import nn
+
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.run import RecomputeSettings, RunSettings
+from mezzotint.runtimes import base, ddp, single
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 8)
+        self.unused = nn.Linear(3, 3)
+        self.b = nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(torch.tanh(self.a(x)))
+
+
+def gradients(runtime: base.Runtime, share: slice, steps: int = 2) -> dict[str, torch.Tensor]:
+    torch.manual_seed(3)
+    net = Net()
+    trained = {f"denoiser/{name}": p for name, p in net.named_parameters()}
+    runtime.prepare({"denoiser": net}, trained)
+    torch.manual_seed(4)
+    data = torch.randn(5, 4)
+    for _ in range(steps):
+        for p in trained.values():
+            p.grad = None
+        pieces = list(data[share].split(2)) or [data[:0]]
+        pieces += [data[:0]] * (3 - len(pieces))
+        for i, piece in enumerate(pieces):
+            with runtime.micro_batch(last=i == len(pieces) - 1):
+                if len(piece):
+                    (net(piece).square().sum() / 5).backward()
+    result = {name: p.grad.clone() for name, p in trained.items() if p.grad is not None}
+    result["norms"] = runtime.grad_norms(trained, "all")
+    result["total"] = runtime.total(torch.ones(2))
+    return result
+
+
+def work(rank: int, port: int, folder: str, shares: list[slice]) -> None:
+    import os
+
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(len(shares)),
+        GLOO_SOCKET_IFNAME="lo",
+    )  # fmt: skip
+    torch.set_num_threads(1)
+    settings = RunSettings(timeout_seconds=60)
+    runtime = ddp.Runtime(torch.device("cpu"), base.Launch(rank, rank, len(shares)), settings)
+    result = gradients(runtime, shares[rank])
+    assert runtime.agree(1 << rank) == (1 << len(shares)) - 1
+    assert runtime.share(f"said by {rank} ε") == "said by 0 ε"
+    torch.save(result, f"{folder}/{rank}.pt")
+    runtime.barrier()
+    runtime.close()
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("shares", [[slice(0, 2), slice(2, 5)], [slice(0, 5), slice(5, 5)]])
+def test_gradients_are_the_sum_over_processes_whatever_their_shares(tmp_path: Path, shares: list[slice]) -> None:
+    whole = gradients(single.Runtime(torch.device("cpu"), base.Launch(), RunSettings()), slice(0, 5))
+    mp.start_processes(work, args=(free_port(), str(tmp_path), shares), nprocs=len(shares), start_method="fork")
+    for rank in range(len(shares)):
+        mine = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        assert mine.keys() == whole.keys(), "a parameter without gradient stays without one"
+        assert mine.pop("total").tolist() == [2.0, 2.0]
+        for name, value in mine.items():
+            torch.testing.assert_close(value, whole[name], rtol=1e-5, atol=1e-7)
+
+
+def test_the_launch_is_read_from_its_environment() -> None:
+    assert base.Launch.read({}) == base.Launch()
+    given = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}
+    assert base.Launch.read(given) == base.Launch(3, 1, 4, None, "torchrun")
+    assert base.Launch.read(given | {"ACCELERATE_MIXED_PRECISION": "bf16"}) == base.Launch(3, 1, 4, "bf16", "accelerate")
+
+
+def test_single_with_several_processes_names_the_setting() -> None:
+    with pytest.raises(RecipeError, match="run.runtime"):
+        base.open_runtime(RunSettings(runtime="single"), base.Launch(0, 0, 2, None, "torchrun"))
+
+
+def test_recomputing_gives_the_same_gradients_in_every_block_but_the_exempt() -> None:
+    torch.manual_seed(0)
+    data = torch.randn(3, 4)
+    found = []
+    for recompute in (False, True):
+        torch.manual_seed(1)
+        net = Net()
+        if recompute:
+            assert base.recompute_blocks([(net.a,), (net.b,)], RecomputeSettings(enabled=True, exempt=1)) == 1
+        net(data).sum().backward()
+        found.append([p.grad for p in (net.a.weight, net.b.bias)])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mezzotint import durable
+from mezzotint.errors import CheckpointError, StorageError
+from mezzotint.run_folder import RunFolder
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from mezzotint.run_folder import RunFolder
+folder = RunFolder(Path(sys.argv[1])).open()
+lock = folder.lock()
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_second_run_is_refused_by_name_and_a_dead_ones_lock_is_free(tmp_path: Path) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path / "run")], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    folder = RunFolder(tmp_path / "run").open()
+    with pytest.raises(CheckpointError, match=f"process {holder.pid} on .* is writing here"):
+        folder.lock()
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+    with folder.lock():
+        pass
+
+
+def test_sweeping_takes_our_partial_folders_and_leaves_a_users_files(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run").open()
+    (folder.checkpoints / ".partial-step-00000004-abcd").mkdir()
+    (folder.exports / ".partial-final").mkdir()
+    (folder.path / "notes.txt").write_text("mine")
+    (folder.path / ".gitignore").write_text("*")
+    assert folder.sweep() == [".partial-final", ".partial-step-00000004-abcd"]
+    assert (folder.path / "notes.txt").exists()
+    assert (folder.path / ".gitignore").exists()
+
+
+def test_history_survives_a_torn_line(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run").open()
+    folder.record("started", step=0)
+    with open(folder.history, "a") as file:
+        file.write('{"event": "sto')
+    folder.record("started", step=3)
+    assert [event["step"] for event in folder.events()] == [0, 3]
+    assert folder.attempts() == 2
+
+
+def test_a_run_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("")
+    with pytest.raises(StorageError, match="is a file"):
+        RunFolder(tmp_path / "run").open()
+
+
+def test_a_small_file_is_old_or_new_never_half(tmp_path: Path) -> None:
+    path = tmp_path / "value.json"
+    durable.write_json(path, {"a": 1})
+    durable.write_json(path, {"a": 2})
+    assert path.read_text() == '{\n "a": 2\n}\n'
+    assert [p.name for p in tmp_path.iterdir()] == ["value.json"]
+
+
+def test_a_full_disk_is_said_with_place_and_bytes(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"the disk is full, 10 bytes are needed, [\d,]+ are free"), durable.storage_errors(
+        tmp_path / "x", needed=10
+    ):
+        raise OSError(28, "No space left on device")

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from mezzotint import probes
+from mezzotint.errors import CheckpointError, Diverged, StorageError
+from mezzotint.training import state
+
+
+def tensors(step: int = 1) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(step)
+    return {
+        "w/denoiser/a": torch.randn(3, 4, generator=generator),
+        "ema/denoiser/a": torch.randn(3, 4, generator=generator),
+        "opt.mean/denoiser/a": torch.randn(3, 4, generator=generator),
+        "opt.applied": torch.tensor(float(step)),
+    }
+
+
+def write(folder: Path, step: int) -> Path:
+    return state.write(folder, step=step, tensors=tensors(step), values={"progress": {"step": step}}, recipe_digest="ab")
+
+
+def test_what_is_written_is_read_back_to_the_bit(tmp_path: Path) -> None:
+    path = write(tmp_path, 7)
+    back = state.read(path)
+    assert path.name == "step-00000007"
+    assert back.step == 7
+    assert back.values == {"progress": {"step": 7}}
+    assert all(torch.equal(back.tensors[name], t) and back.tensors[name].dtype == t.dtype for name, t in tensors(7).items())
+    assert {p.name for p in path.iterdir()} == {
+        "weights.safetensors", "shadow.safetensors", "optimizer.safetensors", "state.json", "manifest.json",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("file", ["weights.safetensors", "shadow.safetensors", "optimizer.safetensors", "state.json"])
+def test_one_flipped_bit_anywhere_is_named_and_passed_over(tmp_path: Path, file: str) -> None:
+    write(tmp_path, 1)
+    newest = write(tmp_path, 2)
+    content = bytearray((newest / file).read_bytes())
+    for place in (0, len(content) // 2, len(content) - 1):
+        broken = bytearray(content)
+        broken[place] ^= 1
+        (newest / file).write_bytes(broken)
+        found = state.newest(tmp_path)
+        assert found.path == tmp_path / "step-00000001"
+        assert found.passed_over[0][0] == newest
+        assert file in found.passed_over[0][1]
+        with pytest.raises(CheckpointError, match=file):
+            state.read(newest)
+
+
+def test_missing_short_and_foreign_files_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path, 1)
+    whole = (path / "weights.safetensors").read_bytes()
+    (path / "weights.safetensors").write_bytes(whole[:-10])
+    assert "bytes" in (state.damage(path) or "")
+    (path / "weights.safetensors").unlink()
+    assert "missing" in (state.damage(path) or "")
+    (path / "weights.safetensors").write_bytes(whole)
+    assert state.damage(path) is None
+    manifest = json.loads((path / "manifest.json").read_text())
+    for change, words in (
+        ({"step": 9}, "step 9"),
+        ({"schema": 2}, "another version"),
+        ({"files": manifest["files"] | {"../outside": {"bytes": 1, "sha256": ""}}}, "outside"),
+    ):
+        (path / "manifest.json").write_text(json.dumps(manifest | change))
+        assert words in (state.damage(path) or "")
+    (path / "manifest.json").unlink()
+    assert "manifest.json is missing" in (state.damage(path) or "")
+
+
+def test_pruning_keeps_the_newest_whole_ones_and_a_users_files(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 4):
+        write(tmp_path, step)
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "step-backup").mkdir()
+    (tmp_path / "step-00000004" / "weights.safetensors").write_bytes(b"broken")
+    gone = state.prune(tmp_path, keep=2)
+    assert [p.name for p in gone] == ["step-00000001"]
+    assert state.newest(tmp_path).path == tmp_path / "step-00000003"
+    assert (tmp_path / "notes.txt").exists()
+    assert (tmp_path / "step-backup").exists()
+
+
+def test_order_is_by_step_not_by_time(tmp_path: Path) -> None:
+    write(tmp_path, 12)
+    path = write(tmp_path, 3)
+    os.utime(path, (2**31, 2**31))
+    assert state.newest(tmp_path).path == tmp_path / "step-00000012"
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
+    broken = tensors() | {"w/denoiser/b": torch.tensor([1.0, float("nan")])}
+    with pytest.raises(Diverged, match="denoiser/b"):
+        state.write(tmp_path, step=1, tensors=broken, values={}, recipe_digest="")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("point", ["checkpoint.begin", "checkpoint.file", "checkpoint.manifest"])
+def test_a_full_disk_leaves_the_older_checkpoint_and_nothing_half_written(tmp_path: Path, point: str) -> None:
+    write(tmp_path, 1)
+    probes.arm(f"{point}@1:enospc")
+    try:
+        with pytest.raises((StorageError, OSError)):
+            write(tmp_path, 2)
+    finally:
+        probes.arm("")
+    assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]
+    assert state.damage(tmp_path / "step-00000001") is None
+
+
+def test_a_checkpoint_of_another_model_is_refused_with_counts(tmp_path: Path) -> None:
+    back = state.read(write(tmp_path, 1))
+    with pytest.raises(CheckpointError, match=r"1 missing \(w/denoiser/z\).*1 of another shape"):
+        state.fits(back, {"w/denoiser/z": torch.zeros(1), "w/denoiser/a": torch.zeros(2)})
