@@ -159,7 +159,7 @@ VAE: dict[str, Any] = {
     "in_channels": 3,
     "latent_channels": 4,
     "layers_per_block": 1,
-    "norm_num_groups": 8,
+    "norm_num_groups": 4,
     "out_channels": 3,
     "sample_size": 128,
     "scaling_factor": 2.0,

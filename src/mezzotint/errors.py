@@ -145,6 +145,41 @@ class Stopped(MezzotintError):
 CODES: dict[str, str] = {
     "E1000": "The request could not be understood. The message says which part; `mezzotint --help` lists the verbs, "
     "`mezzotint explain PATH` every setting.",
+    "E1001": "A key of the recipe is not a setting. Nothing is ignored in silence, since a mistyped key would train "
+    "something else than was asked. The message proposes the setting that is nearest by name or by what its "
+    "help text says; `mezzotint explain recipe` lists all of them.",
+    "E1002": "A value is of the wrong type: a text where a number belongs, a list where one value belongs. Recipes are "
+    "YAML 1.2: `yes`, `no`, `on` and `off` are texts, write true or false; a number in quotes is a text, too.",
+    "E1003": "Settings contradict each other, or a value is not of the form that its setting reads. The message says "
+    "what is needed; `mezzotint explain PATH` tells more.",
+    "E1004": "The text is not YAML. Usual causes: a tab in the indentation, a colon or a quote within a text that is "
+    "not quoted, lines that do not stand below each other. The line that is named is where reading failed; "
+    "the cause may be the line above.",
+    "E1005": "A key stands twice in one section. Other readers would take the last one in silence. Keep one of them.",
+    "E1006": "The text is YAML, and uses something that recipes do without: tags (`!name`), merge keys (`<<`), aliases "
+    "that multiply, more than 32 levels, a second document, another encoding than UTF-8, control characters, "
+    "or more than 1 MB. Write the values out.",
+    "E1007": "A value is of the right type and out of range, or not one of the words that a setting knows. The message "
+    "names the range or the words, and the value that was met.",
+    "E1008": "An option could not be laid over the recipe. Options are written `key=value` without spaces, with the "
+    "dotted path of a setting: `optim.lr=1e-6`, `sample.prompts.0='a fox'`, `sample.prompts+='a hare'`. "
+    "Entries of a list count from 0.",
+    "E1009": "The recipe holds what looks like an access token or a password. Recipes are copied into run folders and "
+    "shared. Take it out, change it if the file has been anywhere else, and keep it in the environment or the "
+    "login of the tool that needs it.",
+    "E1010": "A name that stands for a file of the package is not known: a model family, a data format, a runtime. "
+    "`mezzotint ls` lists those that are there.",
+    "E1011": "There is no recipe of this name, or its file cannot be read. A recipe is given as a path or as the name "
+    "of one that ships; `mezzotint ls recipes` lists those.",
+    "E1012": "The command line could not be understood. `mezzotint --help` lists the verbs, `mezzotint VERB --help` "
+    "shows what a verb takes with three examples.",
+    "E1013": "`mezzotint explain` knows settings (`optim.lr`), sections (`optim`), the whole (`recipe`) and error "
+    "codes (`E1007`). What was asked for is none of them.",
+    "E1014": "A file lies already where `mezzotint cp` would write. Nothing is ever written over: give another name.",
+    "E1015": "`--as` reads the recipe of another trainer. The dialect that was named, or any, is not installed in this "
+    "version.",
+    "E1051": "`objective.timesteps` reaches beyond the model's noise schedule, whose length its scheduler_config.json "
+    "gives (num_train_timesteps). Write a range that ends there at most; [0, 1000] means all, however many there are.",
     "E1200": "The data set cannot be used as it is. The message names the file and what to do with it.",
     "E1250": "A picture that could be read when the data set was indexed cannot be read any more: it was "
     "removed, replaced or cut short, or its disk has gone. The message names the file. Restore it, or "
@@ -164,6 +199,9 @@ CODES: dict[str, str] = {
     "E1305": "A folder of the cache says that its entries have another shape than the model makes, although both "
     "name the same encoder. Its layout.json was changed or comes from elsewhere. Delete that folder; it "
     "is made again.",
+    "E1306": "`mezzotint cache` was asked to fill the caches of a recipe that uses none. Add "
+    "data.cache.latents=true to keep latents, data.cache.text=true to keep text embeddings, to the "
+    "recipe or to the command.",
     "E1400": "The model's files cannot be used. The message names the file and what was found in it.",
     "E1401": "A model file or folder is not where the recipe says. `model.path` is a folder in diffusers' layout, or"
     " the name of a model that ships with Mezzotint; relative paths are looked up beside the recipe, then "
@@ -188,17 +226,32 @@ CODES: dict[str, str] = {
     "family can have.",
     "E1410": "The place of an export is taken. An export never writes over files: remove the folder or choose "
     "another name.",
+    "E1450": "The model's noise schedule cannot be used: its scheduler_config.json asks for one that Mezzotint does "
+    "not know, or for numbers that make no schedule. Known are linear, scaled_linear and squaredcos_cap_v2, and a list "
+    "trained_betas of numbers above 0 and at most 1.",
     "E1500": "The run folder or a checkpoint in it cannot be continued. Nothing was changed.",
+    "E1510": "A setting differs from the one the checkpoint was made with, so that going on would be another run than "
+    "the one that was begun. Put it back; or name it in `run.allow_change`, which the history then records: "
+    "`run.allow_change=[optim.lr]`, or a whole section, `run.allow_change=[optim]`.",
+    "E1511": "A setting differs from the one the checkpoint was made with, and nothing can go on across this change: "
+    "another model, another seed, another target of training. Put it back, or start a new run whose "
+    "`model.path` is an export of this one.",
     "E1600": "Training diverged: values that are not finite, or a part that was to be trained and does not move. "
     "The newest checkpoint was written before it happened.",
     "E1700": "The disk is full or cannot be written. Earlier checkpoints are untouched.",
     "E1701": "A file could not be written: the disk is full, the quota is used up, or the folder is read-only. Files"
     " are written aside and renamed when complete, so what was there before is untouched.",
+    "E1705": "A log (metrics.jsonl, TensorBoard events, preview pictures) could not be written. Training goes "
+    "on without it, and tries again in silence: what could not be written is missing there and "
+    "nowhere else.",
+    "E1708": "The disk of the cache is full. The message says how many bytes were needed and how many are free. "
+    "Make room, or set data.cache.path to a folder on another disk. Entries that were finished are "
+    "kept: the next start goes on from there.",
     "E1750": "The device ran out of memory. Lower run.micro_batch (the mathematics stays the same), switch on "
     "run.recompute, or take a smaller data.resolution.",
     "E1800": "Another process of this run is gone, so that the step could not be finished. Start the same command again: "
     "it goes on from the newest checkpoint.",
-    "E1801": "A process that loads data has ended before its time: it was killed (often because the machine ran "
+    "E1810": "A process that loads data has ended before its time: it was killed (often because the machine ran "
     "out of memory or of shared memory, /dev/shm) or it crashed while decoding. Start the same command "
     "again; it goes on from the newest checkpoint. With data.workers=0 nothing runs beside the "
     "training.",

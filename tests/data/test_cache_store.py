@@ -182,8 +182,7 @@ def test_rows_and_index_cut_at_any_byte_lose_only_what_was_cut(tmp_path: Path) -
         assert [entry >= 0 for entry in found.tolist()] == [n < left for n in range(4)]
         assert reader.append(addresses(range(4)), rows(range(4))) == 4 - left
         again = open_store(folder.parent)
-        entries = again.find(addresses(range(4)))
-        assert torch.equal(again.read(entries), rows(range(4)))
+        assert torch.equal(again.read(again.sound(addresses(range(4)))), rows(range(4)))
 
 
 def test_a_missing_rows_file_makes_its_entries_absent(tmp_path: Path) -> None:
@@ -203,7 +202,7 @@ def test_a_full_shard_is_followed_by_another(tmp_path: Path) -> None:
     store = Store(tmp_path, kind="rows", shape=SHAPE, dtype="fp32", shard_bytes=100)
     for n in range(0, 12, 2):
         store.append(addresses([n, n + 1]), rows([n, n + 1]))
-    assert len(list(store.folder.glob("*.rows"))) == 4  # of 48 bytes a row: full with the third, so four rows each
+    assert len(list(store.folder.glob("*.rows"))) == 3  # 48 bytes a row: full with the third, that is after four
     reader = open_store(tmp_path)
     assert torch.equal(reader.read(reader.find(addresses(range(12)))), rows(range(12)))
 
@@ -239,7 +238,7 @@ def test_a_store_travels_to_another_process_without_its_lock(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("number", "kind", "code"), [
-    (errno.ENOSPC, StorageError, "E1701"), (errno.EROFS, CacheError, "E1301"), (errno.EACCES, CacheError, "E1301"),
+    (errno.ENOSPC, StorageError, "E1708"), (errno.EROFS, CacheError, "E1301"), (errno.EACCES, CacheError, "E1301"),
 ])  # fmt: skip
 def test_a_folder_that_cannot_be_written_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[Exception], code: str
@@ -251,7 +250,7 @@ def test_a_folder_that_cannot_be_written_is_named(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "pwrite", refuse)
-    with pytest.raises(kind, match="data.cache.path") as caught:
+    with pytest.raises(kind, match=r"data\.cache\.path") as caught:
         store.append(addresses([1]), rows([1]))
     assert getattr(caught.value, "code", "") == code
     assert str(store.folder) in str(caught.value)

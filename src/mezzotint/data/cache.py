@@ -64,7 +64,9 @@ class Store:
         self._prefix = np.zeros(0, dtype=np.uint64)
         self._order = np.zeros(0, dtype=np.int64)
         self._recent: dict[bytes, int] = {}
+        self._damage_seen = 0
         self.refresh()
+        self._sort()
 
     def __len__(self) -> int:
         """Entries known to this object, damaged and double ones included."""
@@ -77,7 +79,7 @@ class Store:
     def find(self, addresses: Addresses) -> NDArray[np.int64]:
         """The entry of each address (n, 32), −1 where there is none or it is known to be damaged."""
         wanted = as_addresses(addresses)
-        if len(self._recent) > 65536 or (self._recent and len(wanted) > 1024):
+        if self._recent and len(wanted) > 1024:
             self._sort()
         found = self._find_sorted(wanted)
         if self._recent:
@@ -98,7 +100,8 @@ class Store:
                 code="E1303",
             )
         result = torch.empty((len(entries), *self.shape), dtype=self.dtype) if out is None else out
-        assert result.is_contiguous() and result.dtype == self.dtype and result.shape == (len(entries), *self.shape)
+        assert result.is_contiguous()
+        assert (result.dtype, result.shape) == (self.dtype, (len(entries), *self.shape))
         target = result.view(-1).view(torch.uint8).numpy().reshape(len(entries), self.row_bytes)
         places = self._place[entries]
         for number in np.unique(places[:, 0]):
@@ -120,7 +123,20 @@ class Store:
             self._state[entry] = _GOOD if self._is_whole(entry) else _BAD
             if self._state[entry] == _BAD:
                 self._note_damage(entry)
+                self._sort()  # the index also finds a double of it, made later
         return np.asarray(self._state[entries] == _GOOD, dtype=np.bool_)
+
+    def sound(self, addresses: Addresses) -> NDArray[np.int64]:
+        """`find` and `verify` in one: the entry of each address whose row is as it was written, −1 without one. Finds a
+        sound double of a damaged entry."""
+        wanted = as_addresses(addresses)
+        found = self.find(wanted)
+        open_ = np.flatnonzero(found >= 0)
+        while len(open_):
+            open_ = open_[~self.verify(found[open_])]
+            found[open_] = self.find(wanted[open_])
+            open_ = open_[found[open_] >= 0]
+        return found
 
     def damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
         """Which addresses have an entry that is known to be damaged, and no good one."""
@@ -134,7 +150,7 @@ class Store:
         many were written; they are durable then.
 
         names: of the samples, for messages. Raises CacheError E1304 when a row has numbers that are not finite, E1301
-        when the folder cannot be written, StorageError E1701 when the disk is full.
+        when the folder cannot be written, StorageError E1708 when the disk is full.
         """
         wanted = as_addresses(addresses)
         assert rows.shape == (len(wanted), *self.shape), (rows.shape, self.shape)
@@ -153,10 +169,11 @@ class Store:
         self._shards += [
             Shard(self.folder, name, self.row_bytes) for name in shards.names_in(self.folder) if name not in known
         ]
+        first = self._count
         for number, shard in enumerate(self._shards):
             self._enter(number, shard.new_records())
-        self._sort()
-        self._read_damage()
+        self._remember(first)
+        self._read_damage(has_new=first != self._count)
 
     def close_writer(self) -> None:
         """Gives the lock on this process's shard back. A later `append` takes a shard again."""
@@ -218,8 +235,18 @@ class Store:
         first_entry = self._count
         self._shards[number].passed(len(rows))
         self._enter(number, shards.records_of(addresses, np.arange(first_row, first_row + len(rows)), checksums))
-        self._state[first_entry : self._count] = _UNKNOWN
-        self._recent.update((address.tobytes(), first_entry + i) for i, address in enumerate(addresses))
+        self._remember(first_entry)
+
+    def _remember(self, first: int) -> None:
+        # sorting all for every few new entries would take longer than encoding them
+        if self._count - self._sorted > 65536:
+            self._sort()
+            return
+        for entry in range(first, self._count):
+            address = self._address[entry].tobytes()
+            old = self._recent.get(address)
+            if old is None or self._state[old] == _BAD:
+                self._recent[address] = entry
 
     def _shard_to_write(self) -> int:
         if self._writer is not None and self._writer.next_row * self.row_bytes >= self._shard_bytes:
@@ -250,11 +277,14 @@ class Store:
         finally:
             os.close(fd)
 
-    def _read_damage(self) -> None:
+    def _read_damage(self, has_new: bool) -> None:
         try:
             data = (self.folder / "damaged").read_bytes()
         except OSError:
             return
+        if len(data) == self._damage_seen and not has_new:
+            return
+        self._damage_seen = len(data)
         noted = np.frombuffer(data[: len(data) - len(data) % _DAMAGED.itemsize], dtype=_DAMAGED)
         numbers = {shard.name.encode(): i for i, shard in enumerate(self._shards)}
         for name in np.unique(noted["shard"]):
@@ -282,7 +312,7 @@ def explained(folder: Path, error: OSError, needed: int) -> CacheError | Storage
         return StorageError(
             f"{folder}: the disk is full: the cache needs {needed} bytes more, {free} are free; make room or set "
             "data.cache.path to another disk; what was finished is kept",
-            code="E1701",
+            code="E1708",
         )
     return CacheError(
         f"{folder}: the cache folder cannot be written ({error.strerror or error}); make it writable or set "
@@ -294,7 +324,8 @@ def explained(folder: Path, error: OSError, needed: int) -> CacheError | Storage
 def as_addresses(addresses: Addresses) -> NDArray[np.uint8]:
     """Addresses of 32 bytes each as an array (n, 32)."""
     if isinstance(addresses, np.ndarray):
-        assert addresses.dtype == np.uint8 and addresses.ndim == 2 and addresses.shape[1] == 32
+        assert addresses.dtype == np.uint8
+        assert addresses.shape[1:] == (32,)
         return addresses
     assert all(len(address) == 32 for address in addresses)
     return np.frombuffer(b"".join(addresses), dtype=np.uint8).reshape(-1, 32)

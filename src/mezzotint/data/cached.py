@@ -10,20 +10,18 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from mezzotint import draws
-from mezzotint.data import addresses, shards
+from mezzotint import draws, durable
+from mezzotint.data import addresses, plan
 from mezzotint.data.cache import Store, explained
-from mezzotint.data.plan import placement
 from mezzotint.errors import CacheError
 from mezzotint.recipe.data import DataSettings
 from mezzotint.shapes import Size
@@ -66,16 +64,25 @@ class LatentCache:
     """
 
     def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str, seed: int) -> None:
+        self.root = folder
         self.identity = addresses.latent_identity(settings, identity, compute)
         self.folder = folder / "latents" / addresses.short(self.identity)
         self.content = settings.cache.content
         is_drawn = settings.crop == "random" or 0.0 < settings.flip < 1.0
         self.variants = settings.cache.crops if is_drawn else 1
+        self.seed_that_places = seed if is_drawn or self.content == "sample" else 0
         self._settings = settings
         self._seed = seed
         self._stores: dict[Size, Store] = {}
-        found = _read_layout(self.folder)
-        self.layout = LatentLayout(**found) if found else None
+        self.layout: LatentLayout | None = None
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Looks for what other processes have made since."""
+        if self.layout is None and (found := _read_layout(self.folder, LatentLayout.__slots__)):
+            self.layout = LatentLayout(**found)
+        for store in self.stores:
+            store.refresh()
 
     def define(self, layout: LatentLayout) -> None:
         """Says, before the first entry, what entries look like. Raises CacheError E1305 when the folder's are
@@ -88,8 +95,16 @@ class LatentCache:
         return draws.below(draws.key(seed, "variant", epoch, key_hash, visit), self.variants)
 
     def placement(self, catalogue: Catalogue, row: int, variant: int, bucket: Size) -> Placement:
-        """Where the picture of a row lies in its bucket, in one of its variants."""
-        return placement(catalogue, row, bucket, self._settings, seed=self._seed, epoch=0, visit=0, variant=variant)
+        """Where the picture of a row lies in its bucket, in one of its variants: what `plan.placement` gives, for a
+        bucket that is known."""
+        key_hash = int(catalogue.key_hash[row])
+        return plan.place(
+            Size(int(catalogue.width[row]), int(catalogue.height[row])),
+            bucket,
+            self._settings,
+            crop_key=draws.key(self._seed, "crop-variant", key_hash, variant),
+            flip_key=draws.key(self._seed, "flip-variant", key_hash, variant),
+        )
 
     def draw(self, key_hash: int, variant: int) -> int | None:
         """The address of the one posterior draw that is kept; None when moments are."""
@@ -129,12 +144,20 @@ class TextCache:
     """
 
     def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str) -> None:
+        self.root = folder
         self.identity = addresses.text_identity(settings, identity, compute)
         self.folder = folder / "text" / addresses.short(self.identity)
         self._dtype = settings.cache.dtype
         self._store: Store | None = None
-        found = _read_layout(self.folder)
-        self.layout = TextLayout(**found) if found else None
+        self.layout: TextLayout | None = None
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Looks for what other processes have made since."""
+        if self.layout is None and (found := _read_layout(self.folder, TextLayout.__slots__)):
+            self.layout = TextLayout(**found)
+        for store in self.stores:
+            store.refresh()
 
     def define(self, layout: TextLayout) -> None:
         """Says, before the first entry, what entries look like. Raises CacheError E1305 when the folder's are
@@ -190,15 +213,12 @@ def unpack(rows: Tensor, layout: TextLayout) -> TextEmbedding:
 
 
 def _read(store: Store | None, wanted: Sequence[bytes], names: Sequence[str], folder: Path) -> Tensor:
-    entries = np.full(len(wanted), -1, dtype=np.int64) if store is None else store.find(wanted)
+    entries = np.full(len(wanted), -1, dtype=np.int64) if store is None else store.sound(wanted)
     if store is not None and (entries < 0).any():
         store.refresh()  # another process may have made it since
-        entries = store.find(wanted)
-    good: NDArray[np.bool_] = entries >= 0
-    if store is not None:
-        good[good] = store.verify(entries[good])
-    if store is None or not good.all():
-        lost = [names[i] for i in np.flatnonzero(~good)]
+        entries = store.sound(wanted)
+    if store is None or (entries < 0).any():
+        lost = [names[i] for i in np.flatnonzero(entries < 0).tolist()]
         more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
         raise CacheError(
             f"{', '.join(lost[:3])}{more}: no sound entry in the cache {folder}; start the same command again, which "
@@ -208,12 +228,15 @@ def _read(store: Store | None, wanted: Sequence[bytes], names: Sequence[str], fo
     return store.read(entries)
 
 
-def _read_layout(folder: Path) -> dict[str, Any] | None:
+def _read_layout(folder: Path, names: Collection[str]) -> dict[str, Any] | None:
     try:
         found = json.loads((folder / "layout.json").read_text("utf-8"))["layout"]
-        return found if isinstance(found, dict) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    is_known = (
+        isinstance(found, dict) and found.keys() == set(names) and all(isinstance(v, int) for v in found.values())
+    )
+    return found if is_known else None
 
 
 def _write_layout(folder: Path, identity: str, old: object, new: LatentLayout | TextLayout) -> None:
@@ -232,7 +255,7 @@ def _write_layout(folder: Path, identity: str, old: object, new: LatentLayout | 
 
 def write_durably(path: Path, data: bytes) -> None:
     """Writes a small file so that it is there in full or not at all. Raises CacheError E1301 or
-    StorageError E1701 when it cannot."""
+    StorageError E1708 when it cannot."""
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -241,7 +264,7 @@ def write_durably(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
-        shards.sync_folder(path.parent)
+        durable.sync_folder(path.parent)
     except OSError as error:
         aside.unlink(missing_ok=True)
         raise explained(path.parent, error, len(data)) from error

@@ -24,12 +24,15 @@ from torch.utils.data import DataLoader
 from mezzotint.data import buckets, plan
 from mezzotint.data.cached import LatentCache, TextCache
 from mezzotint.data.pieces import Piece, Pieces, Request, to_batch
+from mezzotint.data.plan import plan_columns
 from mezzotint.errors import MezzotintError, PeerLost
 from mezzotint.recipe.data import DataSettings
 from mezzotint.stages import Batch, Epoch, StepBatches
 
 if TYPE_CHECKING:
     from mezzotint.data.catalogue import Catalogue
+
+__all__ = ["Loader", "held_out", "plan_columns"]
 
 _DECIDED_BY_PARENT = (signal.SIGINT, signal.SIGTERM)
 
@@ -43,7 +46,7 @@ class Loader:
     leave captions to the text encoder. Iterate once; `close()` (or `with`) ends the workers.
 
     Raises, while iterating, DatasetError for a picture that cannot be read any more, CacheError E1303 for a cache entry
-    that is missing or damaged, PeerLost E1801 when a worker is gone.
+    that is missing or damaged, PeerLost E1810 when a worker is gone.
     """
 
     def __init__(
@@ -64,7 +67,7 @@ class Loader:
         text: TextCache | None = None,
     ) -> None:
         self.timeline = plan.Timeline(plan_columns(catalogue, rows, settings), settings, accumulation, seed)
-        self._rows = rows
+        self._rows = np.asarray(rows, dtype=np.int32)
         self._steps = range(start_step, last_step)
         self._rank, self._world_size, self._micro_batch = rank, world_size, micro_batch
         self._settings = settings
@@ -140,7 +143,7 @@ class Loader:
         workers = self._settings.workers
         loader: DataLoader[Any] = DataLoader(
             self._pieces,
-            sampler=self.requests(),  # type: ignore[arg-type]  # any iterable of keys will do
+            sampler=self.requests(),
             batch_size=None,
             num_workers=workers,
             prefetch_factor=self._settings.prefetch if workers else None,
@@ -176,25 +179,50 @@ class Loader:
         while time.monotonic() < deadline:
             for worker in self._workers:
                 if not worker.is_alive():
-                    return PeerLost(_obituary(worker), code="E1801")
+                    return PeerLost(_obituary(worker), code="E1810")
             if not self._workers:
                 break
             time.sleep(0.02)
         return error
 
 
-def plan_columns(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> plan.PlanColumns:
-    """What the plan needs to know of these rows: address, bucket, repeats."""
-    table = buckets.table(settings)
-    bucket = buckets.assign(catalogue.width[rows], catalogue.height[rows], table)
-    return plan.PlanColumns(key_hash=catalogue.key_hash[rows], bucket=bucket, repeats=catalogue.repeats[rows])
+def held_out(
+    catalogue: Catalogue,
+    rows: NDArray[np.int32],
+    settings: DataSettings,
+    *,
+    seed: int,
+    device: torch.device | None = None,
+    latents: LatentCache | None = None,
+    text: TextCache | None = None,
+) -> tuple[Batch, ...]:
+    """The held-out rows as batches of at most `data.batch_size`, by bucket: always the same ones.
+
+    No caption is dropped; where captions, crops or flips are drawn, they are those of the first visit in epoch 0.
+    positions: places in `rows`. Raises as the loader does.
+    """
+    rows = np.asarray(rows, dtype=np.int32)
+    settings = settings.model_copy(update={"captions": settings.captions.model_copy(update={"dropout": 0.0})})
+    pieces = Pieces(catalogue, settings, seed=seed, latents=latents, text=text)
+    of_bucket = buckets.assign(catalogue.width[rows], catalogue.height[rows], buckets.table(settings))
+    found = []
+    for bucket in np.unique(of_bucket).tolist():
+        places = np.flatnonzero(of_bucket == bucket)
+        for some in (places[i : i + settings.batch_size] for i in range(0, len(places), settings.batch_size)):
+            nothing, ones = np.zeros(len(some), dtype=np.int32), np.ones(len(some), dtype=np.float32)
+            request = Request(0, 0, len(rows), False, bucket, rows[some], nothing, ones, some)
+            piece = pieces[request]
+            if isinstance(piece, MezzotintError):
+                raise piece
+            found.append(to_batch(piece, device or torch.device("cpu")))
+    return tuple(found)
 
 
 def _length(epoch: Epoch, batch: int) -> int:
     return int(epoch.starts[batch + 1] - epoch.starts[batch])
 
 
-def _leave_signals_to_parent(number: int) -> None:
+def _leave_signals_to_parent(_worker: int) -> None:
     for number in _DECIDED_BY_PARENT:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _DECIDED_BY_PARENT)
@@ -208,4 +236,5 @@ def _obituary(worker: Any) -> str:
         -signal.SIGKILL: "if nobody killed it, the machine ran out of memory: lower data.workers or data.prefetch",
     }
     hint = hints.get(status, "set data.workers=0 to see what happens in it")
-    return f"loader worker {worker.name} (process {worker.pid}) {how}; {hint}; the same command goes on from the newest checkpoint"
+    who = f"loader worker {worker.name} (process {worker.pid})"
+    return f"{who} {how}; {hint}; the same command goes on from the newest checkpoint"

@@ -64,10 +64,8 @@ class Piece:
         """The same with its big tensors in page-locked memory; the library's pinning thread calls this."""
         text = self.text
         if text is not None:
-            text = TextEmbedding(*(None if t is None else t.pin_memory() for t in (text.states, text.mask, text.pooled)))  # type: ignore[arg-type]
-        pixels = None if self.pixels is None else self.pixels.pin_memory()
-        latents = None if self.latents is None else self.latents.pin_memory()
-        return replace(self, pixels=pixels, latents=latents, text=text)
+            text = TextEmbedding(text.states.pin_memory(), _pinned(text.mask), _pinned(text.pooled))
+        return replace(self, pixels=_pinned(self.pixels), latents=_pinned(self.latents), text=text)
 
 
 class Pieces(Dataset[Any]):
@@ -102,7 +100,9 @@ class Pieces(Dataset[Any]):
         hashes = catalogue.key_hash[request.rows]
         visits = [
             _Visit(row, key_hash, seed, epoch, visit)
-            for row, key_hash, visit in zip(request.rows.tolist(), hashes.tolist(), request.visits.tolist(), strict=True)
+            for row, key_hash, visit in zip(
+                request.rows.tolist(), hashes.tolist(), request.visits.tolist(), strict=True
+            )
         ]
         keys = tuple(catalogue.key(visit.row) for visit in visits)
         chosen = tuple(self._caption(visit) for visit in visits)
@@ -233,6 +233,10 @@ def to_batch(piece: Piece, device: torch.device) -> Batch:
 def to_pixels(picture: Tensor, device: torch.device) -> Tensor:
     """uint8 (B, 3, H, W) → float32 in [−1, 1] on the device; the bytes travel, the device computes."""
     return picture.to(device, non_blocking=True).float().div_(127.5).sub_(1.0)
+
+
+def _pinned(numbers: Tensor | None) -> Tensor | None:
+    return None if numbers is None else numbers.pin_memory()
 
 
 def _float(numbers: Tensor, device: torch.device) -> Tensor:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint import probes
+from mezzotint import durable, probes
 
 RECORD = np.dtype([("address", "u1", (32,)), ("row", "<u4"), ("check", "<u4"), ("checksum", "<u8")])
 """One index record, 48 bytes: what the row is, where it lies, whether this record is whole, the row's checksum."""
@@ -29,9 +29,7 @@ _FACTORS = np.array(
 )  # fmt: skip
 
 
-def records_of(
-    addresses: NDArray[np.uint8], numbers: NDArray[np.int64], checksums: NDArray[np.uint64]
-) -> NDArray[Any]:
+def records_of(addresses: NDArray[np.uint8], numbers: NDArray[np.int64], checksums: NDArray[np.uint64]) -> NDArray[Any]:
     """Index records for rows. addresses: (n, 32). numbers: (n,) places in the shard. checksums: (n,)."""
     records = np.zeros(len(addresses), dtype=RECORD)
     records["address"] = addresses
@@ -52,7 +50,7 @@ def _check(records: NDArray[Any]) -> NDArray[np.uint32]:
     words = blank.view("<u8").reshape(len(records), 6)
     with np.errstate(over="ignore"):
         mixed = (words * _FACTORS).sum(axis=1, dtype=np.uint64) ^ np.uint64(_FACTORS[0])
-    return (mixed >> np.uint64(32)).astype(np.uint32)
+    return np.asarray(mixed >> np.uint64(32), dtype=np.uint32)
 
 
 class Shard:
@@ -156,17 +154,8 @@ def open_writer(folder: Path, row_bytes: int, max_bytes: int) -> ShardWriter:
     while True:
         writer = _take(folder, secrets.token_hex(8), row_bytes, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         if writer is not None:
-            sync_folder(folder)
+            durable.sync_folder(folder)
             return writer
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes the names of new files in a folder durable."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _take(folder: Path, name: str, row_bytes: int, flags: int) -> ShardWriter | None:

@@ -17,6 +17,7 @@ from torch.nn import functional
 from mezzotint import draws
 from mezzotint.diffusion import noise, prediction, timesteps, weighting
 from mezzotint.diffusion.schedule import Schedule
+from mezzotint.errors import RecipeError
 from mezzotint.recipe.objective import ObjectiveSettings
 from mezzotint.stages import Loss, Noised
 
@@ -42,8 +43,8 @@ class StepDraws:
 class Objective:
     """What a denoiser learns in a step. `schedule` is rescaled when the settings ask for zero terminal SNR.
 
-    settings: the recipe's section. schedule: the family's. prediction: "epsilon", "v" or "x0"; another one, or a
-    timestep range beyond the schedule, raises ValueError.
+    settings: the recipe's section. schedule: the family's. prediction: "epsilon", "v" or "x0"; another one raises
+    ValueError. A timestep range that reaches beyond the schedule raises RecipeError E1051.
     """
 
     def __init__(self, settings: ObjectiveSettings, schedule: Schedule, prediction: str) -> None:
@@ -107,7 +108,11 @@ def _usable_range(asked: tuple[int, int], num_timesteps: int) -> tuple[int, int]
     """The settings' range, of the schedule's timesteps. (0, 1000) is all of them, however many there are."""
     low, high = asked if asked != (0, 1000) else (0, num_timesteps)
     if high > num_timesteps:
-        raise ValueError(f"objective.timesteps reaches to {high}, and the schedule has {num_timesteps} timesteps")
+        raise RecipeError(
+            f"objective.timesteps reaches to {high}, and the model's schedule has {num_timesteps} timesteps; write "
+            f"[{min(low, num_timesteps - 1)}, {num_timesteps}]",
+            code="E1051",
+        )
     return low, high
 
 

@@ -10,6 +10,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Self
 
 import torch
@@ -60,9 +61,7 @@ class Schedule:
             return math.cos((at + 0.008) / 1.008 * math.pi / 2) ** 2
 
         ends = [alpha_bar(t / num_timesteps) for t in range(num_timesteps + 1)]
-        return cls.from_betas(
-            [min(1 - after / before, max_beta) for before, after in zip(ends, ends[1:], strict=False)]
-        )
+        return cls.from_betas([min(1 - after / before, max_beta) for before, after in pairwise(ends)])
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
@@ -72,20 +71,43 @@ class Schedule:
         missing key has diffusers' default (1000, 0.0001, 0.02, linear). Raises WeightsError E1450 with the key that
         cannot be used.
         """
-        schedule = _before_rescaling(cls, config)
-        # trained betas that end in pure noise were rescaled before they were written: once more would only round them
-        wanted = bool(config.get("rescale_betas_zero_snr")) and not schedule.zero_terminal
-        return schedule.rescaled_to_zero_terminal_snr() if wanted else schedule
+        schedule = cls._before_rescaling(config)
+        # not skipped for a table that already ends in pure noise: diffusers rescales, and rounds, once more
+        return schedule._rescaled() if config.get("rescale_betas_zero_snr") else schedule
+
+    @classmethod
+    def _before_rescaling(cls, config: Mapping[str, Any]) -> Self:
+        trained = config.get("trained_betas")
+        if trained is not None:
+            if not isinstance(trained, (list, tuple)) or not all(_is_number(beta) for beta in trained):
+                raise _unusable("trained_betas must be a list of numbers")
+            return cls.from_betas(trained)
+        count = config.get("num_train_timesteps", 1000)
+        if not isinstance(count, int) or count < 1:
+            raise _unusable(f"num_train_timesteps must be a whole number above 0, got {count!r}")
+        start, end = config.get("beta_start", 0.0001), config.get("beta_end", 0.02)
+        if not all(_is_number(beta) and 0 < beta <= 1 for beta in (start, end)):
+            raise _unusable(f"beta_start and beta_end must lie above 0 and be at most 1, got {start!r} and {end!r}")
+        match config.get("beta_schedule", "linear"):
+            case "linear":
+                return cls.linear(start, end, count)
+            case "scaled_linear":
+                return cls.scaled_linear(start, end, count)
+            case "squaredcos_cap_v2":
+                return cls.squared_cosine(count)
+            case other:
+                known = "linear, scaled_linear, squaredcos_cap_v2"
+                raise _unusable(f"beta_schedule {other!r} is not known; write one of {known}, or give trained_betas")
 
     def rescaled_to_zero_terminal_snr(self) -> Self:
         """√ᾱ shifted and stretched so that the first stays and the last is 0 (Lin et al. 2023, arXiv:2305.08891,
         algorithm 1). A schedule that already ends in pure noise is returned as it is."""
-        if self.zero_terminal:
-            return self
+        return self if self.zero_terminal else self._rescaled().to(self.alpha_bar.device)
+
+    def _rescaled(self) -> Self:
         root = self.alpha_bar.cpu().sqrt()
         root = (root - root[-1]) * (root[0] / (root[0] - root[-1]))
-        rescaled = self.from_betas(_betas_of(root**2))
-        return rescaled.to(self.alpha_bar.device)
+        return self.from_betas(_betas_of(root**2))
 
     def to(self, device: torch.device | str) -> Self:
         """The same schedule on a device."""
@@ -124,31 +146,12 @@ def _betas_of(alpha_bar: Tensor) -> Tensor:
     return 1.0 - torch.cat([alpha_bar[:1], alpha_bar[1:] / alpha_bar[:-1]])
 
 
-def _before_rescaling(kind: type[Schedule], config: Mapping[str, Any]) -> Any:
-    trained = config.get("trained_betas")
-    count = config.get("num_train_timesteps", 1000)
-    if trained is not None:
-        if not isinstance(trained, (list, tuple)) or not all(isinstance(beta, (int, float)) for beta in trained):
-            raise WeightsError("scheduler_config.json: trained_betas must be a list of numbers", code="E1450")
-        return kind.from_betas(trained)
-    if not isinstance(count, int) or count < 1:
-        raise WeightsError(
-            f"scheduler_config.json: num_train_timesteps must be a number above 0, got {count!r}", code="E1450"
-        )
-    start, end = config.get("beta_start", 0.0001), config.get("beta_end", 0.02)
-    match config.get("beta_schedule", "linear"):
-        case "linear":
-            return kind.linear(start, end, count)
-        case "scaled_linear":
-            return kind.scaled_linear(start, end, count)
-        case "squaredcos_cap_v2":
-            return kind.squared_cosine(count)
-        case other:
-            raise WeightsError(
-                f"scheduler_config.json: beta_schedule {other!r} is not known; write linear, scaled_linear, "
-                "squaredcos_cap_v2, or give trained_betas",
-                code="E1450",
-            )
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _unusable(reason: str) -> WeightsError:
+    return WeightsError(f"scheduler_config.json: {reason}", code="E1450")
 
 
 def _refuse_impossible(alpha_bar: Tensor) -> None:

@@ -22,7 +22,9 @@ from mezzotint.errors import WeightsError
 from mezzotint.families.base import Grid, ModelFamily, Prediction
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Noised, TextEmbedding
-from mezzotint.weights import components, fingerprint, folder, kinds, scheduler_file
+from mezzotint.weights import components, fingerprint, kinds, plain_vae, scheduler_file
+from mezzotint.weights.export import Replaced, write_model
+from mezzotint.weights.folder import FoundWeights, ModelFolder, open_folder, shipped
 
 _COMPONENTS = {"denoiser": "unet", "text_encoder": "text_encoder", "vae": "vae"}
 _NETWORKS: dict[str, components.Network] = {"denoiser": "unet", "text_encoder": "clip_text", "vae": "vae"}
@@ -45,7 +47,7 @@ _TINY: dict[str, dict[str, Any]] = {
 class _Source:
     """Where a model comes from: its folder, the configurations of its parts, and how weights come about."""
 
-    folder: folder.ModelFolder
+    folder: ModelFolder
     configs: Mapping[str, dict[str, Any]]
     scheduler: dict[str, Any]
     weights: Literal["files", "random"]
@@ -54,7 +56,7 @@ class _Source:
     def where(self, part: str) -> Path:
         return self.folder.root / _COMPONENTS[part] / "config.json"
 
-    def found(self, part: str) -> folder.FoundWeights:
+    def found(self, part: str) -> FoundWeights:
         found = self.folder.weights(_COMPONENTS[part])
         if found is None:
             raise WeightsError(
@@ -88,7 +90,7 @@ class Family(ModelFamily):
         vae = source.configs["vae"]
         self.schedule = Schedule.from_config(source.scheduler)
         self.prediction = prediction
-        self.grid = Grid(channels=int(vae["latent_channels"]), pixels=2 ** (len(vae["block_out_channels"]) - 1))
+        self.grid = Grid(channels=int(vae.get("latent_channels", 4)), pixels=2 ** (len(vae["block_out_channels"]) - 1))
         self.notes = tuple(_notes(source, parts))
         self._source = source
         self._parts = dict(parts)
@@ -106,7 +108,7 @@ class Family(ModelFamily):
     @classmethod
     def tiny(cls, seed: int = 0) -> Self:
         """The shipped tiny-sd, narrowed to under a million parameters, with random weights."""
-        source = _read(folder.shipped("tiny-sd"), "random", seed)
+        source = _read(shipped("tiny-sd"), "random", seed)
         configs = {part: source.configs[part] | _TINY[part] for part in _COMPONENTS}
         narrow = _Source(source.folder, configs, source.scheduler, "random", seed)
         parts = {part: narrow.network(part) for part in _COMPONENTS}
@@ -127,7 +129,9 @@ class Family(ModelFamily):
         source = _source(settings, seed)
         tokenizer = fingerprint.of_files([source.folder.root / "tokenizer" / name for name in _TOKENIZER_FILES])
         encoder = source.fingerprint("text_encoder")
-        return f"sd-text-1 encoder={encoder} tokenizer={tokenizer} clip_skip={settings.clip_skip} tokens={_length(source)}"
+        return (
+            f"sd-text-1 encoder={encoder} tokenizer={tokenizer} clip_skip={settings.clip_skip} tokens={_length(source)}"
+        )
 
     @classmethod
     def media_identity(cls, settings: ModelSettings, *, seed: int = 0) -> str:
@@ -140,6 +144,9 @@ class Family(ModelFamily):
     def encode_media(self, pixels: Tensor) -> Tensor:
         """See ModelFamily. Runs in the type and on the device of the VAE's parameters."""
         vae = self._part("vae")
+        if not len(pixels):
+            height, width = (side // self.grid.pixels for side in pixels.shape[-2:])
+            return pixels.new_empty((0, 2 * self.grid.channels, height, width), dtype=torch.float32)
         posterior = vae.encode(_like_parameters(pixels, vae)).latent_dist
         mean, std = posterior.mean.float(), posterior.std.float()
         return torch.cat(((mean - self._shift) * self._scale, std * self._scale), dim=1)
@@ -155,6 +162,9 @@ class Family(ModelFamily):
         """See ModelFamily: (B, 77, D), without a mask, as these models are trained. Captions that are too long lose
         their end; `lost_tokens` says how much."""
         encoder = self._part("text_encoder")
+        if not captions:
+            width = int(self._source.configs["text_encoder"]["hidden_size"])
+            return TextEmbedding(next(encoder.parameters()).new_empty((0, _length(self._source), width)))
         ids = self._tokens(captions).to(next(encoder.parameters()).device)
         if self._clip_skip == 0:
             return TextEmbedding(encoder(ids).last_hidden_state)
@@ -203,7 +213,12 @@ class Family(ModelFamily):
         Raises WeightsError E1410 when the folder is there, E1403 when a weight is not finite, StorageError E1701.
         """
         probes.reach("export.begin")
-        write_folder(self, folder, weights, dtype, schedule.zero_terminal, prediction)
+        config = scheduler_file.corrected(
+            self._source.scheduler, prediction=prediction, zero_terminal=schedule.zero_terminal
+        )
+        changed = [part for part in _COMPONENTS if self._source.weights == "random" or _of_part(weights, part)]
+        replaced = {_COMPONENTS[part]: self._replaced(part, _of_part(weights, part)) for part in changed}
+        write_model(folder, self._source.folder, replaced, scheduler=config, dtype=dtype)
         probes.reach("export.renamed")
 
     @cached_property
@@ -212,13 +227,116 @@ class Family(ModelFamily):
 
     def _tokens(self, captions: Sequence[str]) -> Tensor:
         length = _length(self._source)
-        if not captions:
-            return torch.empty((0, length), dtype=torch.int64)
         told = self._tokenizer(
             list(captions), padding="max_length", max_length=length, truncation=True, return_tensors="pt"
         )
         return cast(Tensor, told.input_ids)
 
+    def _replaced(self, part: str, trained: Mapping[str, Tensor]) -> Replaced:
+        module = self._parts.get(part) or self._source.network(part)
+        base = module.state_dict()
+        assert trained.keys() <= base.keys(), sorted(trained.keys() - base.keys())
+        return Replaced(_NETWORKS[part], {**base, **trained}, self._source.configs[part])
+
     def _part(self, name: str) -> Any:
         assert name in self._parts, f"{name} was not loaded"
         return self._parts[name]
+
+
+def _source(settings: ModelSettings, seed: int) -> _Source:
+    source = _read(settings.path, settings.weights, seed)
+    layers = int(source.configs["text_encoder"].get("num_hidden_layers", 12))
+    if settings.clip_skip >= layers:
+        raise WeightsError(
+            f"model.clip_skip: {settings.clip_skip} leaves nothing of a text encoder of {layers} layers; "
+            f"write at most {layers - 1}",
+            code="E1409",
+        )
+    return source
+
+
+def _read(root: Path, weights: Literal["files", "random"], seed: int) -> _Source:
+    """Opens a folder and checks, from its small files, that it is a model of this family."""
+    guess = kinds.of_path(root) if root.exists() else None
+    if guess is not None:
+        raise WeightsError(
+            f"{root}: looks like {guess}; family sd needs a complete Stable Diffusion 1.x or 2.x folder in "
+            "diffusers' layout",
+            code="E1406",
+        )
+    opened = open_folder(root)
+    unet = opened.config("unet") if (root / "unet" / "config.json").is_file() else {}
+    other = kinds.of_index(opened.index, unet)
+    if other is not None:
+        raise WeightsError(
+            f"{root}: looks like {other}; family sd trains Stable Diffusion 1.x and 2.x, text to image", code="E1406"
+        )
+    lacking = [name for name in (*_COMPONENTS.values(), "tokenizer", "scheduler") if not opened.has(name)]
+    if lacking:
+        raise WeightsError(f"{root}: lacks {', '.join(n + '/' for n in lacking)}; fetch the whole model", code="E1409")
+    configs = {part: opened.config(component) for part, component in _COMPONENTS.items()}
+    _require_match(root, configs)
+    return _Source(opened, configs, opened.config("scheduler", "scheduler_config.json"), weights, seed)
+
+
+def _require_match(root: Path, configs: Mapping[str, Mapping[str, Any]]) -> None:
+    """The three networks must fit each other, by their configurations."""
+    unet, text, vae = configs["denoiser"], configs["text_encoder"], configs["vae"]
+    for what, one, two in (
+        ("the denoiser takes text of width", unet.get("cross_attention_dim"), text.get("hidden_size")),
+        ("the denoiser takes latents of channels", unet.get("in_channels", 4), vae.get("latent_channels", 4)),
+        ("the denoiser gives latents of channels", unet.get("out_channels", 4), vae.get("latent_channels", 4)),
+    ):
+        if one != two:
+            raise WeightsError(
+                f"{root}: {what} {one}, the other part says {two}; its components are of different models",
+                code="E1409",
+            )
+
+
+def _prediction(source: _Source, settings: ModelSettings) -> Prediction:
+    """What the recipe says, else what the scheduler's file says."""
+    if settings.prediction is not None:
+        return settings.prediction
+    match source.scheduler.get("prediction_type", "epsilon"):
+        case "epsilon":
+            return "epsilon"
+        case "v_prediction":
+            return "v"
+        case other:
+            raise WeightsError(
+                f"{source.folder.root / 'scheduler' / 'scheduler_config.json'}: prediction_type is {other!r}; "
+                "family sd knows epsilon and v_prediction, write model.prediction to choose",
+                code="E1409",
+            )
+
+
+def _notes(source: _Source, parts: Collection[str]) -> Iterator[str]:
+    if source.weights == "random":
+        if "vae" in parts and plain_vae.fits(source.configs["vae"]):
+            yield "vae: not random but set by hand to carry colours; details finer than a latent's pixels are lost"
+        return
+    for part in parts:
+        variant = source.found(part).variant
+        if variant:
+            yield f"{_COMPONENTS[part]}: only weights of the variant {variant} are there; they were read as float32"
+
+
+def _scaling(vae: Mapping[str, Any]) -> tuple[float, float]:
+    """Factor and shift between the VAE's latents and the model's; 0.18215 where an old file does not say."""
+    return float(vae.get("scaling_factor") or 0.18215), float(vae.get("shift_factor") or 0.0)
+
+
+def _length(source: _Source) -> int:
+    """Tokens of a caption, start and end included."""
+    return int(source.configs["text_encoder"].get("max_position_embeddings", 77))
+
+
+def _of_part(weights: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{part}/"): t for name, t in weights.items() if name.startswith(f"{part}/")}
+
+
+def _like_parameters(tensor: Tensor, module: nn.Module) -> Tensor:
+    """The tensor on the device and in the type of a network's parameters."""
+    like = next(module.parameters())
+    return tensor.to(like.device, like.dtype)

@@ -62,20 +62,28 @@ def _score(path: str, name: str, setting: Setting) -> float:
     found = [max((worth for worth, known in fields if word in known), default=0.0) for word in wanted]
     cover = sum(found) / max(1, len(found))
     phrase = 0.4 if len(wanted) > 1 and " ".join(wanted) in " ".join(_words(first)) else 0.0
-    return cover + phrase + _name_score(path, name, setting.path)
+    return cover + phrase + _explained(setting.name, wanted) + _name_score(path, name, setting.path)
 
 
 def _score_section(path: str, name: str, section: str) -> float:
     wanted = _words(name)
     found = sum(1.0 for word in wanted if word in _words(section.rpartition(".")[2]))
-    return found / max(1, len(wanted)) + _name_score(path, name, section)
+    last = section.rpartition(".")[2]
+    return found / max(1, len(wanted)) + _explained(last, wanted) + _name_score(path, name, section)
+
+
+def _explained(name: str, wanted: list[str]) -> float:
+    """Up to 0.5: how much of a known name was asked for. `max_train_steps` means `steps`, not `max_bad_steps`."""
+    words = _words(name)
+    return 0.5 * sum(word in wanted for word in words) / max(1, len(words))
 
 
 def _name_score(path: str, name: str, known: str) -> float:
     """How alike the names are, 0 to about 1; a name that is equal, or nearly, weighs most, and the same section a
     little."""
     last = known.rpartition(".")[2]
-    alike = difflib.SequenceMatcher(None, name.lower(), last).ratio()
+    # without the words that say nothing: `max_train_steps` is `steps`
+    alike = difflib.SequenceMatcher(None, "_".join(_words(name)) or name, "_".join(_words(last)) or last).ratio()
     whole = difflib.SequenceMatcher(None, path.lower(), known).ratio()
     near = 0.9 if alike >= 0.99 else 0.6 if alike >= 0.75 and abs(len(name) - len(last)) < 4 else 0.4 * alike
     home = path.rpartition(".")[0]

@@ -83,7 +83,7 @@ def read_file(path: Path, name: str) -> str:
     except OSError as error:
         raise RecipeError(f"{name} cannot be read: {error.strerror}", code="E1011") from None
     if len(raw) > MAX_BYTES:
-        what = f"is larger than {MAX_BYTES:,} bytes; a recipe holds settings, lists of files belong into the data folder"
+        what = f"is larger than {MAX_BYTES:,} bytes; lists of files belong into the data folder"
         raise _refused(name, what, 1)
     try:
         text = raw.decode("utf-8-sig")
@@ -154,7 +154,7 @@ def _build(text: str, name: str, *, flow: bool = False) -> _Builder:
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
-                builder.problems.append(_at(event, "----", "a recipe is one document; remove this `---` and what follows"))
+                builder.problems.append(_at(event, "---", "a recipe is one document; remove this and what follows"))
                 break
             _check_directives(event, builder)
         elif isinstance(event, yaml.NodeEvent):
@@ -187,16 +187,17 @@ def _take(event: Any, builder: _Builder, name: str) -> None:
         _take_key(event, builder, name)
         return
     place = _next_place(builder)
-    builder.lines.setdefault(place, event.start_mark.line + 1)
+    builder.lines.setdefault(place, _line(event))
     if isinstance(event, yaml.AliasEvent):
         _put(builder, place, _expand(event, builder, place, name))
         return
     builder.nodes += 1
     if event.tag is not None:
-        what = f"the tag {event.tag} is not read in recipes; write the plain value"
+        what = f"the tag {_tag(event)} is not read in recipes; write the plain value"
         builder.problems.append(_at(event, _dotted(place), what))
     if isinstance(event, yaml.ScalarEvent):
-        found = scalar(event.value) if event.style is None and event.tag is None else event.value
+        # `implicit[0]`: written plain, without quotes or block marks
+        found = scalar(event.value) if event.implicit[0] and event.tag is None else event.value
         if event.anchor:
             builder.anchors[event.anchor] = (found, 1)
         _put(builder, place, found)
@@ -212,14 +213,14 @@ def _take_key(event: Any, builder: _Builder, name: str) -> None:
     here = builder.stack[-1]
     if not isinstance(event, yaml.ScalarEvent):
         what = "a key is a plain word, not a list, a mapping or an alias"
-        raise RecipeError(name, problems=[_at(event, _dotted(here.place) or name, what, code="E1004")])
+        raise RecipeError(name, problems=[_at(event, _dotted(here.place) or "file", what, code="E1004")])
     place = (*here.place, event.value)
     here.key = event.value
     here.skip = False
     if event.tag is not None:
-        what = f"the tag {event.tag} is not read in recipes; write the plain key"
+        what = f"the tag {_tag(event)} is not read in recipes; write the plain key"
         builder.problems.append(_at(event, _dotted(place), what))
-    if event.value == "<<" and event.style is None:
+    if event.value == "<<" and event.implicit[0]:
         here.skip = True
         what = "merge keys are not read in recipes; write the settings out"
         builder.problems.append(_at(event, _dotted(here.place) or "<<", what))
@@ -228,7 +229,7 @@ def _take_key(event: Any, builder: _Builder, name: str) -> None:
         what = f"this key is given twice, first on line {builder.lines[place]}; keep one of them"
         builder.problems.append(_at(event, _dotted(place), what, code="E1005"))
     else:
-        builder.lines.setdefault(place, event.start_mark.line + 1)
+        builder.lines.setdefault(place, _line(event))
 
 
 def _expand(event: Any, builder: _Builder, place: Place, name: str) -> Any:
@@ -280,15 +281,18 @@ def _next_place(builder: _Builder) -> Place:
 
 
 def _syntax(error: yaml.MarkedYAMLError, text: str, name: str, *, flow: bool) -> Problem:
+    words = _plain(error.problem or "this is not YAML")
     mark = error.problem_mark or error.context_mark
-    line, column = (mark.line, mark.column) if mark is not None else (0, 0)
+    if words.endswith("not closed"):
+        mark = error.context_mark or mark  # where it was opened, not where the file ends
+    line, column = getattr(mark, "line", 0), getattr(mark, "column", 0)
     lines = text.split("\n")
     row = lines[line] if line < len(lines) else ""
-    where = name if flow else (row.strip().partition(":")[0][:40] or name)
+    where = name if flow else (row.strip().partition(":")[0][:40] or "file")
     if "\t" in row[: column + 1]:
         what = f"column {row.index(chr(9)) + 1}: a tab; indent with spaces"
     else:
-        what = f"column {column + 1}: {_plain(error.problem or 'this is not YAML')}"
+        what = f"column {column + 1}: {words}"
     return Problem(where, what, "" if "\t" in row[: column + 1] else _advice(row), "E1004", None if flow else line + 1)
 
 
@@ -312,6 +316,14 @@ def _advice(row: str) -> str:
     if re.search(r":\s*[@`%]", row) or row.count(":") > 1:
         return "put the value in quotes"
     return "look at this line and the one above"
+
+
+def _line(event: Any) -> int:
+    return int(event.start_mark.line) + 1
+
+
+def _tag(event: Any) -> str:
+    return str(event.tag).replace("tag:yaml.org,2002:", "!!")
 
 
 def _at(event: Any, where: str, what: str, *, code: str = "E1006") -> Problem:

@@ -1,64 +1,61 @@
-"""Skeleton: being written. The signatures stand."""
+"""The verb `cache`: encode the pictures and captions of a recipe once, ahead of the training, and say how many were
+made and why. `train` fills the cache through the same `fill` before its first step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from mezzotint.data.cached import LatentCache, TextCache
-from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.data import DataSettings
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.runtimes.base import Launch, Runtime, open_runtime
+from mezzotint.tasks import assemble, watchers
+from mezzotint.tasks._arguments import parse
+from mezzotint.tasks._filling import CacheSummary, fill
 
-if TYPE_CHECKING:
-    from mezzotint.data.catalogue import Catalogue
-
-
-@dataclass(frozen=True, slots=True)
-class CacheSummary:
-    """What a filling found and made, over all processes. wanted, present: entries. made: how many were encoded, by
-    reason (`pictures new`, …). bytes: on disk. `lines()` says it in words."""
-
-    wanted: int
-    present: int
-    made: dict[str, int]
-    bytes: int
-
-    def lines(self) -> tuple[str, ...]:
-        """Two or three lines for the reader."""
-        raise NotImplementedError
-
-
-def fill(
-    catalogue: Catalogue,
-    rows: NDArray[np.int32],
-    settings: DataSettings,
-    *,
-    latents: LatentCache | None,
-    text: TextCache | None,
-    load: Callable[[Collection[str]], ModelFamily],
-    device: torch.device,
-    extra_captions: Sequence[str] = (),
-    rank: int = 0,
-    world_size: int = 1,
-    barrier: Callable[[], None] = lambda: None,
-    say: Callable[[str], None] = print,
-    verify_bytes: int | None = 8 << 30,
-) -> CacheSummary:
-    """Encodes whatever the caches lack of these rows (held-out rows belong to them, too) and of `extra_captions` (such
-    as preview prompts). The empty caption is always there.
-
-    load: called with the parts that are needed ({"vae"}, {"text_encoder"}), only when something is absent; the family
-    comes back with these parts on `device` in the type they compute in. barrier: waits for all processes.
-    verify_bytes: entries are read and checked when they are no more bytes than this; None checks any number.
-    """
-    raise NotImplementedError
+__all__ = ["CacheSummary", "fill", "run"]
 
 
 def run(arguments: Sequence[str]) -> int:
-    """The verb `mezzotint cache RECIPE key=value…`."""
-    raise NotImplementedError
+    """`mezzotint cache RECIPE key=value …`. Under torchrun each process encodes its share.
+
+    Every entry is read and checked, not only looked for. Raises RecipeError E1306 when the recipe caches nothing, and
+    as `fill` does.
+    """
+    recipe = parse(arguments, "cache").recipe
+    if not (recipe.data.cache.latents or recipe.data.cache.text):
+        raise RecipeError(
+            "the recipe caches nothing; add data.cache.latents=true, data.cache.text=true, or both", code="E1306"
+        )
+    runtime = open_runtime(recipe.run, Launch.read())
+    try:
+        summary = fill_for(recipe, runtime)
+    finally:
+        runtime.close()
+    if runtime.is_first:
+        for line in summary.lines():
+            print(line)
+    return 0
+
+
+def fill_for(recipe: Recipe, runtime: Runtime) -> CacheSummary:
+    """Fills the caches of a recipe, held-out pictures and preview prompts included, and checks every entry."""
+    kind = assemble.family_class(recipe)
+    dataset = assemble.open_dataset(recipe, runtime)
+    caches = assemble.open_caches(recipe, kind)
+    return fill(
+        dataset.catalogue,
+        np.sort(np.concatenate([dataset.rows, dataset.held])),
+        recipe.data,
+        latents=caches.latents,
+        text=caches.text,
+        load=assemble.encoders(recipe, kind, runtime.device),
+        device=runtime.device,
+        extra_captions=watchers.preview_captions(recipe, dataset),
+        rank=runtime.rank,
+        world_size=runtime.world_size,
+        barrier=runtime.barrier,
+        say=lambda line: print(line, flush=True),
+        verify_bytes=None,
+    )

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mezzotint.recipe.run import RunSettings, ScalerSettings
 
@@ -62,6 +62,11 @@ class Precision:
         name = {value: key for key, value in DTYPES.items()}
         masters = "float32 masters apart" if self.separate_masters else "float32"
         return f"{name[self.compute]} arithmetic, trained weights {name[self.weights]} ({masters}), frozen {name[self.frozen]}"
+
+
+def cast(module: nn.Module, dtype: torch.dtype) -> None:
+    """Changes the type of a module's floating numbers, in place, by torch's own rule: libraries wrap `to` with rules of theirs."""
+    nn.Module.to(module, dtype=dtype)
 
 
 class LossScale:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mezzotint import draws, probes
 from mezzotint.diffusion import noise
@@ -71,6 +73,20 @@ class Pending:
         )
 
 
+Attention = Literal["auto", "flash", "efficient", "cudnn", "math"]
+_KERNELS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+
+
+def attending(kernel: Attention) -> AbstractContextManager[None]:
+    """Attention by one kernel alone within; `auto` leaves the choice to torch."""
+    return nullcontext() if kernel == "auto" else sdpa_kernel(_KERNELS[kernel])
+
+
 @dataclass(slots=True)
 class Trainer:
     """One run. save: writes a checkpoint of `tensors()` and `state()`. export: writes the model. asked: flags that
@@ -86,6 +102,7 @@ class Trainer:
     trained: Mapping[str, nn.Parameter]
     optim: OptimSettings
     run_settings: RunSettings
+    attention: Attention
     observers: Sequence[Observer]
     progress: Progress
     epoch_ends: Callable[[int], bool]
@@ -150,8 +167,10 @@ class Trainer:
         device = self.runtime.device
         x_0 = self.latents(batch)
         drawn = StepDraws.at(self.run_settings.seed, step, batch.positions.numpy(), device)
-        with self.precision.autocast(device):
-            condition = self.family.condition(self.text(batch), batch)
+        text = self._frozen_text(batch)
+        with attending(self.attention), self.precision.autocast(device):
+            # a text encoder that is trained runs under autocast, too
+            condition = self.family.condition(text or self.family.encode_text(batch.captions), batch)
             noised = self.objective.noise(x_0, drawn)
             predicted = self.family.predict(noised, condition)
         return self.objective.loss(predicted, noised, batch.weight.to(device, non_blocking=True)), noised.level
@@ -168,11 +187,15 @@ class Trainer:
         keys = batch.posterior_keys.to(moments.device, non_blocking=True)
         return posterior_sample(moments, noise.normal(keys, shape))
 
-    def text(self, batch: Batch) -> TextEmbedding:
-        """The captions' embeddings: cached, or encoded now, with gradient where the text encoder is trained."""
+    def _frozen_text(self, batch: Batch) -> TextEmbedding | None:
+        """The captions' embeddings from the cache or a frozen encoder, in its own type; None when the encoder is
+        trained."""
         if batch.text is not None:
             return batch.text
-        return self.family.encode_text(batch.captions)
+        if any(name.startswith("text_encoder/") for name in self.trained):
+            return None
+        with torch.no_grad():
+            return self.family.encode_text(batch.captions)
 
     def _apply(self, batches: StepBatches, loss: Tensor, losses: list[Tensor], timesteps: list[Tensor]) -> Pending:
         scale = self.scale.scale.clone()

@@ -173,13 +173,14 @@ class Shadow:
         on_cpu = settings.ema.device == "cpu"
         self.weights = {name: m.detach().to("cpu" if on_cpu else m.device, copy=True) for name, m in masters.items()}
         self.device = next(iter(self.weights.values())).device
-        self.updates = torch.zeros((), dtype=torch.float32, device=self.device)
+        # float64: 1 − decay loses four digits in float32 when the decay is near 1
+        self.updates = torch.zeros((), dtype=torch.float64, device=self.device)
 
     def follow(self, masters: Mapping[str, Tensor], found_inf: Tensor) -> None:
         """Moves towards the masters by the rule's decay; where found_inf is 1 nothing moves. Nothing is read back to
         the host."""
         moved = 1.0 - found_inf.to(self.device)
-        weight = (1.0 - decay_at(self._rule.rule, self._rule.decay, self.updates)) * moved
+        weight = ((1.0 - decay_at(self._rule.rule, self._rule.decay, self.updates)) * moved).to(torch.float32)
         mine = list(self.weights.values())
         step = torch._foreach_sub([m.to(self.device) for m in masters.values()], mine)
         torch._foreach_mul_(step, weight)

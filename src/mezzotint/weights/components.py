@@ -17,7 +17,7 @@ from transformers.models.clip.configuration_clip import CLIPTextConfig
 from transformers.models.clip.modeling_clip import CLIPTextModel
 
 from mezzotint.errors import WeightsError
-from mezzotint.weights import files, state
+from mezzotint.weights import files, plain_vae, state
 from mezzotint.weights.folder import write_json
 from mezzotint.weights.kinds import of_tensors
 
@@ -49,8 +49,14 @@ def load(network: Network, config: Mapping[str, Any], path: Path, *, where: Path
 
 
 def draw(network: Network, config: Mapping[str, Any], seed: int, part: str, *, where: Path) -> nn.Module:
-    """A network with random weights, a function of (configuration, seed, part): float32, on the CPU, eval mode."""
-    return _described(lambda: state.drawn(lambda: _construct(network, config), seed, part), where)
+    """A network with random weights, a function of (configuration, seed, part): float32, on the CPU, eval mode.
+
+    A VAE is not left random where `plain_vae` fits it: it carries colours, so that pictures can be looked at.
+    """
+    module = _described(lambda: state.drawn(lambda: _construct(network, config), seed, part), where)
+    if network == "vae" and plain_vae.fits(config):
+        plain_vae.arrange(module)
+    return module
 
 
 def write(

@@ -105,7 +105,10 @@ def write(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str]
         _refuse_non_finite(path, name, tensor)
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
+        aside.touch()
+        mode = aside.stat().st_mode  # as this user's files are; the library's own are for the owner alone
         save_file(_separate(tensors), aside, metadata=dict(metadata or {"format": "pt"}))
+        aside.chmod(mode)
         settle(aside, path)
     except (OSError, SafetensorError) as error:
         aside.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.errors import WeightsError
-from mezzotint.weights.files import settle, shards, sync
+from mezzotint.weights.files import settle, sync
 
 _JSON_LIMIT = 4_000_000  # bytes; a model's configuration has a few thousand
 _STEMS = ("diffusion_pytorch_model", "model")
@@ -87,7 +87,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def find_weights(folder: Path) -> FoundWeights | None:
-    """The safetensors weights in a component's folder: the plain file, else an index of shards, else a variant's file.
+    """The safetensors weights in a component's folder: the plain file, else an index of shards, else a
+    variant's single file.
 
     Raises WeightsError E1408 when there are only pickled ones.
     """
@@ -96,10 +97,8 @@ def find_weights(folder: Path) -> FoundWeights | None:
             if (folder / name).is_file():
                 return FoundWeights(folder / name)
     for stem in _STEMS:
-        for path in sorted((*folder.glob(f"{stem}.*.safetensors"), *folder.glob(f"{stem}.safetensors.index.*.json"))):
-            variant = path.name.removeprefix(f"{stem}.safetensors.index.").removeprefix(f"{stem}.").split(".")[0]
-            if "-of-" not in variant:
-                return FoundWeights(path, variant)
+        for path in sorted(folder.glob(f"{stem}.*.safetensors")):
+            return FoundWeights(path, path.name.removeprefix(f"{stem}.").split(".")[0])
     pickled = [p.name for p in sorted(folder.glob("*")) if p.suffix in _PICKLED]
     if pickled:
         raise WeightsError(
@@ -120,12 +119,14 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def copy_component(source: Path, target: Path) -> None:
     """Copies a component's files byte for byte, synced.
 
-    Left out: programs; pickled weights where safetensors are there; hidden files and folders inside it. A
-    configuration that tells a path of this machine is written without it.
+    Left out: programs; pickled weights where safetensors are there; hidden files and folders inside it. Weights that
+    are there as a variant alone take the plain name, so that readers find them without being told. A configuration
+    that tells a path of this machine is written without it.
     """
     target.mkdir(parents=True)
     files = sorted(p for p in source.iterdir() if p.is_file() and not p.name.startswith("."))
     safe = any(p.suffix == ".safetensors" for p in files)
+    found = find_weights(source) if safe else None
     for path in files:
         if path.suffix == ".py" or (safe and path.suffix in _PICKLED):
             continue
@@ -133,17 +134,11 @@ def copy_component(source: Path, target: Path) -> None:
         if "_name_or_path" in table or "name_or_path" in table:
             write_json(target / path.name, {k: v for k, v in table.items() if not k.endswith("name_or_path")})
         else:
-            _copy(path, target / path.name)
+            alone = found is not None and found.variant and path == found.path and path.suffix == ".safetensors"
+            name = path.name.replace(f".{found.variant}.", ".") if found is not None and alone else path.name
+            shutil.copyfile(path, target / name)
+            sync(target / name)
     sync(target)
-
-
-def copy_weights(found: FoundWeights, target: Path) -> None:
-    """Copies a component's weights byte for byte, synced, into a folder; a variant's single file takes the plain name,
-    so that readers find it without being told."""
-    for path in (*shards(found.path), found.path):
-        name = path.name.replace(f".{found.variant}.", ".") if found.variant else path.name
-        if not (target / name).exists():
-            _copy(path, target / name)
 
 
 def complete_tokenizer(folder: Path) -> None:
@@ -175,9 +170,9 @@ def finish(aside: Path, folder: Path) -> None:
     settle(aside, folder)
 
 
-def _copy(source: Path, target: Path) -> None:
-    shutil.copyfile(source, target)
-    sync(target)
+def discard(aside: Path) -> None:
+    """Removes what `begin` made, where it still is."""
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _shipped_root() -> Path:

@@ -39,7 +39,7 @@ def of_tensors(header: Mapping[str, TensorInfo]) -> str:
         return "a single-file checkpoint of SDXL"
     if any(n.startswith("model.diffusion_model.") for n in names):
         return f"a single-file checkpoint of {_unet(header, 'model.diffusion_model.input_blocks.0.0.weight')}"
-    if any(n.startswith("first_stage_model.") or n.startswith("encoder.down.") for n in names):
+    if any(n.startswith(("first_stage_model.", "encoder.down.")) for n in names):
         return "an autoencoder (VAE) alone, in its original layout"
     if any(n.startswith(("encoder.down_blocks.", "decoder.up_blocks.")) for n in names):
         return "an autoencoder (VAE) alone"

@@ -1,0 +1,41 @@
+# `make demo` and `make test` are each enough on a fresh machine with Python 3.11+ and make: they build .venv themselves,
+# again only when pyproject.toml or constraints.txt changed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export GLOO_SOCKET_IFNAME ?= lo
+
+.PHONY: demo test slow faults check docs format clean
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP)  ## train a small model on real photographs; a few minutes on two cores
+	$(BIN)/python tools/demo.py
+
+test: $(STAMP)  ## the tests that CI runs: static checks, then pytest
+	$(BIN)/ruff check src tests tools
+	$(BIN)/ruff format --check src tests tools
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+slow: $(STAMP)  ## tests that take longer
+	$(BIN)/python -m pytest -m slow
+
+faults: $(STAMP)  ## kill runs many times and compare what they end with
+	$(BIN)/python -m pytest -m 'slow and faults'
+
+docs: $(STAMP)  ## write the generated pages of docs/ anew
+	$(BIN)/python tools/write_docs.py
+
+format: $(STAMP)
+	$(BIN)/ruff format src tests tools
+	$(BIN)/ruff check --fix src tests tools
+
+clean:
+	rm -rf $(VENV) demo runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

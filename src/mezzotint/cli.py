@@ -1,0 +1,299 @@
+"""The command line: `mezzotint VERB …`. Finds the verb's page, runs it, prints errors, returns the exit status.
+
+Each verb is one entry of `VERBS`; its module is imported when it is used and not before, so that `--help` answers at
+once and a mistyped recipe is refused before torch is loaded.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import importlib
+import io
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from mezzotint import __version__, probes
+from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, StorageError
+
+INTERRUPTED = 130
+"""Exit status of Ctrl-C outside a run: 128 + SIGINT."""
+
+_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A verb. about: one line. form: what follows it. reads_recipe: whether RECIPE key=value come first. examples:
+    three command lines with what they do. switches: a switch with its meaning. Its page is `tasks/NAME.py`."""
+
+    name: str
+    about: str
+    form: str
+    reads_recipe: bool
+    examples: tuple[tuple[str, str], ...]
+    switches: dict[str, str] = field(default_factory=dict)
+
+
+VERBS: tuple[Verb, ...] = (
+    Verb(
+        "train",
+        "train a model, or go on with a run",
+        "RECIPE [key=value …]",
+        True,
+        (
+            ("mezzotint train recipe.yaml", "starts the run, or goes on from its newest checkpoint"),
+            ("mezzotint train recipe.yaml optim.lr=1e-6 run.name=slow", "the same recipe with two settings changed"),
+            ("torchrun --nproc-per-node 2 -m mezzotint train recipe.yaml", "on two devices, with the same draws"),
+        ),
+    ),
+    Verb(
+        "cache",
+        "encode pictures and captions once, ahead of the training",
+        "RECIPE [key=value …]",
+        True,
+        (
+            ("mezzotint cache recipe.yaml data.cache.latents=true", "encodes what is not in the cache yet"),
+            ("mezzotint cache recipe.yaml data.cache.text=true", "encodes the captions"),
+            ("mezzotint cache recipe.yaml data.cache.path=/disk/cache", "keeps the cache in another folder"),
+        ),
+    ),
+    Verb(
+        "check",
+        "read everything, train nothing: recipe, files, batches, memory",
+        "RECIPE [key=value …]",
+        True,
+        (
+            ("mezzotint check recipe.yaml", "tells what the run would do, and whether it fits"),
+            ("mezzotint check recipe.yaml data.resolution=768", "the same at another size"),
+            ("mezzotint check recipe.yaml run.recompute.enabled=true", "with less memory for activations"),
+        ),
+    ),
+    Verb(
+        "explain",
+        "tell what a setting, a section or an error code means",
+        "PATH|CODE …",
+        False,
+        (
+            ("mezzotint explain optim.lr", "one setting: type, default, what a change does on resume"),
+            ("mezzotint explain data.cache", "every setting of a section"),
+            ("mezzotint explain E1007", "what an error code means and what to do"),
+        ),
+    ),
+    Verb(
+        "schema",
+        "print the JSON Schema of recipes, for editors",
+        "",
+        False,
+        (
+            ("mezzotint schema", "prints it"),
+            ("mezzotint schema > recipe.schema.json", "keeps it beside the recipes"),
+            ("mezzotint schema --markdown", "prints the reference page of all settings"),
+        ),
+        {"--markdown": "the reference page instead of the schema"},
+    ),
+    Verb(
+        "ls",
+        "list shipped recipes and models, families, formats, runtimes",
+        "[recipes|models|families|formats|runtimes]",
+        False,
+        (
+            ("mezzotint ls", "everything that can be named in a recipe"),
+            ("mezzotint ls recipes", "the shipped recipes"),
+            ("mezzotint ls families", "the kinds of models"),
+        ),
+    ),
+    Verb(
+        "cp",
+        "copy a shipped recipe, to change it",
+        "NAME [DESTINATION]",
+        False,
+        (
+            ("mezzotint cp tiny_cpu", "copies it to tiny_cpu.yaml in this folder"),
+            ("mezzotint cp tiny_cpu mine.yaml", "copies it under another name"),
+            ("mezzotint cp tiny_cpu recipes/", "copies it into a folder"),
+        ),
+    ),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command line and returns its exit status. argv: the words after the program's name.
+
+    0 done; 1 a bug; 2 the request, the data or the files are wrong; 3 training diverged; 4 storage; 5 out of memory;
+    6 a peer process was lost; 128 + n a signal.
+    """
+    _show_everything()
+    try:
+        status = _guarded(list(sys.argv[1:] if argv is None else argv))
+        _flush()
+    except BrokenPipeError:
+        _silence_output()
+        return 128 + 13
+    return status
+
+
+def _guarded(arguments: list[str]) -> int:
+    try:
+        return _dispatch(arguments)
+    except Stopped as stopped:
+        _complain(str(stopped))
+        return 128 + stopped.signal_number
+    except MezzotintError as error:
+        _complain(str(error))
+        return error.exit_status
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except MemoryError:
+        _complain("error[E1750]: this process ran out of memory; close others, or take smaller batches")
+        return OutOfMemory.exit_status
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _STORAGE:
+            _complain(f"error[E1701]: {error.filename or 'a file'} cannot be written: {error.strerror}")
+            return StorageError.exit_status
+        _complain(traceback.format_exc().rstrip())
+        _complain("this is a bug in Mezzotint; please report it with the lines above")
+        return 1
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        about = [verb for verb in VERBS if verb.name in arguments[1:2]]
+        _print(_help(about[0]) if about else _overview())
+        return 0
+    if arguments[0] in ("--version", "-V"):
+        _print(f"mezzotint {__version__}")
+        return 0
+    verb = _verb(arguments[0])
+    rest = arguments[1:]
+    ours = rest[: rest.index("--")] if "--" in rest else rest
+    if "-h" in ours or "--help" in ours:
+        _print(_help(verb))
+        return 0
+    _arm_probes()
+    if verb.reads_recipe:
+        from mezzotint.tasks._arguments import preflight  # reading imports pydantic, which --help does without
+
+        preflight(rest, verb.name)
+    run: Callable[[Sequence[str]], int] = importlib.import_module(f"mezzotint.tasks.{verb.name}").run
+    return run(rest)
+
+
+def _verb(name: str) -> Verb:
+    """The verb of a name. Raises RecipeError E1012 with the nearest."""
+    known = {verb.name: verb for verb in VERBS}
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        hint = f"did you mean `mezzotint {near[0]}`?"
+    elif name.endswith((".yaml", ".yml")):
+        hint = f"did you mean `mezzotint train {name}`?"
+    else:
+        hint = f"it knows {', '.join(known)}"
+    raise RecipeError(f"mezzotint has no verb {name!r}; {hint}", code="E1012")
+
+
+def _arm_probes() -> None:
+    fault = os.environ.get("MEZZOTINT_FAULT", "")
+    if not fault:
+        return
+    try:
+        probes.arm(fault)
+    except ValueError as error:
+        raise RecipeError(f"MEZZOTINT_FAULT cannot be read: {error}", code="E1012") from None
+
+
+def _overview() -> str:
+    width = max(len(verb.name) for verb in VERBS)
+    bold, plain = _marks()
+    lines = [
+        f"{bold}mezzotint{plain} {__version__} trains latent-diffusion models.",
+        "",
+        f"{bold}usage{plain}  mezzotint VERB …",
+        "",
+        *(f"  {bold}{verb.name:<{width}}{plain}  {verb.about}" for verb in VERBS),
+        "",
+        "Every setting of a recipe is an option: mezzotint train recipe.yaml optim.lr=1e-6 data.batch_size=4",
+        "`mezzotint VERB --help` shows examples, `mezzotint explain PATH` tells what a setting does.",
+    ]
+    return "\n".join(lines)
+
+
+def _help(verb: Verb) -> str:
+    bold, plain = _marks()
+    lines = [
+        f"{bold}mezzotint {verb.name}{plain}: {verb.about}",
+        "",
+        f"{bold}usage{plain}  mezzotint {verb.name} {verb.form}".rstrip(),
+        "",
+    ]
+    if verb.reads_recipe:
+        lines += [
+            "RECIPE is a file or the name of a shipped recipe (`mezzotint ls recipes`).",
+            "key=value sets any path of it, key+=value appends to a list; `mezzotint explain PATH` tells what it does.",
+            "",
+        ]
+    lines += [f"  {name:<14}  {meaning}" for name, meaning in verb.switches.items()] + [""] * bool(verb.switches)
+    lines.append(f"{bold}examples{plain}")
+    for line, meaning in verb.examples:
+        lines += [f"  {line}", f"      {meaning}"]
+    return "\n".join(lines)
+
+
+def _marks() -> tuple[str, str]:
+    """How bold begins and ends: nothing without a terminal, or when NO_COLOR is set."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not _is_terminal():
+        return "", ""
+    return "\033[1m", "\033[0m"
+
+
+def _is_terminal() -> bool:
+    return sys.stdout is not None and not sys.stdout.closed and sys.stdout.isatty()
+
+
+def _print(text: str) -> None:
+    if sys.stdout is not None and not sys.stdout.closed:
+        print(text)
+
+
+def _complain(text: str) -> None:
+    """Writes to stderr; an error that cannot be shown still ends with its status."""
+    try:
+        if sys.stderr is not None and not sys.stderr.closed:
+            print(text, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        return
+
+
+def _show_everything() -> None:
+    """What a terminal cannot write is shown as an escape, so that no message dies of an arrow."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _flush() -> None:
+    try:
+        if sys.stdout is not None and not sys.stdout.closed:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except (OSError, ValueError):
+        return
+
+
+def _silence_output() -> None:
+    """The reader went away (`| head`): what Python still wants to flush goes nowhere."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+    except (OSError, ValueError):
+        return

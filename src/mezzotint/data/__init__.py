@@ -1,0 +1,1 @@
+"""From files to batches: formats, catalogue, buckets, plan, captions, pictures, cache, loader."""

@@ -1,0 +1,58 @@
+"""Which sizes are trained, and which of them a picture falls into. Between the catalogue and the plan.
+
+A batch holds pictures of one size, so each picture goes to the bucket nearest to its own shape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mezzotint.recipe.data import DataSettings
+from mezzotint.shapes import Size
+
+
+def table(settings: DataSettings) -> tuple[Size, ...]:
+    """The buckets of a recipe, sorted by width over height, from tall to wide.
+
+    Sides are multiples of `buckets.step`, the area is at most resolution², the aspect at most `buckets.max_aspect`.
+    Of these sizes the table has those of which neither side could grow by one step within both limits, so each is as
+    large as its shape allows, and no shape comes twice. The square is always there, and with a size its transpose. With
+    `buckets.shape=square` the square is all there is.
+    """
+    base, step = settings.resolution, settings.buckets.step
+    if settings.buckets.shape == "square":
+        return (Size(base, base),)
+    wide: list[Size] = []
+    for short in range(base, 0, -step):
+        longest = min(base * base // short, math.floor(short * settings.buckets.max_aspect + 1e-9))
+        long = longest // step * step
+        # descending `short`: a size whose long side does not exceed an earlier one's is smaller in both sides
+        if long >= short and (not wide or long > wide[-1].width):
+            wide.append(Size(long, short))
+    tall = [Size(size.height, size.width) for size in wide[1:]]
+    return (*reversed(tall), *wide)
+
+
+def assign(widths: ArrayLike, heights: ArrayLike, buckets: Sequence[Size]) -> NDArray[np.int16]:
+    """The index in `buckets` of each picture's bucket: the nearest in log(width / height).
+
+    widths, heights: (n,) pixels, above 0. buckets: sorted by aspect, as `table` gives them. Of two buckets equally
+    near, the one nearer to the square is taken, so that a turned picture always falls into the turned bucket.
+    Returns (n,) int16.
+    """
+    wide = np.log(np.asarray([b.width for b in buckets], dtype=np.float64))
+    aspects = wide - np.log(np.asarray([b.height for b in buckets], dtype=np.float64))
+    middles = (aspects[1:] + aspects[:-1]) / 2
+    # a difference of logarithms changes its sign exactly when width and height change places
+    wanted = np.log(np.asarray(widths, dtype=np.float64)) - np.log(np.asarray(heights, dtype=np.float64))
+    low, high = np.searchsorted(middles, wanted, side="left"), np.searchsorted(middles, wanted, side="right")
+    return np.where(wanted > 0, low, high).astype(np.int16)
+
+
+def nearest(size: Size, buckets: Sequence[Size]) -> Size:
+    """`assign` for one picture."""
+    return buckets[int(assign([size.width], [size.height], buckets)[0])]

@@ -1,0 +1,187 @@
+"""From whatever pixels a file holds to 8-bit sRGB. Part of `media.py`'s journey, between decoding and resizing.
+
+Pillow's own conversion to RGB would clip 16-bit grey to white, show the colours that hide under full transparency, and
+take the numbers of another colour space for sRGB.
+"""
+
+from __future__ import annotations
+
+import io
+from enum import IntFlag
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageCms
+from PIL.ImageFile import ImageFile
+
+
+class Conversion(IntFlag):
+    """What was done to a picture beyond decoding it. A catalogue keeps the sum in 16 bits."""
+
+    TURNED = 1
+    ALPHA = 2
+    DEEP = 4
+    CMYK = 8
+    PROFILE = 16
+    BAD_PROFILE = 32
+    FIRST_FRAME = 64
+    COLOUR_SPACE = 128
+
+
+WORDS: dict[Conversion, str] = {
+    Conversion.TURNED: "turned as EXIF says",
+    Conversion.ALPHA: "transparency laid on the background colour",
+    Conversion.DEEP: "more than 8 bits scaled to 8",
+    Conversion.CMYK: "CMYK to RGB",
+    Conversion.PROFILE: "colour profile to sRGB",
+    Conversion.BAD_PROFILE: "unusable colour profile ignored",
+    Conversion.FIRST_FRAME: "first of several frames",
+    Conversion.COLOUR_SPACE: "YCbCr, Lab or HSV to RGB",
+}
+"""Each conversion as the data report says it."""
+
+
+def conversions_of(flags: int) -> tuple[str, ...]:
+    """The words for a sum of `Conversion` flags."""
+    return tuple(word for flag, word in WORDS.items() if flags & flag)
+
+
+_SPACE_OF_MODE = {"RGB": "RGB ", "L": "GRAY", "CMYK": "CMYK", "LAB": "Lab "}
+
+
+class Unusable(Exception):
+    """Why a picture cannot be used, in words."""
+
+
+def to_srgb(image: ImageFile, background: str) -> tuple[Image.Image, Conversion]:
+    """An 8-bit RGB picture of the same size, and what was done to make it.
+
+    image: a loaded picture of any mode. background: #rrggbb, laid behind what is transparent. A colour profile is
+    converted to sRGB with LittleCMS (relative colorimetric, black point compensated); one that is broken or belongs to
+    another kind of pixels is ignored and flagged; one that is sRGB itself leaves the pixels as they are. Raises
+    Unusable for float pixels, whose range nobody knows.
+    """
+    flags = Conversion.DEEP if image.mode.startswith("I") else Conversion(0)
+    alpha = _alpha(image)
+    solid = _eight_bits(image)
+    if solid.mode == "CMYK":
+        flags |= Conversion.CMYK
+    elif solid.mode not in ("RGB", "L"):
+        flags |= Conversion.COLOUR_SPACE
+    profile = image.info.get("icc_profile")
+    if profile:
+        solid, changed = _through_profile(solid, profile)
+        flags |= changed
+    if solid.mode == "LAB":
+        solid = _transformed(solid, ImageCms.createProfile("LAB"))
+    elif solid.mode != "RGB":
+        solid = solid.convert("RGB")
+    if alpha is not None and alpha.getextrema() != (255, 255):
+        flags |= Conversion.ALPHA
+        behind = Image.new("RGB", solid.size, background)
+        behind.paste(solid, mask=alpha)
+        solid = behind
+    return solid, flags
+
+
+def _tiff_bits(image: ImageFile) -> int:
+    tags: Any = getattr(image, "tag_v2", None)
+    bits = tags.get(258, 8) if tags is not None else 8
+    return max(bits) if isinstance(bits, tuple) else int(bits)
+
+
+def _alpha(image: Image.Image) -> Image.Image | None:
+    """The opacity of each pixel, 8 bits, or None when the picture has none."""
+    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La"):
+        return image.getchannel("A")
+    if "transparency" not in image.info:
+        return None
+    if image.mode in ("I;16", "I", "I;16B"):
+        opaque = np.asarray(image) != int(image.info["transparency"])
+        return Image.fromarray(opaque.astype(np.uint8) * 255)
+    return image.convert("RGBA").getchannel("A")
+
+
+def _eight_bits(image: ImageFile) -> Image.Image:
+    """The colours without transparency, in one of the modes L, RGB, CMYK, YCbCr, LAB, HSV."""
+    match image.mode:
+        case "L" | "RGB" | "CMYK" | "YCbCr" | "LAB" | "HSV":
+            return image
+        case "1":
+            return image.convert("L")
+        case "LA" | "La":
+            return image.convert("LA").getchannel("L")
+        case "P" | "PA" | "RGBA" | "RGBX":
+            # without its transparency entry, so that no colour is mixed in
+            plain = image.copy()
+            plain.info.pop("transparency", None)
+            return _without_alpha(plain)
+        case "RGBa":
+            return _without_alpha(image.convert("RGBA"))
+        case "F":
+            raise Unusable("float pixels, whose range is not known; save it with 8 or 16 bits")
+        case mode if mode.startswith("I"):
+            return _scaled(image)
+        case mode:
+            raise Unusable(f"pixels of kind {mode!r} are not known")
+
+
+def _without_alpha(image: Image.Image) -> Image.Image:
+    if image.mode == "RGBA":
+        return Image.merge("RGB", image.split()[:3])
+    return image.convert("RGB")
+
+
+def _scaled(image: ImageFile) -> Image.Image:
+    """Grey of 16 or 32 bits by the range of its type: the greatest number of the type is white."""
+    values = np.asarray(image)
+    top = 65535
+    tags: Any = getattr(image, "tag_v2", None)
+    if tags is not None:
+        bits, is_signed = _tiff_bits(image), _first(tags.get(339, 1)) == 2
+        top = 2 ** (bits - is_signed) - 1
+        if bits == 32 and not is_signed:
+            values = values.view(np.uint32)
+    scaled = np.clip(values.astype(np.float64) * (255 / top), 0, 255)
+    return Image.fromarray(np.round(scaled).astype(np.uint8))
+
+
+def _first(value: Any) -> int:
+    return int(value[0] if isinstance(value, tuple) else value)
+
+
+def _through_profile(image: Image.Image, profile: bytes) -> tuple[Image.Image, Conversion]:
+    try:
+        source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        space = source.profile.xcolor_space
+        if image.mode == "L" and space == "RGB ":
+            image = image.convert("RGB")  # grey pixels with the profile of a colour picture
+        if space != _SPACE_OF_MODE.get(image.mode):
+            return image, Conversion.BAD_PROFILE
+        if image.mode == "RGB" and _is_srgb(source):
+            return image, Conversion(0)
+        return _transformed(image, source), Conversion.PROFILE
+    except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
+        return image, Conversion.BAD_PROFILE
+
+
+def _transformed(image: Image.Image, source: ImageCms.ImageCmsProfile | ImageCms.core.CmsProfile) -> Image.Image:
+    transform = ImageCms.buildTransform(
+        source,
+        ImageCms.createProfile("sRGB"),
+        image.mode,
+        "RGB",
+        ImageCms.Intent.RELATIVE_COLORIMETRIC,
+        ImageCms.Flags.BLACKPOINTCOMPENSATION,
+    )
+    converted = ImageCms.applyTransform(image, transform)
+    assert converted is not None  # None is for transforms in place
+    return converted
+
+
+def _is_srgb(source: ImageCms.ImageCmsProfile) -> bool:
+    """Whether a profile leaves a cube of 9³ colours as it is, but for rounding."""
+    steps = np.linspace(0, 255, 9).astype(np.uint8)
+    cube = np.stack(np.meshgrid(steps, steps, steps), axis=-1).reshape(27, 27, 3)
+    after = np.asarray(_transformed(Image.fromarray(cube), source))
+    return int(np.abs(after.astype(int) - cube).max()) <= 2

@@ -1,0 +1,120 @@
+"""Columns on disk: one folder of plain .npy arrays and a manifest, written whole or not at all, read by memory map.
+
+Texts are one array of bytes and one of offsets, so that a million of them are no Python objects.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import shutil
+import zlib
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mezzotint import durable
+
+Columns = Mapping[str, NDArray[Any]]
+
+
+class Damaged(Exception):
+    """Why a folder of columns cannot be trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Texts by number. blob: their UTF-8 bytes one after the other (lone surrogates of file names as the bytes they
+    stand for). offsets: (n+1,) int64."""
+
+    blob: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, number: int) -> str:
+        start, end = int(self.offsets[number]), int(self.offsets[number + 1])
+        return self.blob[start:end].tobytes().decode("utf-8", "surrogateescape")
+
+
+class TextBuilder:
+    """Gathers texts without keeping an object for each."""
+
+    def __init__(self) -> None:
+        self._blob = bytearray()
+        self._offsets = array("q", [0])
+
+    def append(self, text: str) -> None:
+        self._blob += text.encode("utf-8", "surrogateescape")
+        self._offsets.append(len(self._blob))
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def texts(self) -> Texts:
+        """What was gathered; nothing can be appended while it is in use."""
+        return Texts(np.frombuffer(self._blob, dtype=np.uint8), np.frombuffer(self._offsets, dtype=np.int64))
+
+
+def write(folder: Path, columns: Columns, about: Mapping[str, Any]) -> None:
+    """Writes columns and what is said about them (JSON values) under a name that appears only when all is on disk.
+    A folder already there under this name is replaced. Raises StorageError."""
+    aside = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    shutil.rmtree(aside, ignore_errors=True)
+    with durable.storage_errors(folder, needed=sum(column.nbytes for column in columns.values())):
+        aside.mkdir(parents=True)
+        files = {name: _write_column(aside / f"{name}.npy", column) for name, column in columns.items()}
+        body = {"about": dict(about), "files": files}
+        (aside / "manifest.json").write_text(json.dumps({**body, "seal": _seal(body)}), "ascii")
+        durable.sync_file(aside / "manifest.json")
+        durable.sync_folder(aside)
+        durable.remove_tree(folder)
+        os.replace(aside, folder)
+        durable.sync_folder(folder.parent)
+
+
+def read(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """The columns as read-only memory maps, and what is said about them. Every byte is checked. Raises Damaged, or
+    FileNotFoundError when there is no such folder."""
+    text = (folder / "manifest.json").read_bytes()
+    try:
+        manifest = json.loads(text)
+        seal = manifest.pop("seal")
+        if seal != _seal(manifest):
+            raise Damaged(f"{folder / 'manifest.json'} was changed")
+        columns = {name: _read_column(folder / f"{name}.npy", marks) for name, marks in manifest["files"].items()}
+        return columns, manifest["about"]
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise Damaged(f"{folder}: {error}") from error
+
+
+def _seal(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode("ascii")).hexdigest()
+
+
+def _write_column(path: Path, column: NDArray[Any]) -> dict[str, int]:
+    with open(path, "wb") as file:
+        np.save(file, np.ascontiguousarray(column), allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
+    return _marks(path)
+
+
+def _read_column(path: Path, marks: dict[str, int]) -> NDArray[Any]:
+    if _marks(path) != marks:
+        raise Damaged(f"{path} was changed")
+    array_: NDArray[Any] = np.load(path, mmap_mode=None if marks["bytes"] <= 256 else "r", allow_pickle=False)
+    return array_
+
+
+def _marks(path: Path) -> dict[str, int]:
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return {"bytes": len(content), "crc32": zlib.crc32(content)}

@@ -1,0 +1,1 @@
+"""How data sets are written down: one file, one format."""

@@ -1,0 +1,32 @@
+"""What every dataset format is given and gives back. A format lists samples with their captions; it decodes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mezzotint.data.listing import Listing
+from mezzotint.recipe.data import DataSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One folder of `data.path`. root: the folder. settings: the recipe's section. repeats: of its samples. listing: the
+    files below it with the endings that the format's `SUFFIXES` names. prefix: put before each key, so that keys of
+    several folders differ ("0/", "1/", …; empty for a single folder)."""
+
+    root: Path
+    settings: DataSettings
+    repeats: float
+    listing: Listing
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A file that is not used. path: as the report names it. is_wanted: the recipe asked for its leaving out, so that it
+    does not count as unusable."""
+
+    path: str
+    reason: str
+    is_wanted: bool = False

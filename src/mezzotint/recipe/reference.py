@@ -1,0 +1,224 @@
+"""The settings explained from their own source: for `mezzotint explain`, for editors (JSON Schema), for the reference
+page. The sections are the only place where a setting is written down; everything here is read off them."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
+
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.base import ChangeKind, Every
+from mezzotint.recipe.nearest import nearest
+from mezzotint.recipe.paths import Setting, Shape, by_path, one_line, owner, sections, settings
+from mezzotint.recipe.recipe import Recipe
+
+ON_RESUME: dict[ChangeKind, str] = {
+    "free": "may change",
+    "recorded": "may change; the history records it, and the run is no longer bit-exact from there",
+    "allow": "refused, unless run.allow_change names it",
+    "never": "refused; start a new run from these weights",
+}
+"""What a changed value does when a run goes on, in words."""
+
+_LIMITS = {"gt": "above {}", "ge": "at least {}", "lt": "below {}", "le": "at most {}", "multiple_of": "multiple of {}"}
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One setting as the reference shows it. type: in words, with its range. default: as JSON. choices: of a closed
+    choice, otherwise ()."""
+
+    path: str
+    type: str
+    default: Any
+    help: str
+    change: ChangeKind
+    choices: tuple[str, ...] = ()
+
+
+def rows() -> tuple[Row, ...]:
+    """Every leaf setting, in the order of the sections."""
+    return tuple(_row(setting) for setting in settings())
+
+
+def explain(path: str) -> str:
+    """What a setting or a section is, as text of at most 100 columns; `recipe` is the whole.
+
+    Raises RecipeError E1013 with the nearest path for what is neither.
+    """
+    if path in by_path():
+        return _explain_setting(_row(by_path()[path]))
+    if path in sections() or path == "recipe":
+        return _explain_section(path)
+    inside = owner(path)
+    if inside is not None and (inside[0].shape.is_list or inside[0].shape.is_map):
+        return _explain_setting(_row(inside[0]))
+    meant = nearest(path)
+    hint = f"did you mean {meant}?" if meant else "`mezzotint explain recipe` lists all settings"
+    raise RecipeError(f"there is no setting {path}; {hint}", code="E1013")
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of a recipe file, for editors and for other programs. Keys that are not settings are
+    refused, and one value may stand where a list may, as in the reader."""
+    schema = Recipe.model_json_schema(by_alias=True, schema_generator=_Schema)
+    schema = {"$schema": _DIALECT, **schema, "title": "Mezzotint recipe"}
+    for setting in settings():
+        if setting.shape.one_for_many:
+            _admit_one(schema, setting)
+    return _tidy(schema)  # type: ignore[no-any-return]
+
+
+def json_schema_text() -> str:
+    """`json_schema` as the file that ships."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def markdown() -> str:
+    """The recipe reference, a table for each section."""
+    text = [
+        "# Recipe reference",
+        "",
+        "Every setting: its type, its default, what a changed value does when a run is resumed, what it is for.",
+        "Made from the source by `mezzotint schema --markdown`; a test keeps it current.",
+        "",
+        "**On resume**",
+        "",
+        *(f"- `{kind}`: {words}" for kind, words in ON_RESUME.items()),
+        "",
+    ]
+    for section in ("", *sections()):
+        text += _table(section)
+    return "\n".join(text)
+
+
+class _Schema(GenerateJsonSchema):
+    """Schema without pydantic's titles: they repeat the key with a capital."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def _row(setting: Setting) -> Row:
+    kind = setting.shape
+    return Row(setting.path, type_words(kind), setting.default, setting.help, setting.change, kind.choices)
+
+
+def type_words(shape: Shape) -> str:
+    """A type in words: `whole number above 0`, `one of mse, huber`, `list of texts, or one`, `interval or null`."""
+    words = _base_words(shape)
+    limits = [_LIMITS[name].format(_number(value)) for name, value in _limits(shape)]
+    if limits:
+        words += " " + ", ".join(limits)
+    return f"{words}, or null" if shape.nullable else words
+
+
+def _base_words(shape: Shape) -> str:
+    base = shape.base
+    if shape.choices:
+        return f"one of {', '.join(shape.choices)}" if len(shape.choices) > 1 else shape.choices[0]
+    if shape.is_map:
+        return f"mapping from name to {type_words(shape.item(0))}"
+    if shape.is_list:
+        inner = get_args(base)
+        if len(inner) == 2 and inner[1] is Ellipsis:
+            item = shape.item(0)
+            return f"{type_words(item)}, or a list of them" if shape.one_for_many else f"list of [{type_words(item)}]"
+        return ", ".join(type_words(shape.item(index)) for index in range(len(inner)))
+    names: dict[Any, str] = {bool: "true or false", int: "whole number", float: "number", str: "text", Path: "path"}
+    names[Every] = "interval such as `500 steps`"
+    assert base in names, f"{base} has no words in the reference"
+    return names[base]
+
+
+def _limits(shape: Shape) -> Iterator[tuple[str, Any]]:
+    if get_origin(shape.base) is not None:
+        return
+    marks = [inner for mark in shape.marks for inner in (mark.metadata if isinstance(mark, FieldInfo) else [mark])]
+    for mark in marks:
+        for name in _LIMITS:
+            value = getattr(mark, name, None)
+            if isinstance(value, (int, float)):
+                yield name, value
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int) and value >= 1 << 32 and value & (value - 1) == 0:
+        return f"2^{value.bit_length() - 1}"
+    return f"{value:g}" if value < 1e6 else str(value)
+
+
+def _explain_setting(row: Row) -> str:
+    text = [
+        row.path,
+        wrapped(f"{row.type}; default {_default(row)}"),
+        wrapped(f"on resume: {ON_RESUME[row.change]}"),
+        "",
+        wrapped(row.help),
+    ]
+    return "\n".join(text)
+
+
+def _explain_section(path: str) -> str:
+    prefix = "" if path == "recipe" else f"{path}."
+    inside = [row for row in rows() if row.path.startswith(prefix)]
+    width = max(len(row.path) for row in inside)
+    about = sections().get(path) or one_line(Recipe.__doc__)
+    lines = [path, wrapped(about), ""]
+    for row in inside:
+        first = row.help.partition(". ")[0].rstrip(".")
+        short = textwrap.shorten(first, width=max(30, 98 - width), placeholder=" …")
+        lines.append(f"  {row.path:<{width}}  {short}")
+    return "\n".join([*lines, "", "`mezzotint explain PATH` tells everything about one of them."])
+
+
+def wrapped(text: str) -> str:
+    """A paragraph of 100 columns, indented by two."""
+    return textwrap.fill(text, width=100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _default(row: Row) -> str:
+    return json.dumps(row.default, ensure_ascii=False).strip('"') or '""'
+
+
+def _table(section: str) -> list[str]:
+    """The settings directly in a section, "" for the top."""
+    inside = [row for row in rows() if row.path.rpartition(".")[0] == section]
+    if not inside:
+        return []
+    about = sections().get(section, "The recipe itself.")
+    head = [f"## `{section}`" if section else "## Top", "", about, ""]
+    head += ["| setting | type | default | on resume | what it does |", "|---|---|---|---|---|"]
+    lines = [
+        f"| `{row.path}` | {_cell(row.type)} | `{_cell(_default(row))}` | {row.change} | {_cell(row.help)} |"
+        for row in inside
+    ]
+    return [*head, *lines, ""]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _admit_one(schema: dict[str, Any], setting: Setting) -> None:
+    field = schema["$defs"][setting.section.__name__]["properties"][setting.name]
+    array = {key: field.pop(key) for key in ("type", "items", "minItems", "maxItems") if key in field}
+    field["anyOf"] = [array, array["items"]]
+
+
+def _tidy(schema: Any) -> Any:
+    """Descriptions on one line, since they come from docstrings."""
+    if isinstance(schema, dict):
+        return {
+            key: one_line(value) if key == "description" and isinstance(value, str) else _tidy(value)
+            for key, value in schema.items()
+        }
+    return [_tidy(item) for item in schema] if isinstance(schema, list) else schema

@@ -1,0 +1,1 @@
+"""Pages and tables made after the fact, for people to read."""

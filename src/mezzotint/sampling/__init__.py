@@ -1,0 +1,1 @@
+"""From a family, a solver and prompts to pictures, and to sheets of pictures."""

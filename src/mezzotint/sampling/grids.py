@@ -1,0 +1,125 @@
+"""Sheets of pictures: prompts down, steps across, with their captions, readable for small pictures too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+Pixels = NDArray[np.uint8]
+Font = ImageFont.ImageFont | ImageFont.FreeTypeFont
+
+_GAP = 8
+_CAPTION_WIDTH = 180
+_SMALLEST_TILE = 160  # pixels of a tile's longer side; smaller pictures are repeated pixel by pixel
+_PAPER, _INK, _FAINT = (255, 255, 255), (30, 30, 30), (120, 120, 120)
+
+
+def sheet(
+    cells: Sequence[Sequence[Pixels | None]], *, rows: Sequence[str], columns: Sequence[str], title: str = ""
+) -> Image.Image:
+    """A table of pictures with captions at the left and headings on top.
+
+    cells: rows of (H, W, 3) uint8 pictures, of any sizes; None leaves a cell empty. rows: a caption each, wrapped, cut
+    with … where it does not fit. columns: a heading each, such as "step 500" or "step 500 · shadow".
+    """
+    assert len(cells) == len(rows)
+    assert all(len(row) == len(columns) for row in cells)
+    tiles = [[None if cell is None else _tile(cell) for cell in row] for row in cells]
+    present = [tile for row in tiles for tile in row if tile is not None]
+    width = max((t.width for t in present), default=_SMALLEST_TILE)
+    heights = [max((t.height for t in row if t is not None), default=24) for row in tiles]
+    font = _font(14)
+    head = _wrapped(title, font, width * len(columns) + _CAPTION_WIDTH, 3) if title else []
+    headings = [_wrapped(text, font, width, 2) for text in columns]
+    line = _line_height(font)
+    top = _GAP + line * len(head) + (_GAP if head else 0) + line * max((len(h) for h in headings), default=0) + 4
+    image = Image.new(
+        "RGB",
+        (_CAPTION_WIDTH + (width + _GAP) * len(columns) + 2 * _GAP, top + sum(h + _GAP for h in heights) + _GAP),
+        _PAPER,
+    )
+    draw = ImageDraw.Draw(image)
+    _write(draw, (_GAP, _GAP), head, font, _INK)
+    for c, heading in enumerate(headings):
+        left = _CAPTION_WIDTH + _GAP + c * (width + _GAP)
+        _write(draw, (left, top - 4 - line * len(heading)), heading, font, _FAINT)
+    for r, row in enumerate(tiles):
+        y = top + sum(h + _GAP for h in heights[:r])
+        caption = _wrapped(rows[r], font, _CAPTION_WIDTH - _GAP, max(1, heights[r] // line))
+        _write(draw, (_GAP, y), caption, font, _INK)
+        for c, tile in enumerate(row):
+            if tile is not None:
+                left = _CAPTION_WIDTH + _GAP + c * (width + _GAP)
+                image.paste(tile, (left + (width - tile.width) // 2, y + (heights[r] - tile.height) // 2))
+    return image
+
+
+def spread(count: int, limit: int) -> tuple[int, ...]:
+    """At most `limit` of `count` places, evenly spread, the first and the last among them: which columns to show."""
+    if count <= limit:
+        return tuple(range(count))
+    if limit == 1:
+        return (count - 1,)
+    return tuple(round(i * (count - 1) / (limit - 1)) for i in range(limit))
+
+
+def save(image: Image.Image, path: Path) -> None:
+    """Writes a PNG; a reader never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    image.save(aside, format="PNG")
+    os.replace(aside, path)
+
+
+def _tile(pixels: Pixels) -> Image.Image:
+    image = Image.fromarray(pixels)
+    times = max(1, -(-_SMALLEST_TILE // max(image.size)))
+    return image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST)
+
+
+def _font(size: int) -> Font:
+    return ImageFont.load_default(size=size)
+
+
+def _line_height(font: Font) -> int:
+    return round(font.getbbox("Ågy|")[3]) + 3
+
+
+def _wrapped(text: str, font: Font, width: int, limit: int) -> list[str]:
+    """Lines no wider than `width` pixels, at most `limit` of them; what is cut off is marked with ….
+
+    Breaks at spaces, and inside a word only when it alone is too wide.
+    """
+    lines, rest = [""], " ".join(text[:2000].split())
+    while rest:
+        word, _, rest = rest.partition(" ")
+        joined = f"{lines[-1]} {word}".strip()
+        if font.getlength(joined) <= width:
+            lines[-1] = joined
+        elif lines[-1]:
+            lines.append("")
+            rest = f"{word} {rest}".strip()
+        else:
+            fits = max((n for n in range(1, len(word)) if font.getlength(word[:n]) <= width), default=1)
+            lines[-1] = word[:fits]
+            lines.append("")
+            rest = f"{word[fits:]} {rest}".strip()
+    lines = [line for line in lines if line]
+    if len(lines) > limit:
+        lines = lines[:limit]
+        while lines[-1] and font.getlength(lines[-1] + "…") > width:
+            lines[-1] = lines[-1][:-1]
+        lines[-1] += "…"
+    return lines
+
+
+def _write(
+    draw: ImageDraw.ImageDraw, place: tuple[int, int], lines: Sequence[str], font: Font, ink: tuple[int, int, int]
+) -> None:
+    for i, text in enumerate(lines):
+        draw.text((place[0], place[1] + i * _line_height(font)), text, font=font, fill=ink)

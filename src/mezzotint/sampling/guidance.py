@@ -1,0 +1,41 @@
+"""Classifier-free guidance (Ho and Salimans 2022, arXiv:2207.12598)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from mezzotint.stages import TextEmbedding
+
+Predict = Callable[[Tensor, Tensor, TextEmbedding], Tensor]
+"""(model input (B, C, h, w), timesteps (B,), text of B) → the denoiser's output."""
+
+
+def guided(
+    predict: Predict, model_input: Tensor, t: Tensor, *, text: TextEmbedding, negative: TextEmbedding, scale: float
+) -> Tensor:
+    """The denoiser's output, pushed away from `negative`: n + scale · (p − n), both from one forward pass.
+
+    model_input: (B, C, h, w). t: timestep, () or (1,). text, negative: of B captions. A scale of 1 is the plain output,
+    and the negative text is not looked at.
+    """
+    count = len(model_input)
+    if scale == 1.0:
+        return predict(model_input, t.expand(count), text)
+    both = predict(torch.cat((model_input, model_input)), t.expand(2 * count), together((negative, text)))
+    away, towards = both.chunk(2)
+    return away + scale * (towards - away)
+
+
+def together(texts: Sequence[TextEmbedding]) -> TextEmbedding:
+    """Embeddings one after the other in the batch. All have masks or none has, and so for pooled ones."""
+
+    def joined(tensors: Sequence[Tensor | None]) -> Tensor | None:
+        present = [t for t in tensors if t is not None]
+        assert len(present) in (0, len(tensors))
+        return torch.cat(present) if present else None
+
+    states = torch.cat([text.states for text in texts])
+    return TextEmbedding(states, joined([text.mask for text in texts]), joined([text.pooled for text in texts]))

@@ -1,0 +1,163 @@
+"""From prompts to pictures: addressed noise, a solver's descent, guidance, and the family's decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mezzotint import draws
+from mezzotint.diffusion.noise import normal
+from mezzotint.diffusion.schedule import Schedule
+from mezzotint.families.base import ModelFamily
+from mezzotint.sampling.guidance import guided, together
+from mezzotint.sampling.solvers import Solver, SolverName
+from mezzotint.shapes import Size
+from mezzotint.stages import Noised, TextEmbedding
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One picture to draw. seed and index address its noise: the same pair gives the same noise at every step of a run
+    and in every batch. text, negative_text: embeddings of one caption each, (1, L, D), made beforehand; None lets the
+    family's text encoder make them."""
+
+    prompt: str
+    size: Size
+    negative: str = ""
+    seed: int = 0
+    index: int = 0
+    text: TextEmbedding | None = None
+    negative_text: TextEmbedding | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A drawn picture. pixels: (H, W, 3) uint8."""
+
+    request: Request
+    pixels: NDArray[np.uint8]
+
+
+def embedded(family: ModelFamily, requests: Sequence[Request]) -> list[Request]:
+    """The requests with their embeddings, kept on the CPU, so that they can be drawn when the text encoder is gone.
+
+    Each text is encoded once. Requires the family's text encoder.
+    """
+    made: dict[str, TextEmbedding] = {}
+    with torch.no_grad():
+        for caption in dict.fromkeys(text for r in requests for text in (r.prompt, r.negative)):
+            made[caption] = _moved(family.encode_text([caption]), "cpu")
+    return [replace(r, text=made[r.prompt], negative_text=made[r.negative]) for r in requests]
+
+
+def sample(
+    family: ModelFamily,
+    requests: Sequence[Request],
+    *,
+    schedule: Schedule,
+    prediction: str,
+    steps: int,
+    guidance: float,
+    solver: SolverName,
+    device: torch.device | str,
+    batch_size: int = 4,
+) -> Iterator[Picture]:
+    """Draws the pictures, in the order of the requests.
+
+    schedule, prediction: as the denoiser was trained. guidance: scale of classifier-free guidance; 1 switches it off.
+    batch_size: how many pictures of one size are drawn together at most. Sizes are multiples of the family's grid.
+    Requires the family's denoiser and VAE, and its text encoder for requests without embeddings.
+    """
+    for _, group in groupby(requests, key=lambda r: r.size):
+        alike = list(group)
+        for first in range(0, len(alike), batch_size):
+            some = alike[first : first + batch_size]
+            latents = sample_latents(
+                family,
+                some,
+                schedule=schedule,
+                prediction=prediction,
+                steps=steps,
+                guidance=guidance,
+                solver=solver,
+                device=device,
+            )
+            for request, pixels in zip(some, family.decode_media(latents), strict=True):
+                yield Picture(request, as_bytes(pixels))
+
+
+@torch.no_grad()
+def sample_latents(
+    family: ModelFamily,
+    requests: Sequence[Request],
+    *,
+    schedule: Schedule,
+    prediction: str,
+    steps: int,
+    guidance: float,
+    solver: SolverName,
+    device: torch.device | str,
+) -> Tensor:
+    """Latents (B, C, h, w) float32 for requests of one size. Parameters as for `sample`; no VAE is needed."""
+    denoiser = family.parts()["denoiser"]
+    was_training = denoiser.training
+    denoiser.eval()
+    try:
+        descent = Solver(solver, schedule, prediction, steps=steps, device=device)
+        text, negative = _texts(family, requests, device)
+        x = descent.start(initial_noise(family, requests).to(device))
+        for t in descent.timesteps:
+            seen = descent.model_input(x, t)
+            predicted = guided(partial(_denoise, family), seen, t, text=text, negative=negative, scale=guidance)
+            x = descent.step(predicted, t, x)
+        return x
+    finally:
+        denoiser.train(was_training)
+
+
+def initial_noise(family: ModelFamily, requests: Sequence[Request]) -> Tensor:
+    """(B, C, h, w) float32 standard normal noise, on the CPU, each picture's by its own address."""
+    size, grid = requests[0].size, family.grid
+    assert all(r.size == size for r in requests), "requests of one size"
+    assert size.width % grid.pixels == 0, size
+    assert size.height % grid.pixels == 0, size
+    addresses = np.array([draws.key(r.seed, "sample", r.index) for r in requests], dtype=np.uint64).view(np.int64)
+    return normal(torch.from_numpy(addresses), (grid.channels, size.height // grid.pixels, size.width // grid.pixels))
+
+
+def as_bytes(pixels: Tensor) -> NDArray[np.uint8]:
+    """Pixels (3, H, W) in [−1, 1] → (H, W, 3) uint8, rounded to the nearest."""
+    levels = ((pixels.float() + 1.0) * 127.5).round().clamp(0, 255)
+    return levels.permute(1, 2, 0).to("cpu", torch.uint8).numpy()
+
+
+def _denoise(family: ModelFamily, model_input: Tensor, t: Tensor, text: TextEmbedding) -> Tensor:
+    """The family's prediction while sampling, where there is no x_0 and no noise to tell apart."""
+    seen = Noised(
+        x_0=model_input, noise=model_input, x_t=model_input, model_input=model_input, model_t=t, level=t.float()
+    )
+    return family.predict(seen, family.condition(text, None))
+
+
+def _texts(
+    family: ModelFamily, requests: Sequence[Request], device: torch.device | str
+) -> tuple[TextEmbedding, TextEmbedding]:
+    ready = [r if r.text is not None and r.negative_text is not None else embedded(family, [r])[0] for r in requests]
+    texts = [r.text for r in ready if r.text is not None]
+    negatives = [r.negative_text for r in ready if r.negative_text is not None]
+    return _moved(together(texts), device), _moved(together(negatives), device)
+
+
+def _moved(text: TextEmbedding, device: torch.device | str) -> TextEmbedding:
+    return TextEmbedding(
+        text.states.to(device),
+        None if text.mask is None else text.mask.to(device),
+        None if text.pooled is None else text.pooled.to(device),
+    )

@@ -1,0 +1,365 @@
+"""Filling the cache: find what it lacks, encode that with the family, append it. Used by the verb `cache`, and by
+`train` before the first step.
+
+Every process works out the same list of absent entries and makes those whose address falls to it. What another process
+(of this run or another one) has made meanwhile is not made again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mezzotint import probes
+from mezzotint.data import cached
+from mezzotint.data.cache import Store
+from mezzotint.data.cached import LatentCache, LatentLayout, TextCache
+from mezzotint.data.pieces import read_picture, to_pixels
+from mezzotint.diffusion import noise
+from mezzotint.errors import DatasetError
+from mezzotint.families.base import ModelFamily, posterior_sample
+from mezzotint.recipe.data import DataSettings
+from mezzotint.tasks._wanted import Ledger, WantedLatents, WantedText, in_words, share, wanted_latents, wanted_text
+
+if TYPE_CHECKING:
+    from mezzotint.data.catalogue import Catalogue
+
+_PIXELS_PER_BATCH = 8 * 512 * 512
+_CAPTIONS_PER_BATCH = 32
+_SECONDS_BETWEEN_LINES = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSummary:
+    """What a filling found and made, over all processes. wanted, present, made: entries. why: the reasons in words
+    ("2 pictures changed"). encoded: entries that this process encoded. bytes: of these stores on disk. folders: where
+    they lie."""
+
+    wanted: int
+    present: int
+    made: int
+    why: tuple[str, ...]
+    encoded: int
+    bytes: int
+    folders: tuple[str, ...]
+
+    def lines(self) -> tuple[str, ...]:
+        """For the reader: where, how many, why."""
+        what = f"made {self.made}: {', '.join(self.why)}" if self.made else "nothing to make"
+        places = [f"cache in {folder}" for folder in self.folders]
+        return (*places, f"cache: {self.wanted} entries, {self.present} were there, {what}; {_size(self.bytes)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What encoding needs: the data, the family on demand, this process's place. `load` is called with the parts that
+    are needed."""
+
+    catalogue: Catalogue
+    settings: DataSettings
+    load: Callable[[Collection[str]], ModelFamily]
+    device: torch.device
+    rank: int
+    world_size: int
+    say: Callable[[str], None]
+
+
+def fill(
+    catalogue: Catalogue,
+    rows: NDArray[np.int32],
+    settings: DataSettings,
+    *,
+    latents: LatentCache | None,
+    text: TextCache | None,
+    load: Callable[[Collection[str]], ModelFamily],
+    device: torch.device,
+    extra_captions: Sequence[str] = (),
+    rank: int = 0,
+    world_size: int = 1,
+    barrier: Callable[[], None] = lambda: None,
+    say: Callable[[str], None] = print,
+    verify_bytes: int | None = 8 << 30,
+) -> CacheSummary:
+    """Encodes whatever the caches lack of these rows (held-out rows belong to them, too) and of `extra_captions` (such
+    as preview prompts). The empty caption is always there. Entries are durable when this returns, on all processes.
+
+    load: called with the parts that are needed, ("vae",) or ("text_encoder",), and only when something is absent; the
+    family comes back with these parts on `device` in the type they compute in. barrier: waits for all processes.
+    verify_bytes: entries are read and checked when all of them are no more bytes than this; None checks any number.
+    Raises DatasetError for a picture that cannot be read any more, CacheError, StorageError; what was finished stays.
+    """
+    root = latents.root if latents else text.root if text else settings.cache.path
+    worker = Worker(catalogue, settings, load, device, rank, world_size, say if rank == 0 else _in_silence)
+    pictures = _look_for_latents(worker, rows, latents, verify_bytes) if latents else ()
+    captions = _look_for_text(worker, rows, text, extra_captions, verify_bytes) if text else None
+    ledger = Ledger(root, settings)
+    lines = ledger.lines(catalogue, rows, settings, latents=latents, text=text)
+    why = _why(worker, rows, ledger, lines, pictures, captions)
+    barrier()  # all have looked; from here on things change
+    try:
+        encoded = _fill_latents(worker, latents, pictures) if latents else 0
+        encoded += _fill_text(worker, text, captions) if text and captions else 0
+    finally:
+        _close(latents, text)
+    barrier()
+    if rank == 0:
+        ledger.write(lines)
+    return _summary(pictures, captions, why, encoded, latents, text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pictures:
+    """What is wanted in one bucket, and which of it is absent or damaged, each (n,)."""
+
+    wanted: WantedLatents
+    absent: NDArray[np.bool_]
+    damaged: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class _Captions:
+    wanted: WantedText
+    absent: NDArray[np.bool_]
+    damaged: NDArray[np.bool_]
+
+
+def _look_for_latents(
+    worker: Worker, rows: NDArray[np.int32], latents: LatentCache, verify_bytes: int | None
+) -> tuple[_Pictures, ...]:
+    wanted = wanted_latents(worker.catalogue, rows, worker.settings, latents)
+    stores = [latents.store(w.bucket) for w in wanted]
+    total = sum(len(w.rows) * store.row_bytes for w, store in zip(wanted, stores, strict=True) if store)
+    checks = verify_bytes is None or total <= verify_bytes
+    return tuple(
+        _Pictures(w, *_absent(store, w.addresses, checks)) for w, store in zip(wanted, stores, strict=True)
+    )  # fmt: skip
+
+
+def _look_for_text(
+    worker: Worker, rows: NDArray[np.int32], text: TextCache, extra: Sequence[str], verify_bytes: int | None
+) -> _Captions:
+    wanted = wanted_text(worker.catalogue, rows, text, extra)
+    store = text.store()
+    checks = verify_bytes is None or (store is not None and len(wanted.rows) * store.row_bytes <= verify_bytes)
+    return _Captions(wanted, *_absent(store, wanted.addresses, checks))
+
+
+def _absent(
+    store: Store | None, addresses: NDArray[np.uint8], checks: bool
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    if store is None:
+        return np.ones(len(addresses), dtype=np.bool_), np.zeros(len(addresses), dtype=np.bool_)
+    absent = (store.sound(addresses) if checks else store.find(addresses)) < 0
+    damaged = np.zeros(len(addresses), dtype=np.bool_)
+    damaged[absent] = store.damaged(addresses[absent])
+    return absent, damaged
+
+
+def _why(
+    worker: Worker,
+    rows: NDArray[np.int32],
+    ledger: Ledger,
+    lines: NDArray[Any],
+    pictures: Sequence[_Pictures],
+    captions: _Captions | None,
+) -> tuple[str, ...]:
+    line_of = np.full(len(worker.catalogue) + 1, -1, dtype=np.int64)  # row −1, of no sample, has line −1
+    line_of[rows] = np.arange(len(rows))
+    of_pictures: dict[int, str] = {}
+    for found in pictures:
+        absent = np.flatnonzero(found.absent)
+        reasons = ledger.pictures(lines[line_of[found.wanted.rows[absent]]])
+        for i, reason in zip(absent.tolist(), reasons, strict=True):
+            of_pictures.setdefault(int(found.wanted.rows[i]), "entry damaged" if found.damaged[i] else reason)
+    of_captions: list[str] = []
+    if captions is not None:
+        for i in np.flatnonzero(captions.absent).tolist():
+            reason = ledger.caption(lines, int(line_of[captions.wanted.rows[i]]), captions.wanted.captions[i])
+            of_captions.append("entry damaged" if captions.damaged[i] else reason)
+    return in_words("picture", of_pictures.values()) + in_words("caption", of_captions)
+
+
+def _close(latents: LatentCache | None, text: TextCache | None) -> None:
+    for cache in (latents, text):
+        for store in cache.stores if cache else ():
+            store.close_writer()
+
+
+def _summary(
+    pictures: Sequence[_Pictures],
+    captions: _Captions | None,
+    why: tuple[str, ...],
+    encoded: int,
+    latents: LatentCache | None,
+    text: TextCache | None,
+) -> CacheSummary:
+    absent = [found.absent for found in (*pictures, *((captions,) if captions else ()))]
+    wanted, made = sum(len(a) for a in absent), sum(int(a.sum()) for a in absent)
+    size, folders = 0, []
+    for cache in (latents, text):
+        if cache is not None:
+            cache.refresh()
+            size += sum(store.bytes_on_disk for store in cache.stores)
+            folders.append(str(cache.folder))
+    return CacheSummary(wanted, wanted - made, made, why, encoded, size, tuple(folders))
+
+
+def _fill_latents(worker: Worker, latents: LatentCache, pictures: Sequence[_Pictures]) -> int:
+    mine = [found.absent & share(found.wanted.addresses, worker.rank, worker.world_size) for found in pictures]
+    count = sum(int(m.sum()) for m in mine)
+    if not count:
+        return 0
+    progress, encoded = _Progress(worker, "pictures", count), 0
+    family = worker.load(("vae",))
+    with ThreadPoolExecutor(max_workers=max(worker.settings.workers, 1)) as pool:
+        for found, of_bucket in zip(pictures, mine, strict=True):
+            w = found.wanted
+            size = min(max(_PIXELS_PER_BATCH // w.bucket.pixels, 1), 64)
+            for some, pixels in _decoded(worker, latents, w, _batches(np.flatnonzero(of_bucket), size), pool):
+                entries = _still_absent(latents.store(w.bucket), w.addresses, some)
+                _encode_pictures(worker, latents, family, w, some[entries], pixels[torch.from_numpy(entries)])
+                encoded += len(entries)
+                progress.add(len(some))
+    return encoded
+
+
+def _decoded(
+    worker: Worker, latents: LatentCache, wanted: WantedLatents, batches: Iterator[NDArray[np.int64]], pool: Executor
+) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
+    """Batches with their uint8 pixels; the next one is decoded while this one is encoded."""
+    ahead: deque[tuple[NDArray[np.int64], list[Future[NDArray[np.uint8]]]]] = deque()
+    for some in batches:
+        ahead.append((some, [pool.submit(_decode, worker, latents, wanted, int(i)) for i in some]))
+        if len(ahead) > 1:
+            yield _collected(*ahead.popleft())
+    while ahead:
+        yield _collected(*ahead.popleft())
+
+
+def _collected(
+    some: NDArray[np.int64], pictures: Sequence[Future[NDArray[np.uint8]]]
+) -> tuple[NDArray[np.int64], Tensor]:
+    return some, torch.stack([torch.from_numpy(picture.result()) for picture in pictures])
+
+
+def _decode(worker: Worker, latents: LatentCache, wanted: WantedLatents, entry: int) -> NDArray[np.uint8]:
+    row, variant = int(wanted.rows[entry]), int(wanted.variants[entry])
+    probes.reach("data.decode")
+    picture = read_picture(
+        worker.catalogue,
+        row,
+        latents.placement(worker.catalogue, row, variant, wanted.bucket),
+        worker.settings,
+    )
+    if not worker.catalogue.verify(row):
+        path = worker.catalogue.path(row)
+        raise DatasetError(
+            f"{path}: its content is not what the index says, although size and times are; `touch` the file and start "
+            "again",
+            code="E1251",
+        )
+    return picture
+
+
+def _encode_pictures(
+    worker: Worker,
+    latents: LatentCache,
+    family: ModelFamily,
+    wanted: WantedLatents,
+    entries: NDArray[np.int64],
+    pixels: Tensor,
+) -> None:
+    if not len(entries):
+        return
+    probes.reach("cache.encode")
+    rows = family.encode_media(to_pixels(pixels, worker.device))
+    if latents.content == "sample":
+        hashes = worker.catalogue.key_hash[wanted.rows[entries]]
+        keys = [latents.draw(int(h), int(v)) for h, v in zip(hashes, wanted.variants[entries], strict=True)]
+        numbers = torch.from_numpy(np.array(keys, dtype=np.uint64).view(np.int64)).to(rows.device)
+        rows = posterior_sample(rows, noise.normal(numbers, (rows.shape[1] // 2, *rows.shape[2:])))
+    latents.define(LatentLayout(channels=rows.shape[1], pixels=wanted.bucket.width // rows.shape[-1]))
+    store = latents.store(wanted.bucket)
+    assert store is not None
+    names = [str(worker.catalogue.path(int(row))) for row in wanted.rows[entries]]
+    store.append(wanted.addresses[entries], rows, names=names)
+
+
+def _fill_text(worker: Worker, text: TextCache, captions: _Captions) -> int:
+    wanted = captions.wanted
+    mine = np.flatnonzero(captions.absent & share(wanted.addresses, worker.rank, worker.world_size))
+    if not len(mine):
+        return 0
+    progress, encoded = _Progress(worker, "captions", len(mine)), 0
+    family = worker.load(("text_encoder",))
+    for some in _batches(mine, _CAPTIONS_PER_BATCH):
+        entries = some[_still_absent(text.store(), wanted.addresses, some)]
+        if len(entries):
+            _encode_captions(text, family, [wanted.captions[i] for i in entries], wanted.addresses[entries])
+        encoded += len(entries)
+        progress.add(len(some))
+    return encoded
+
+
+@torch.no_grad()
+def _encode_captions(
+    text: TextCache, family: ModelFamily, captions: Sequence[str], addresses: NDArray[np.uint8]
+) -> None:
+    probes.reach("cache.encode")
+    embedding = family.encode_text(captions)
+    text.define(cached.layout_of(embedding))
+    store = text.store()
+    assert store is not None
+    store.append(addresses, cached.pack(embedding), names=[f"the caption {caption!r}" for caption in captions])
+
+
+def _batches(entries: NDArray[np.int64], size: int) -> Iterator[NDArray[np.int64]]:
+    return (entries[i : i + size] for i in range(0, len(entries), size))
+
+
+def _still_absent(store: Store | None, addresses: NDArray[np.uint8], entries: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Positions in `entries` of those that no other process has made since."""
+    if store is None:
+        return np.arange(len(entries))
+    store.refresh()
+    return np.flatnonzero(store.find(addresses[entries]) < 0)
+
+
+class _Progress:
+    """Says every few seconds how far it is."""
+
+    def __init__(self, worker: Worker, what: str, count: int) -> None:
+        others = f", this process's share of {worker.world_size}" if worker.world_size > 1 else ""
+        worker.say(f"cache: {count} {what} to encode{others}")
+        self._say, self._what, self._count = worker.say, what, count
+        self._began = self._said = time.monotonic()
+        self._done = 0
+
+    def add(self, done: int) -> None:
+        self._done += done
+        now = time.monotonic()
+        if now - self._said >= _SECONDS_BETWEEN_LINES and self._done < self._count:
+            self._said = now
+            rate = self._done / (now - self._began)
+            self._say(f"cache: {self._done} of {self._count} {self._what}, {rate:.1f}/s")
+
+
+def _in_silence(_: str) -> None:
+    return
+
+
+def _size(count: int) -> str:
+    amount, unit = float(count), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount >= 1024:
+            amount, unit = amount / 1024, larger
+    return f"{count} bytes" if unit == "bytes" else f"{amount:.1f} {unit}"

@@ -1,0 +1,193 @@
+"""What a run says: before step 1 what it will do, at its end where everything lies, and the line that goes on."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import mezzotint
+from mezzotint.data import buckets
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.run_folder import RunFolder
+from mezzotint.runtimes.base import Launch, Runtime
+from mezzotint.tasks.assemble import Dataset, Model
+from mezzotint.training.live import LiveLine
+from mezzotint.training.state import Restored
+
+
+def command(folder: RunFolder, launch: Launch) -> str:
+    """The line that goes on with a run, to be typed as it stands."""
+    path = folder.recipe
+    try:
+        path = path.relative_to(Path.cwd())
+    except ValueError:
+        pass
+    verb = f"train {shlex.quote(str(path))}"
+    if launch.world_size > 1:
+        return f"torchrun --nproc-per-node {launch.world_size} -m mezzotint {verb}"
+    return f"mezzotint {verb}"
+
+
+def progress(live: LiveLine, what: str) -> Callable[[int, int], None]:
+    """A progress callback that says every tenth part once, and nothing for small sets."""
+    said: set[int] = set()
+
+    def tell(done: int, total: int) -> None:
+        tenth = 10 * done // max(total, 1)
+        if total >= 1000 and tenth not in said:
+            said.add(tenth)
+            live.say(f"{what}: {done:,} of {total:,}")
+
+    return tell
+
+
+def before_step_one(
+    recipe: Recipe, runtime: Runtime, dataset: Dataset, model: Model, steps: int, folder: RunFolder
+) -> list[str]:
+    """The run in a dozen lines: model, parameters, data, batch arithmetic, length, precision, devices, saving."""
+    return [
+        f"mezzotint {mezzotint.__version__}   run {recipe.run.name} in {folder.path}",
+        f"  model      {_model_line(recipe)}",
+        *[f"  note       {note}" for note in getattr(model.family, "notes", ())],
+        f"  parameters {_parameter_line(recipe, model)}",
+        f"  data       {_data_line(recipe, dataset)}",
+        f"  buckets    {_bucket_line(recipe, dataset)}",
+        f"  batches    {_batch_line(recipe, runtime, dataset)}",
+        f"  length     {_length_line(dataset, steps)}",
+        f"  objective  {_objective_line(recipe, model)}",
+        f"  update     {_update_line(recipe)}",
+        f"  computing  {_computing_line(recipe, runtime, model)}",
+        f"  saving     {_saving_line(recipe, model)}",
+    ]
+
+
+def _model_line(recipe: Recipe) -> str:
+    if recipe.model.weights == "random":
+        return (
+            f"{recipe.model.family}, configurations from {recipe.model.path}; every weight is random, drawn from seed "
+            f"{recipe.run.seed}: this model knows nothing yet"
+        )
+    return f"{recipe.model.family} from {recipe.model.path}"
+
+
+def _parameter_line(recipe: Recipe, model: Model) -> str:
+    trained: Counter[str] = Counter()
+    for name, parameter in model.trained.items():
+        trained[name.split("/")[0]] += parameter.numel()
+    lines = []
+    for part, module in model.family.parts().items():
+        total = sum(p.numel() for p in module.parameters())
+        moving = trained.get(part, 0)
+        lines.append(f"{part} {moving:,} of {total:,} trained" if moving else f"{part} {total:,} frozen")
+    absent = {"text_encoder", "vae"} - set(model.family.parts())
+    return "; ".join(lines + [f"{part} not loaded (cached)" for part in sorted(absent)])
+
+
+def _data_line(recipe: Recipe, dataset: Dataset) -> str:
+    report = dataset.catalogue.report
+    skipped = f", {len(report.skipped)} skipped (named in data_report.jsonl)" if report.skipped else ""
+    held = f", {len(dataset.held)} held out" if len(dataset.held) else ""
+    return f"{len(dataset.rows):,} pictures{held}{skipped}, from {', '.join(str(p) for p in recipe.data.path)}"
+
+
+def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:
+    table = buckets.table(recipe.data)
+    rows = dataset.rows
+    found = buckets.assign(dataset.catalogue.width[rows], dataset.catalogue.height[rows], table)
+    counts = Counter(found.tolist())
+    shown = ", ".join(f"{table[i]} ({n:,})" for i, n in counts.most_common(6))
+    more = f", and {len(counts) - 6} more" if len(counts) > 6 else ""
+    return f"{len(counts)} of {len(table)}: {shown}{more}"
+
+
+def _batch_line(recipe: Recipe, runtime: Runtime, dataset: Dataset) -> str:
+    data, epoch = recipe.data, dataset.timeline.epoch(0)
+    share = f" over {runtime.world_size} processes" if runtime.world_size > 1 else ""
+    held = f", at most {recipe.run.micro_batch} at once on a device" if recipe.run.micro_batch else ""
+    step = f" × {recipe.optim.accumulation} accumulated" if recipe.optim.accumulation > 1 else ""
+    rest = {
+        "short": "smaller batches take what is left of a bucket",
+        "fill": f"{epoch.filled} visits repeated to fill batches",
+        "drop": f"{epoch.left_out} pictures left out of an epoch",
+    }[data.remainder]
+    return f"{data.batch_size} samples{share}{step} a step{held}; an epoch has {epoch.num_batches:,} batches, {epoch.num_steps:,} steps; {rest}"
+
+
+def _length_line(dataset: Dataset, steps: int) -> str:
+    an_epoch = max(1, dataset.timeline.epoch(0).num_steps)
+    return f"{steps:,} steps, {steps / an_epoch:.1f} epochs"
+
+
+def _objective_line(recipe: Recipe, model: Model) -> str:
+    o = recipe.objective
+    parts = [f"{model.objective.prediction}-prediction, {o.loss}"]
+    if o.min_snr_gamma is not None:
+        parts.append(f"Min-SNR γ {o.min_snr_gamma:g} ({o.min_snr_form})")
+    if o.noise_offset:
+        parts.append(f"noise offset {o.noise_offset:g}")
+    if o.zero_terminal_snr:
+        parts.append("zero terminal SNR")
+    if o.timesteps != (0, 1000):
+        parts.append(f"timesteps {o.timesteps[0]} to {o.timesteps[1] - 1}")
+    if recipe.data.captions.dropout:
+        parts.append(f"caption dropout {recipe.data.captions.dropout:g}")
+    return ", ".join(parts)
+
+
+def _update_line(recipe: Recipe) -> str:
+    o = recipe.optim
+    parts = [f"{o.optimizer.kind}, rate {o.lr:g}", o.schedule.kind]
+    parts += [f"{part} rate {rate:g}" for part, rate in o.part_lr.items()]
+    if o.schedule.warmup_steps:
+        parts.append(f"warm-up {o.schedule.warmup_steps} steps")
+    if o.clip.norm is not None:
+        parts.append(f"clipped at {o.clip.norm:g} ({o.clip.scope})")
+    if o.ema.rule != "none":
+        parts.append(f"EMA {o.ema.rule} {o.ema.decay:g}")
+    return ", ".join(parts)
+
+
+def _computing_line(recipe: Recipe, runtime: Runtime, model: Model) -> str:
+    parts = [
+        f"{runtime.device}, {runtime.world_size} process{'es' if runtime.world_size > 1 else ''}",
+        str(model.precision),
+    ]
+    parts.append(f"attention {recipe.model.attention}")
+    if model.recomputed_blocks:
+        parts.append(f"{model.recomputed_blocks} blocks recomputed")
+    if model.compiled_blocks:
+        parts.append(f"{model.compiled_blocks} modules compiled")
+    if recipe.run.deterministic:
+        parts.append("deterministic kernels")
+    return ", ".join(parts)
+
+
+def _saving_line(recipe: Recipe, model: Model) -> str:
+    size = sum(t.numel() * t.element_size() for t in model.update.tensors().values())
+    every = f"every {recipe.run.save.every}, " if recipe.run.save.every else ""
+    return f"checkpoints {every}at the end and on signals, {size / 1e6:,.1f} MB each, {recipe.run.save.keep} kept"
+
+
+def start_line(restored: Restored | None, steps: int, changes: Sequence[str], line: str) -> str:
+    """Whether the run starts or goes on, and what of it is not bit-exact."""
+    if restored is None:
+        return f"starting at step 0 of {steps:,}; Ctrl-C saves and stops; to go on: {line}"
+    if restored.step >= steps:
+        return f"{restored.path.name} is the end of this run: nothing is left to train (raise run.steps to go on)"
+    exact = f"; not bit-exact from here: {'; '.join(changes)}" if changes else ""
+    return f"going on from {restored.path.name}, {steps - restored.step:,} steps to go{exact}"
+
+
+def at_the_end(folder: RunFolder, recipe: Recipe, exports: Sequence[Path], report: Sequence[Path]) -> list[str]:
+    """Where everything lies."""
+    lines = [f"done. {folder.path}"]
+    lines += [f"  model        {path}" for path in exports]
+    lines += [f"  report       {path}" for path in report]
+    if (folder.samples / "grid.png").exists():
+        lines.append(f"  samples      {folder.samples / 'grid.png'}")
+    lines.append(f"  checkpoints  {folder.checkpoints}")
+    if recipe.run.tensorboard:
+        lines.append(f"  curves       tensorboard --logdir {shlex.quote(str(folder.logs))}")
+    return lines

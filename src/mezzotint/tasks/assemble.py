@@ -1,0 +1,184 @@
+"""From a recipe to objects. The one place where sections meet; each object below gets its own section and plain
+values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from mezzotint import registry
+from mezzotint.data import catalogue as catalogues
+from mezzotint.data.cached import LatentCache, TextCache
+from mezzotint.data.catalogue import Catalogue
+from mezzotint.data.loader import plan_columns
+from mezzotint.data.plan import Timeline
+from mezzotint.diffusion.objective import Objective
+from mezzotint.errors import RecipeError
+from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.base import Every
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
+from mezzotint.training.precision import LossScale, Precision, cast
+from mezzotint.training.trained import trained_parameters
+from mezzotint.training.update import Update
+
+DEFAULT_STEPS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """The data of a run. rows: trained; held: kept for measuring. timeline: which batches make which step."""
+
+    catalogue: Catalogue
+    rows: NDArray[np.int32]
+    held: NDArray[np.int32]
+    timeline: Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """Filled caches, or None where pictures and captions are encoded as they come."""
+
+    latents: LatentCache | None = None
+    text: TextCache | None = None
+
+
+@dataclass(slots=True)
+class Model:
+    """A family ready to train: on its device, its trained parameters by name, objective, precision."""
+
+    family: ModelFamily
+    trained: dict[str, nn.Parameter]
+    objective: Objective
+    precision: Precision
+    recomputed_blocks: int = 0
+    compiled_blocks: int = 0
+    update: Update = field(init=False)
+    scale: LossScale = field(init=False)
+
+
+def family_class(recipe: Recipe) -> type[ModelFamily]:
+    """The class behind `model.family`. Raises RecipeError E1010 with the nearest name."""
+    found: type[ModelFamily] = registry.find("families", recipe.model.family).Family
+    return found
+
+
+def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int], None] | None = None) -> Dataset:
+    """Lists, checks and indexes the pictures; the first process does the work, the others find it done.
+
+    Raises RecipeError E1020 without data.path, DatasetError for what is wrong with the data.
+    """
+    if not recipe.data.path:
+        raise RecipeError("data.path is not set; write data.path=FOLDER, a folder of pictures", code="E1020")
+    index = cache_folder(recipe) / "catalogues"
+    if runtime.is_first:
+        catalogue = catalogues.build(recipe.data, index, progress=progress)
+    runtime.barrier()
+    if not runtime.is_first:
+        catalogue = catalogues.build(recipe.data, index)
+    rows, held = catalogue.split(recipe.data.holdout, recipe.run.seed)
+    columns = plan_columns(catalogue, rows, recipe.data)
+    timeline = Timeline(columns, recipe.data, recipe.optim.accumulation, recipe.run.seed)
+    return Dataset(catalogue, rows, held, timeline)
+
+
+def cache_folder(recipe: Recipe) -> Path:
+    """Where caches and indexes lie."""
+    return recipe.data.cache.path.expanduser()
+
+
+def length_in_steps(recipe: Recipe, timeline: Timeline) -> int:
+    """The run's length: as written, or worked out from its epochs."""
+    if recipe.run.steps is not None:
+        return recipe.run.steps
+    if recipe.run.epochs is not None:
+        return max(1, timeline.steps_until(recipe.run.epochs))
+    return DEFAULT_STEPS
+
+
+def identities(recipe: Recipe, kind: type[ModelFamily], parts: Collection[str]) -> dict[str, str]:
+    """The fingerprints of the parts that stay as they are."""
+    frozen = [part for part in parts if part not in recipe.model.train]
+    return {part: kind.fingerprint(recipe.model, part, seed=recipe.run.seed) for part in sorted(frozen)}
+
+
+def open_caches(recipe: Recipe, kind: type[ModelFamily]) -> Caches:
+    """The caches that the recipe asks for, as they are on disk now."""
+    folder, seed = cache_folder(recipe), recipe.run.seed
+    compute = recipe.run.precision if recipe.run.frozen_dtype == "same" else "fp32"
+    latents = text = None
+    if recipe.data.cache.latents:
+        identity = kind.media_identity(recipe.model, seed=seed)
+        latents = LatentCache(folder, recipe.data, identity=identity, compute=compute, seed=seed)
+    if recipe.data.cache.text:
+        identity = kind.text_identity(recipe.model, seed=seed)
+        text = TextCache(folder, recipe.data, identity=identity, compute=compute)
+    return Caches(latents, text)
+
+
+def encoders(recipe: Recipe, kind: type[ModelFamily], device: torch.device) -> Callable[[Collection[str]], ModelFamily]:
+    """How a cache gets the parts it needs: frozen, on the device, in the type of frozen parts."""
+    dtype = Precision.of(recipe.run).frozen
+
+    def load(parts: Collection[str]) -> ModelFamily:
+        family = kind.load(recipe.model, only=parts, seed=recipe.run.seed)
+        for module in family.parts().values():
+            cast(module.requires_grad_(False).eval(), dtype)
+            module.to(device)
+        return family
+
+    return load
+
+
+def needed_parts(recipe: Recipe) -> tuple[str, ...]:
+    """The parts that training itself computes with: what is cached is not loaded."""
+    parts = ["denoiser"]
+    if not recipe.data.cache.text:
+        parts.append("text_encoder")
+    if not recipe.data.cache.latents:
+        parts.append("vae")
+    return tuple(parts)
+
+
+def open_model(recipe: Recipe, runtime: Runtime) -> Model:
+    """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale."""
+    kind = family_class(recipe)
+    family = kind.load(recipe.model, only=needed_parts(recipe), seed=recipe.run.seed)
+    trained = trained_parameters(family.parts(), recipe.model, kind.trainable)
+    precision = Precision.of(recipe.run)
+    for name, module in family.parts().items():
+        cast(module, precision.weights if name in recipe.model.train else precision.frozen)
+    objective = Objective(recipe.objective, family.schedule, recipe.model.prediction or family.prediction)
+    model = Model(family, trained, objective.to(runtime.device), precision)
+    blocks = list(family.blocks())
+    if recipe.run.compile:
+        model.compiled_blocks = compile_blocks(blocks)
+    if recipe.run.recompute.enabled:
+        model.recomputed_blocks = recompute_blocks(blocks, recipe.run.recompute)
+    runtime.prepare(family.parts(), trained)
+    model.update = Update(trained, recipe.optim, separate_masters=precision.separate_masters)
+    model.scale = LossScale(recipe.run.scaler, precision, runtime.device)
+    return model
+
+
+def intervals(recipe: Recipe) -> Mapping[str, Every | None]:
+    """When what is due, by name."""
+    run = recipe.run
+    return {
+        "save": run.save.every,
+        "export": run.export.every,
+        "preview": run.preview.every,
+        "validation": run.validation.every,
+    }
+
+
+def effective(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as plain values, every default written out."""
+    return recipe.model_dump(mode="json", by_alias=True)

@@ -1,0 +1,65 @@
+"""`mezzotint cp NAME [DESTINATION]`: a shipped recipe as a file of one's own. Nothing is ever written over."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+
+from mezzotint.errors import RecipeError, StorageError
+from mezzotint.recipe.read import ASSETS, SCHEMA_COMMENT, shipped_recipes
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Copies a shipped recipe and says where it lies.
+
+    Raises RecipeError: E1012 for another number of words, E1011 for an unknown name, E1014 where a file lies already;
+    StorageError E1701 where the destination cannot be written.
+    """
+    if not 1 <= len(arguments) <= 2 or arguments[0].startswith("-"):
+        raise RecipeError("mezzotint cp: write mezzotint cp NAME [DESTINATION]", code="E1012")
+    source = _shipped(arguments[0])
+    target = _target(source, arguments[1] if len(arguments) == 2 else "")
+    try:
+        with target.open("x", encoding="utf-8") as file:
+            file.write(_text(source))
+    except FileExistsError:
+        what = "already exists and stays as it is; give another name"
+        raise RecipeError(f"{target} {what}: mezzotint cp {source.stem} NAME.yaml", code="E1014") from None
+    except OSError as error:
+        raise StorageError(f"{target} cannot be written: {error.strerror}", code="E1701") from None
+    print(f"{target} is yours to change; next: mezzotint check {target}")
+    return 0
+
+
+def _shipped(name: str) -> Path:
+    known = shipped_recipes()
+    word = name.removesuffix(".yaml").replace("-", "_")
+    for stem, path in known.items():
+        if stem.replace("-", "_") == word:
+            return path
+    near = difflib.get_close_matches(word, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known) or 'none'}"
+    raise RecipeError(f"no recipe {name} ships with Mezzotint; {hint}", code="E1011")
+
+
+def _text(source: Path) -> str:
+    """The recipe; its schema comment, relative to where it ships, is made to lead to the same file from anywhere."""
+    text = source.read_text(encoding="utf-8")
+    first, newline, rest = text.partition("\n")
+    target = first.removeprefix(SCHEMA_COMMENT)
+    if not first.startswith(SCHEMA_COMMENT) or "://" in target:
+        return text
+    for schema in ((source.parent / target).resolve(), ASSETS / "recipe.schema.json"):
+        if schema.is_file():
+            return f"{SCHEMA_COMMENT}{schema}{newline}{rest}"
+    return text
+
+
+def _target(source: Path, destination: str) -> Path:
+    if not destination:
+        return Path(source.name)
+    target = Path(destination).expanduser()
+    if target.is_dir() or destination.endswith("/"):
+        return target / source.name
+    return target

@@ -1,0 +1,53 @@
+"""`mezzotint ls`: what can be named in a recipe or on a command line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mezzotint import registry
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.read import MODELS, SCHEMA_COMMENT, shipped_recipes
+
+def run(arguments: Sequence[str]) -> int:
+    """Lists everything, or the kinds that are named. Raises RecipeError E1012 for an unknown kind."""
+    kinds = _kinds()
+    for word in arguments:
+        if word not in kinds:
+            near = difflib.get_close_matches(word, kinds, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it lists {', '.join(kinds)}"
+            raise RecipeError(f"mezzotint ls does not know {word!r}; {hint}", code="E1012")
+    for kind in arguments or kinds:
+        entries = kinds[kind]()
+        width = max((len(name) for name in entries), default=0)
+        print(kind)
+        for name, about in entries.items():
+            print(f"  {name:<{width}}  {about}".rstrip())
+        if not entries:
+            print("  none")
+    return 0
+
+
+def _kinds() -> dict[str, Callable[[], dict[str, str]]]:
+    return {
+        "recipes": lambda: {name: title(path) for name, path in shipped_recipes().items()},
+        "models": lambda: dict.fromkeys(_models(), ""),
+        "families": lambda: dict.fromkeys(registry.names("families"), ""),
+        "formats": lambda: dict.fromkeys(registry.names("data/formats"), ""),
+        "runtimes": lambda: dict.fromkeys(registry.names("runtimes"), ""),
+    }
+
+
+def title(path: Path) -> str:
+    """The first comment line of a recipe that says something, the schema line excepted; "" without one."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#") and not line.startswith(SCHEMA_COMMENT) and line.strip("# "):
+            return line.strip("# ").strip()
+        if line.strip() and not line.startswith("#"):
+            break
+    return ""
+
+
+def _models() -> list[str]:
+    return sorted(path.name for path in MODELS.iterdir() if path.is_dir()) if MODELS.is_dir() else []

@@ -1,0 +1,374 @@
+"""The verb `train`: recipe → data → model → loop → export. Starting the same command again goes on where it stopped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+import yaml
+from torch import Tensor
+
+from mezzotint import durable
+from mezzotint.data.loader import Loader
+from mezzotint.errors import OutOfMemory, PeerLost, RecipeError, Stopped
+from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.read import Reading, located
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.reports.data_report import write_report
+from mezzotint.reports.run_report import run_report
+from mezzotint.run_folder import Lock, RunFolder
+from mezzotint.runtimes.base import Launch, Runtime, open_runtime
+from mezzotint.stages import StepReport
+from mezzotint.tasks import announce, assemble, cache, resume, watchers
+from mezzotint.tasks._arguments import parse
+from mezzotint.tasks.environment import environment
+from mezzotint.training import metrics_log, state
+from mezzotint.training.interrupts import Interrupts
+from mezzotint.training.live import LiveLine
+from mezzotint.training.progress import Progress
+from mezzotint.training.trained import MovementWatch
+from mezzotint.training.trainer import Trainer
+
+SCHEMA_LINE = "# written by mezzotint; `mezzotint train` of this file goes on with the run beside it\n"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """`mezzotint train RECIPE key=value …`. Returns 0; what goes wrong is raised as a MezzotintError."""
+    return train(parse(arguments, "train"))
+
+
+def train(reading: Reading) -> int:
+    """Trains a recipe from wherever its run folder stands."""
+    recipe = located(reading)
+    launch = Launch.read()
+    with ExitStack() as stack:
+        interrupts = stack.enter_context(Interrupts())
+        runtime = open_runtime(recipe.run, launch)
+        stack.callback(runtime.close)
+        folder = RunFolder(folder_of(reading, recipe))
+        lock = _take(folder, runtime)
+        if lock is not None:
+            stack.callback(lock.release)
+        job = Job(reading, recipe, launch, runtime, folder, interrupts)
+        stack.callback(job.close)
+        with _named_failures(job):
+            job.prepare()
+            job.train()
+            job.finish()
+    return 0
+
+
+def folder_of(reading: Reading, recipe: Recipe) -> Path:
+    """The run folder: as written; beside a recipe that lies in a run folder; or runs/NAME."""
+    if (
+        reading.path is not None
+        and reading.path.name == "recipe.yaml"
+        and (reading.path.parent / "checkpoints").is_dir()
+    ):
+        return reading.path.parent
+    return (recipe.run.folder or Path("runs") / recipe.run.name).expanduser()
+
+
+def _take(folder: RunFolder, runtime: Runtime) -> Lock | None:
+    """The first process makes the folder, locks it and sweeps it; the others wait, so that all see the same."""
+    lock = None
+    if runtime.is_first:
+        folder.open()
+        lock = folder.lock()
+        folder.sweep()
+    runtime.barrier()
+    return lock
+
+
+@dataclass(slots=True)
+class Job:
+    """One attempt at a run, from its folder to its end."""
+
+    reading: Reading
+    recipe: Recipe
+    launch: Launch
+    runtime: Runtime
+    folder: RunFolder
+    interrupts: Interrupts
+    live: LiveLine = field(init=False)
+    dataset: assemble.Dataset = field(init=False)
+    caches: assemble.Caches = field(init=False)
+    model: assemble.Model = field(init=False)
+    identity: resume.Identity = field(init=False)
+    trainer: Trainer = field(init=False)
+    loader: Loader = field(init=False)
+    steps: int = 0
+
+    def prepare(self) -> None:
+        """Everything before the first step; nothing of it changes what a checkpoint holds."""
+        first = self.runtime.is_first
+        self.live = LiveLine(sys.stdout if first else _Silence(), self.folder.log if first else None)
+        start = self._start()
+        self.dataset = assemble.open_dataset(
+            self.recipe, self.runtime, announce.progress(self.live, "looking at pictures")
+        )
+        self.steps = assemble.length_in_steps(self.recipe, self.dataset.timeline)
+        self._check_shares()
+        kind = assemble.family_class(self.recipe)
+        self.identity = self._identify(kind)
+        restored = state.read(start.checkpoint) if start.checkpoint else None
+        changes = resume.compare(restored, self.recipe, self.identity) if restored else []
+        self._fill_caches(kind)
+        self.model = assemble.open_model(self.recipe, self.runtime)
+        self._build_trainer(restored.step if restored else 0)
+        if restored:
+            self._restore(restored, changes)
+        if first:
+            self._write_papers(restored, changes)
+            for line in announce.before_step_one(
+                self.recipe, self.runtime, self.dataset, self.model, self.steps, self.folder
+            ):
+                self.live.say(line)
+            self.live.say(announce.start_line(restored, self.steps, changes, self.command))
+
+    def train(self) -> None:
+        """The loop. Raises Stopped when a signal ended it."""
+        self.interrupts.running = True
+        self.trainer.run()
+        for observer in self.trainer.observers:
+            observer.close()
+        if self.trainer.stopped:
+            raise Stopped(f"stopped at step {self.trainer.progress.step}, saved", signal_number=self._agreed_signal())
+
+    def finish(self) -> None:
+        """The export and the report; made again when an earlier attempt was killed here."""
+        if self.runtime.is_first:
+            exports = self._export(self.trainer)
+            report = run_report(self.folder)
+            self.folder.record("finished", step=self.trainer.progress.step)
+            for line in announce.at_the_end(self.folder, self.recipe, exports, report):
+                self.live.say(line)
+        self.runtime.barrier()
+
+    def close(self) -> None:
+        """Whatever happened: workers and files are let go."""
+        if hasattr(self, "loader"):
+            self.loader.close()
+        if hasattr(self, "live"):
+            self.live.close()
+
+    @property
+    def command(self) -> str:
+        """The line that goes on with this run."""
+        return announce.command(self.folder, self.launch)
+
+    def _start(self) -> resume.Start:
+        """The first process decides, the others hear: a checkpoint may go bad between two looks."""
+        start = resume.Start(None)
+        if self.runtime.is_first:
+            start = resume.choose(self.recipe.run.resume, self.folder, self.command)
+            for sentence in start.said:
+                self.live.say(f"warning: {sentence}")
+        path = self.runtime.share(str(start.checkpoint or ""))
+        return replace(start, checkpoint=Path(path) if path else None)
+
+    def _check_shares(self) -> None:
+        if self.recipe.data.batch_size < self.runtime.world_size:
+            raise RecipeError(
+                f"data.batch_size is {self.recipe.data.batch_size}, but {self.runtime.world_size} processes were started; "
+                f"write data.batch_size={self.runtime.world_size} or more, or start fewer",
+                code="E1803",
+            )
+
+    def _identify(self, kind: type[ModelFamily]) -> resume.Identity:
+        return resume.Identity(
+            data=self.dataset.catalogue.fingerprint,
+            parts=assemble.identities(self.recipe, kind, ("denoiser", "text_encoder", "vae")),
+            world_size=self.runtime.world_size,
+            device=self.runtime.device.type,
+            torch=torch.__version__,
+            threads=torch.get_num_threads() if self.runtime.device.type == "cpu" else 0,
+        )
+
+    def _fill_caches(self, kind: type[ModelFamily]) -> None:
+        self.caches = assemble.open_caches(self.recipe, kind)
+        if self.caches.latents is None and self.caches.text is None:
+            return
+        rows = self.dataset.catalogue_rows()
+        summary = cache.fill(
+            self.dataset.catalogue,
+            rows,
+            self.recipe.data,
+            latents=self.caches.latents,
+            text=self.caches.text,
+            load=assemble.encoders(self.recipe, kind, self.runtime.device),
+            device=self.runtime.device,
+            extra_captions=watchers.preview_captions(self.recipe, self.dataset),
+            rank=self.runtime.rank,
+            world_size=self.runtime.world_size,
+            barrier=self.runtime.barrier,
+            say=self.live.say,
+        )
+        for line in summary.lines():
+            self.live.say(line)
+
+    def _build_trainer(self, start_step: int) -> None:
+        recipe, runtime = self.recipe, self.runtime
+        self.loader = Loader(
+            self.dataset.catalogue,
+            self.dataset.rows,
+            recipe.data,
+            accumulation=recipe.optim.accumulation,
+            seed=recipe.run.seed,
+            start_step=start_step,
+            last_step=self.steps,
+            rank=runtime.rank,
+            world_size=runtime.world_size,
+            micro_batch=recipe.run.micro_batch,
+            device=runtime.device,
+            latents=self.caches.latents,
+            text=self.caches.text,
+        )
+        observers = watchers.observers(
+            recipe, runtime, self.folder, self.dataset, self.caches, self.model, self.live, start_step=start_step
+        )
+        self.trainer = Trainer(
+            family=self.model.family,
+            objective=self.model.objective,
+            batches=self.loader,
+            update=self.model.update,
+            runtime=runtime,
+            precision=self.model.precision,
+            scale=self.model.scale,
+            trained=self.model.trained,
+            optim=recipe.optim,
+            run_settings=recipe.run,
+            attention=recipe.model.attention,
+            observers=observers,
+            progress=Progress(last_step=self.steps),
+            epoch_ends=self._epoch_ends,
+            save=self._save,
+            export=self._export_when_first,
+            asked=self.interrupts.asked,
+            bad_step=self._note_bad_step,
+            warn=lambda text: self.live.say(f"warning: {text}"),
+            watch=MovementWatch(self.model.update.masters),
+        )
+
+    def _epoch_ends(self, step: int) -> bool:
+        timeline = self.dataset.timeline
+        return timeline.locate(step + 1)[0] > timeline.locate(step)[0]
+
+    def _restore(self, restored: state.Restored, changes: list[str]) -> None:
+        state.fits(restored, self.trainer.tensors())
+        self.trainer.load(restored.tensors, restored.values)
+        if not self.runtime.is_first:
+            return
+        moved = resume.set_aside_later(self.folder, restored.step)
+        metrics_log.truncate(self.folder, restored.step)
+        self.folder.record("resumed", step=restored.step, changes=changes, set_aside=moved)
+
+    def _write_papers(self, restored: state.Restored | None, changes: list[str]) -> None:
+        if restored is None:
+            metrics_log.truncate(self.folder, 0)
+        durable.write_json(self.folder.path / "environment.json", environment(self.runtime, self.launch))
+        text = yaml.safe_dump(assemble.effective(self.recipe), sort_keys=False, allow_unicode=True, width=100)
+        durable.write_file(self.folder.recipe, SCHEMA_LINE + text)
+        write_report(self.dataset.catalogue, self.folder.path)
+        self.folder.record(
+            "started", step=restored.step if restored else 0, steps=self.steps, recipe=self.reading.digest,
+            processes=self.runtime.world_size, batch=self.recipe.data.batch_size, changes=changes,
+        )  # fmt: skip
+
+    def _save(self, trainer: Trainer) -> None:
+        if not self.runtime.is_first:
+            return
+        values = trainer.state() | {"recipe": assemble.effective(self.recipe), "identity": self.identity.values()}
+        state.write(
+            self.folder.checkpoints,
+            step=trainer.progress.step,
+            tensors=trainer.tensors(),
+            values=values,
+            recipe_digest=self.reading.digest,
+        )
+        state.prune(self.folder.checkpoints, self.recipe.run.save.keep)
+
+    def _export_when_first(self, trainer: Trainer) -> None:
+        if self.runtime.is_first:
+            self._export(trainer)
+
+    def _export(self, trainer: Trainer) -> list[Path]:
+        """The model as a folder: the trained weights, and beside them their average when there is one."""
+        written = [self._export_one(trainer.update.masters, f"step-{trainer.progress.step:08d}")]
+        if trainer.update.shadow is not None:
+            written.append(self._export_one(trainer.update.shadow.weights, f"step-{trainer.progress.step:08d}-ema"))
+        return written
+
+    def _export_one(self, weights: dict[str, Tensor], name: str) -> Path:
+        target = self.folder.exports / name
+        if target.exists():
+            durable.remove_tree(target)
+        with durable.storage_errors(target):
+            self.model.family.export(
+                target,
+                settings=self.recipe.model,
+                weights={n: t.detach().cpu() for n, t in weights.items()},
+                dtype=self.recipe.run.export.dtype,
+                schedule=self.model.objective.schedule,
+                prediction=self.model.objective.prediction,
+            )
+        return target
+
+    def _note_bad_step(self, report: StepReport) -> None:
+        if not self.runtime.is_first:
+            return
+        durable.append_line(self.folder.bad_steps, {
+            "step": report.step + 1, "keys": report.keys, "timesteps": report.timesteps,
+            "losses": [str(x) for x in report.losses], "norm": str(report.norm),
+        })  # fmt: skip
+        self.live.say(
+            f"warning: step {report.step + 1} was not finite and moved nothing; its samples are in bad_steps.jsonl"
+        )
+
+    def _agreed_signal(self) -> int:
+        return self.runtime.agree(self.interrupts.stop_signal) & 0x1F
+
+
+class _Silence:
+    """Where the other processes' words go."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+    def isatty(self) -> bool:
+        return False
+
+
+@contextmanager
+def _named_failures(job: Job) -> Iterator[None]:
+    """Gives the library's failures their names, and prints the line that goes on whenever a run stops early."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemory(
+            f"{job.runtime.device} has not enough memory ({str(error).splitlines()[0]}); lower run.micro_batch "
+            "(the mathematics stays the same), set run.recompute.enabled=true, or take a smaller data.resolution",
+            code="E1751",
+        ) from error
+    except RuntimeError as error:
+        if job.runtime.world_size > 1 and _is_about_peers(error):
+            raise PeerLost(
+                f"process {job.runtime.rank} lost another process of this run ({str(error).splitlines()[0]}); "
+                f"go on from the newest checkpoint: {job.command}",
+                code="E1804",
+            ) from error
+        raise
+    except Stopped as stopped:
+        raise Stopped(f"{stopped.message}; go on: {job.command}", signal_number=stopped.signal_number) from stopped
+
+
+def _is_about_peers(error: RuntimeError) -> bool:
+    words = ("Connection closed", "Connection reset", "Timed out", "peer", "NCCL", "Broken pipe", "gloo")
+    return any(word in str(error) for word in words)

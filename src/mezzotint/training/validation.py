@@ -1,0 +1,168 @@
+"""The loss on held-out samples at fixed timesteps and noise, so that its curve can be read and compared.
+
+Every measurement of a sample has the same noise, addressed by (seed, "validation", the sample's key, timestep): it
+depends on nothing that training does, and two runs of one seed and one held-out set measure the same thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mezzotint import draws
+from mezzotint.diffusion import noise
+from mezzotint.diffusion.objective import Objective, StepDraws
+from mezzotint.errors import StorageError
+from mezzotint.families.base import ModelFamily, posterior_sample
+from mezzotint.recipe.base import Every
+from mezzotint.stages import Batch, StepReport, TextEmbedding
+from mezzotint.training.evaluating import Weights, evaluating, skipped_when_out_of_memory, weights_in_use
+from mezzotint.training.observers import Observer, Wish
+from mezzotint.training.precision import Precision
+from mezzotint.training.progress import Progress
+from mezzotint.training.update import Update
+
+NumberSink = Callable[[int, Mapping[str, float]], None]
+"""Where measured numbers go, by tag: (steps done, numbers)."""
+
+
+class Validation(Observer):
+    """Measures before the first step, every so often, and at the end. The first process looks alone.
+
+    batches: the held-out samples, made once (pixels, moments or latents; text, or captions to be encoded); empty means
+    that nothing is ever due. timesteps: how many, evenly spread over the schedule. The loss is the mean squared error
+    of the prediction, unweighted, whatever the objective weighs; noise offset counts as the objective's. sinks: get
+    `val/loss`, `val/loss_at/T` and, with an average, `val/loss_shadow`, `val/loss_shadow_at/T`.
+    """
+
+    at_start = True
+    at_end = True
+
+    def __init__(
+        self,
+        batches: Sequence[Batch],
+        *,
+        every: Every | None,
+        timesteps: int,
+        seed: int,
+        family: ModelFamily,
+        objective: Objective,
+        update: Update,
+        precision: Precision,
+        device: torch.device,
+        sinks: Sequence[NumberSink],
+        warn: Callable[[str], None],
+    ) -> None:
+        self.every = every
+        self._batches = [batch for batch in batches if batch.size]
+        self._timesteps = spread(timesteps, objective.schedule.num_timesteps)
+        self._seed = seed
+        self._family = family
+        self._objective = objective
+        self._update = update
+        self._precision = precision
+        self._device = device
+        self._sinks = sinks
+        self._warn = warn
+        self._x_0: dict[int, Tensor] = {}
+
+    def due(self, progress: Progress) -> bool:
+        """As other observers; never without an interval or without samples."""
+        return bool(self._batches) and self.every is not None and super().due(progress)
+
+    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+        """Measures and hands the numbers to the sinks. Raises StorageError when one of them does, after the others."""
+        with skipped_when_out_of_memory(f"held-out loss of step {progress.step}", self._warn):
+            _hand_out(progress.step, self.measure(), self._sinks)
+        return Wish.NOTHING
+
+    def measure(self) -> dict[str, float]:
+        """The numbers by tag. Changes nothing: no gradient, no mode, no random state."""
+        found: dict[str, float] = {}
+        kinds: tuple[Weights, ...] = ("raw",) if self._update.shadow is None else ("raw", "shadow")
+        with evaluating(self._family.parts()):
+            for kind in kinds:
+                tag = "val/loss" if kind == "raw" else "val/loss_shadow"
+                with weights_in_use(self._update, kind):
+                    by_timestep = self._means()
+                found[tag] = sum(by_timestep) / len(by_timestep)
+                found |= {f"{tag}_at/{t}": mean for t, mean in zip(self._timesteps, by_timestep, strict=True)}
+        return found
+
+    def _means(self) -> list[float]:
+        """The mean over all samples, for each timestep."""
+        sums = torch.zeros(len(self._timesteps), dtype=torch.float64, device=self._device)
+        for number, batch in enumerate(self._batches):
+            x_0 = self._latents(number, batch)
+            with self._precision.autocast(self._device):
+                text = self._text(batch)
+                for place, timestep in enumerate(self._timesteps):
+                    sums[place] += self._errors(x_0, text, batch, timestep).double().sum()
+        count = sum(batch.size for batch in self._batches)
+        return [float(total) / count for total in sums.tolist()]
+
+    def _errors(self, x_0: Tensor, text: TextEmbedding, batch: Batch, timestep: int) -> Tensor:
+        """Mean squared error of each sample, (B,) float32."""
+        drawn = self._draws(batch.keys, timestep)
+        at = torch.full((batch.size,), timestep, dtype=torch.int64, device=self._device)
+        noised = self._objective.noise_at(x_0, drawn, at)
+        predicted = self._family.predict(noised, self._family.condition(text, batch))
+        with torch.autocast(self._device.type, enabled=False):
+            return (predicted.float() - self._objective.target(noised)).square().flatten(1).mean(1)
+
+    def _draws(self, keys: Sequence[str], timestep: int) -> StepDraws:
+        addresses = [
+            np.array([draws.key(self._seed, purpose, key, timestep) for key in keys], dtype=np.uint64)
+            for purpose in ("validation", "validation-offset")
+        ]
+        on_device = [torch.from_numpy(a.view(np.int64)).to(self._device) for a in addresses]
+        return StepDraws(noise=on_device[0], offset=on_device[1], timestep=addresses[0])
+
+    def _latents(self, number: int, batch: Batch) -> Tensor:
+        """x_0 of a batch, made once: the VAE is never trained."""
+        if number not in self._x_0:
+            self._x_0[number] = latents_of(self._family, batch, self._device).to("cpu")
+        return self._x_0[number].to(self._device)
+
+    def _text(self, batch: Batch) -> TextEmbedding:
+        if batch.text is None:
+            return self._family.encode_text(batch.captions)
+        text = batch.text
+        return TextEmbedding(
+            text.states.to(self._device),
+            None if text.mask is None else text.mask.to(self._device),
+            None if text.pooled is None else text.pooled.to(self._device),
+        )
+
+
+def latents_of(family: ModelFamily, batch: Batch, device: torch.device) -> Tensor:
+    """x_0 of a batch (B, C, …), scaled: as cached, drawn from cached moments, or encoded from pixels."""
+    if batch.latents is not None:
+        return batch.latents.to(device)
+    if batch.moments is not None:
+        moments = batch.moments.to(device)
+    else:
+        assert batch.pixels is not None
+        moments = family.encode_media(batch.pixels.to(device))
+    shape = (moments.shape[1] // 2, *moments.shape[2:])
+    return posterior_sample(moments, noise.normal(batch.posterior_keys.to(device), shape))
+
+
+def spread(count: int, num_timesteps: int) -> tuple[int, ...]:
+    """The middles of `count` equal parts of [0, num_timesteps), or every timestep when there are no more."""
+    count = min(count, num_timesteps)
+    return tuple((2 * place + 1) * num_timesteps // (2 * count) for place in range(count))
+
+
+def _hand_out(step: int, values: Mapping[str, float], sinks: Sequence[NumberSink]) -> None:
+    failed: StorageError | None = None
+    for sink in sinks:
+        try:
+            sink(step, values)
+        except StorageError as error:
+            failed = error
+    if failed is not None:
+        raise failed

@@ -1,0 +1,75 @@
+"""Writes a complete model folder: trained components anew, everything else as the source has it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mezzotint.errors import StorageError
+from mezzotint.weights import components, folder
+from mezzotint.weights.folder import ModelFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A component that is written anew. tensors: all of its state, by its own names."""
+
+    network: components.Network
+    tensors: Mapping[str, Tensor]
+    config: Mapping[str, Any]
+
+
+def write_model(
+    target: Path,
+    source: ModelFolder,
+    replaced: Mapping[str, Replaced],
+    *,
+    scheduler: Mapping[str, Any],
+    dtype: components.DTypeName,
+) -> None:
+    """Writes `target`, which must not exist, aside; syncs and renames it, so that it is there whole or not at all.
+
+    replaced: by component. scheduler: the configuration to write. All other components are copied byte for byte.
+    Raises WeightsError E1410 when `target` exists, E1403 for weights that are not finite, StorageError E1701.
+    """
+    aside = folder.begin(target)
+    try:
+        for component in sorted(p.name for p in source.root.iterdir() if p.is_dir() and not p.name.startswith(".")):
+            _write_component(aside / component, source.root / component, replaced.get(component), scheduler, dtype)
+        folder.write_json(aside / "model_index.json", _index(source, scheduler))
+        folder.finish(aside, target)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "make room on the disk" if full else "check the folder and its permissions"
+        raise StorageError(f"{target}: the export could not be written ({error}); {remedy}", code="E1701") from error
+    finally:
+        folder.discard(aside)
+
+
+def _write_component(
+    target: Path,
+    source: Path,
+    new: Replaced | None,
+    scheduler: Mapping[str, Any],
+    dtype: components.DTypeName,
+) -> None:
+    if new is not None:
+        components.write(new.network, new.tensors, new.config, target, dtype)
+    elif source.name == "scheduler":
+        folder.write_json(target / "scheduler_config.json", scheduler)
+    else:
+        folder.copy_component(source, target)
+        if source.name.startswith("tokenizer"):
+            folder.complete_tokenizer(target)
+
+
+def _index(source: ModelFolder, scheduler: Mapping[str, Any]) -> dict[str, Any]:
+    index = {k: v for k, v in source.index.items() if k != "_name_or_path"}
+    if "_class_name" in scheduler:
+        index["scheduler"] = ["diffusers", scheduler["_class_name"]]
+    return index

@@ -1,0 +1,81 @@
+"""Learning rates and shadow decays against stored results of diffusers and MindONE."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mezzotint.recipe.optim import ScheduleSettings
+from mezzotint.training.lr import factor
+from mezzotint.training.shadow import decay_at
+
+DATA = Path(__file__).parent / "data"
+LENGTHS = {"warm10_total100": (10, 100), "warm0_total50": (0, 50)}
+KINDS: dict[str, dict[str, Any]] = {
+    "linear": {"kind": "linear"},
+    "cosine": {"kind": "cosine"},
+    "cosine_with_restarts": {"kind": "restarts"},
+    "polynomial": {"kind": "polynomial", "floor": 1e-7 / 1e-4},
+    "constant_with_warmup": {"kind": "constant"},
+    "constant": {"kind": "constant", "warmup_steps": 0},  # which ignores its warm-up
+}
+
+
+def rates(base: float, settings: dict[str, Any], count: int, total: int) -> list[float]:
+    return [base * factor(ScheduleSettings(**settings), step, total) for step in range(count)]
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("name", KINDS)
+def test_learning_rates_are_diffusers(name: str, length: str) -> None:
+    record = json.loads((DATA / "diffusers/lr_schedules.json").read_text())
+    expected: list[float] = record["values"][f"{name}_{length}"]
+    warmup, total = LENGTHS[length]
+    found = rates(record["base_lr"], {"warmup_steps": warmup} | KINDS[name], len(expected), total)
+    assert len(expected) == total + 11
+    if name == "cosine":  # diffusers' rises again after the end; ours stays at the floor
+        assert found[total:] == [0.0] * 11
+        assert expected[total + 10] > 0
+        found, expected = found[:total], expected[:total]
+    assert found == pytest.approx(expected, rel=1e-12, abs=1e-20)
+
+
+def test_learning_rates_are_mindones() -> None:
+    record = json.loads((DATA / "mindone-sdxl/lr_schedules.json").read_text())
+    warm = record["warmup5_total12"]["values"]
+    assert rates(1e-5, {"warmup_steps": 5}, 12, 12) == pytest.approx(warm, rel=1e-12)
+
+    points = ((3, 0.9), (6, 0.9**2), (9, 0.9**3))
+    steps = rates(2e-4, {"kind": "piecewise", "points": points}, 12, 12)
+    assert steps == pytest.approx(record["multistep"]["values"], rel=1e-12)
+
+    # its cosine starts the warm-up at another rate than 0; from the peak on it is ours
+    cosine = rates(1.0, {"kind": "cosine", "warmup_steps": 4, "decay_steps": 16, "floor": 0.1}, 20, 20)
+    assert cosine[4:] == pytest.approx(record["cosine"]["values"][4:], rel=1e-12)
+
+
+@pytest.mark.parametrize("case", ["script_default", "decay_0.99"])
+def test_decays_of_the_ramp_are_diffusers(case: str) -> None:
+    record = json.loads((DATA / "diffusers/ema_decay.json").read_text())
+    decay = record["cases"][case]["args"].get("decay", 0.9999)
+    for dtype, tolerance in ((torch.float64, 1e-15), (torch.float32, 1e-7)):
+        updates = torch.tensor(record["steps"], dtype=dtype) - 1  # update k = 1, 2, … has k − 1 before it
+        found = torch.stack([decay_at("ramp", decay, u) for u in updates]).tolist()
+        assert found == pytest.approx(record["cases"][case]["decay"], rel=tolerance, abs=0)
+
+
+@pytest.mark.parametrize("case", ["script_default", "decay_0.99"])
+def test_the_average_of_a_scalar_is_diffusers(case: str) -> None:
+    record = json.loads((DATA / "diffusers/ema_decay.json").read_text())
+    decay = record["cases"][case]["args"].get("decay", 0.9999)
+    shadow, updates, found = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0.0, dtype=torch.float64), []
+    for k in range(1, 51):
+        weight = torch.tensor(1 + k * k / 100, dtype=torch.float64)
+        shadow = shadow - (1 - decay_at("ramp", decay, updates)) * (shadow - weight)
+        updates = updates + 1
+        found.append(shadow.item())
+    assert found == pytest.approx(record["cases"][case]["shadow_first_50"], rel=1e-15, abs=0)

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mezzotint.recipe.optim import ScheduleSettings
+from mezzotint.training.lr import factor
+
+DECAYING = ("linear", "cosine", "restarts", "polynomial")
+
+
+def curve(steps: range, total: int = 100, **given: Any) -> list[float]:
+    made = ScheduleSettings(**given)
+    return [factor(made, step, total) for step in steps]
+
+
+@pytest.mark.parametrize("kind", ["constant", *DECAYING])
+def test_the_warm_up_rises_in_a_straight_line_from_nothing(kind: str) -> None:
+    assert curve(range(11), kind=kind, warmup_steps=10) == pytest.approx([k / 10 for k in range(11)])
+
+
+@pytest.mark.parametrize("kind", DECAYING)
+def test_the_rate_falls_from_its_peak_to_the_floor_and_stays(kind: str) -> None:
+    found = curve(range(130), kind=kind, warmup_steps=10, floor=0.25)
+    assert found[10] == 1
+    assert found[100:] == [0.25] * 30
+    assert all(a > b for a, b in pairwise(found[10:101]))
+
+
+def test_halfway_values_of_each_kind() -> None:
+    assert curve(range(50, 51), kind="linear") == [0.5]
+    assert curve(range(50, 51), kind="cosine") == pytest.approx([0.5])
+    assert curve(range(25, 26), kind="cosine") == pytest.approx([0.853553], abs=1e-6)
+    assert curve(range(50, 51), kind="polynomial", power=2.0, floor=0.2) == pytest.approx([0.2 + 0.8 * 0.25])
+    assert curve(range(50, 51), kind="constant") == [1.0]
+
+
+def test_restarts_return_to_the_peak() -> None:
+    found = curve(range(101), kind="restarts", cycles=4)
+    assert [found[k] for k in (0, 25, 50, 75)] == [1.0] * 4
+    assert found[24] == pytest.approx(found[99])
+    assert found[24] < 0.01
+    assert found[100] == 0
+
+
+def test_decay_steps_take_the_place_of_the_runs_length() -> None:
+    assert curve(range(0, 100, 10), total=100, kind="linear", decay_steps=50) == pytest.approx(
+        [1.0, 0.8, 0.6, 0.4, 0.2, 0, 0, 0, 0, 0]
+    )
+    assert curve(range(80, 81), total=50, kind="linear", decay_steps=160) == [0.5]
+
+
+def test_piecewise_holds_each_factor_from_its_step_on() -> None:
+    points = ((3, 0.5), (6, 2.0))
+    assert curve(range(8), kind="piecewise", points=points) == [1, 1, 1, 0.5, 0.5, 0.5, 2, 2]
+    warm = curve(range(8), kind="piecewise", points=points, warmup_steps=4)
+    assert warm == pytest.approx([0, 0.25, 0.5, 0.375, 0.5, 0.5, 2, 2])
+
+
+def test_a_run_that_ends_within_its_warm_up_only_rises() -> None:
+    assert curve(range(5), total=5, kind="cosine", warmup_steps=10) == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
+    assert curve(range(10, 13), total=5, kind="linear", warmup_steps=10, floor=0.1) == pytest.approx([0.1] * 3)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    kind=st.sampled_from(("constant", *DECAYING)),
+    step=st.integers(0, 3000),
+    total=st.integers(1, 2000),
+    warmup=st.integers(0, 500),
+    floor=st.floats(0, 1),
+    cycles=st.integers(1, 9),
+    power=st.floats(0.125, 8),
+)
+def test_the_factor_is_a_share_and_never_below_the_floor_after_the_warm_up(
+    kind: str, step: int, total: int, warmup: int, floor: float, cycles: int, power: float
+) -> None:
+    made = ScheduleSettings(kind=kind, warmup_steps=warmup, floor=floor, cycles=cycles, power=power)  # type: ignore[arg-type]
+    found = factor(made, step, total)
+    assert 0 <= found <= 1
+    if step >= warmup:
+        assert found >= floor - 1e-12

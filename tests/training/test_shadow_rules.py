@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mezzotint.training.shadow import decay_at
+
+
+def decays(rule: str, decay: float, counts: list[int], dtype: torch.dtype = torch.float64) -> list[float]:
+    return [decay_at(rule, decay, torch.tensor(count, dtype=dtype)).item() for count in counts]
+
+
+def test_constant_is_the_same_at_every_update() -> None:
+    assert decays("constant", 0.9, [0, 1, 100000]) == [0.9] * 3
+
+
+def test_ramp_copies_first_and_stops_at_the_decay() -> None:
+    assert decays("ramp", 0.9999, [0, 1, 2, 100]) == pytest.approx([0, 2 / 11, 3 / 12, 101 / 110], rel=1e-15)
+    assert decays("ramp", 0.9999, [89_989, 89_991, 10**7]) == pytest.approx([89990 / 89999, 0.9999, 0.9999], rel=1e-15)
+    assert decays("ramp", 0.9, [1000]) == [0.9]
+
+
+def test_saturating_rises_with_a_time_constant_of_2000_updates() -> None:
+    expected = [0.9999 * (1 - math.exp(-(u + 1) / 2000)) for u in (0, 999, 1999, 10**6)]
+    assert decays("saturating", 0.9999, [0, 999, 1999, 10**6]) == pytest.approx(expected, rel=1e-12)
+    assert decays("saturating", 0.9999, [0]) == pytest.approx([0.0005], rel=1e-3)
+
+
+@pytest.mark.parametrize("rule", ["constant", "ramp", "saturating"])
+def test_float32_counters_lose_only_rounding(rule: str) -> None:
+    counts = [0, 1, 7, 100, 5000, 1_000_000]
+    exact, short = decays(rule, 0.9999, counts), decays(rule, 0.9999, counts, torch.float32)
+    assert short == pytest.approx(exact, rel=3e-7)
+
+
+@pytest.mark.parametrize("rule", ["constant", "ramp", "saturating"])
+def test_nothing_is_read_back_and_the_counter_stays_as_it_was(rule: str) -> None:
+    seen: list[Any] = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    updates = torch.tensor(3.0)
+    with Watch():
+        found = decay_at(rule, 0.99, updates)
+    assert seen
+    assert torch.ops.aten._local_scalar_dense.default not in seen
+    assert (found.shape, found.dtype, updates.item()) == (torch.Size([]), torch.float32, 3.0)
+    assert decay_at(rule, 0.99, torch.tensor(3.0, device="meta")).device.type == "meta"
+
+
+def test_an_unknown_rule_is_refused() -> None:
+    with pytest.raises(ValueError, match="sideways"):
+        decay_at("sideways", 0.9, torch.tensor(0.0))

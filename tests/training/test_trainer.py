@@ -1,0 +1,344 @@
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mezzotint.diffusion import noise
+from mezzotint.diffusion.objective import Objective, StepDraws
+from mezzotint.errors import Diverged, StorageError
+from mezzotint.families.sd import Family
+from mezzotint.recipe.base import Every
+from mezzotint.recipe.objective import ObjectiveSettings
+from mezzotint.stages import Condition, Noised, StepReport, TextEmbedding
+from mezzotint.training.observers import Observer, Saver, Wish
+from mezzotint.training.progress import Progress
+
+Make = Callable[..., Any]
+COLOURS = ("a red circle", "a green square", "a blue star", "a yellow ring")
+
+
+@pytest.fixture(scope="module")
+def family() -> Family:
+    return Family.tiny()
+
+
+@pytest.fixture
+def fresh() -> Family:
+    return Family.tiny()
+
+
+def text_of(family: Family, n: int) -> TextEmbedding:
+    with torch.no_grad():
+        return TextEmbedding(family.encode_text(list(COLOURS[:n])).states)
+
+
+def four_samples(family: Family, batch_of: Make, latents_at: Make, split: Sequence[int], **given: Any) -> list[Any]:
+    latents, text = latents_at(1, 4), text_of(family, 4)
+    made, first = [], 0
+    for n in split:
+        rows = slice(first, first + n)
+        made.append(batch_of(latents[rows], TextEmbedding(text.states[rows]), first=first, **given))
+        first += n
+    return made
+
+
+def losses(trainer: Any) -> list[float]:
+    return [report.loss for report in trainer.observers[0].seen]
+
+
+def test_the_split_into_micro_batches_changes_nothing_but_rounding(
+    trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
+) -> None:
+    found = []
+    for split in ((4,), (1, 3), (2, 1, 1), (4, 0)):
+        family = Family.tiny()
+        steps = [step_batches(four_samples(family, batch_of, latents_at, split), step) for step in range(4)]
+        trainer = trainer_over(family, steps, optim={"lr": 1e-3})
+        trainer.run()
+        found.append((losses(trainer), [r.timesteps for r in trainer.observers[0].seen]))
+    for values, timesteps in found[1:]:
+        assert timesteps == found[0][1]
+        assert values == pytest.approx(found[0][0], rel=1e-5)
+
+
+def test_the_loss_of_a_step_is_the_weighted_mean_over_its_samples(
+    family: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
+) -> None:
+    text = text_of(family, 4)
+    whole = batch_of(latents_at(1, 4), text, weight=[1.0, 0.5, 2.0, 0.0])
+    trainer = trainer_over(family, [step_batches([whole], 0)], optim={"lr": 0.0}, watch=None)
+    report = trainer.step(trainer.batches[0]).resolve(0)
+    weighted = sum(x * w for x, w in zip(report.losses, (1.0, 0.5, 2.0, 0.0), strict=True)) / 4
+    assert report.loss == pytest.approx(weighted, rel=1e-6)
+
+
+class ReadBacks(TorchDispatchMode):
+    """Counts numbers that the host takes from tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += "_local_scalar_dense" in str(func)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_no_step_reads_a_number_back(
+    precision: str, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
+) -> None:
+    family = Family.tiny()
+    steps = [step_batches(four_samples(family, batch_of, latents_at, (2, 2)), step) for step in range(3)]
+    ema = {"rule": "ramp"}
+    trainer = trainer_over(family, steps, optim={"ema": ema}, run={"precision": precision}, watch=None)
+    trainer.step(steps[0])
+    with ReadBacks() as counted:
+        pending = trainer.step(steps[1])
+    assert counted.count == 0
+    with ReadBacks() as counted:
+        torch.ones(1).item()
+    assert counted.count == 1
+    assert pending.resolve(0).applied
+
+
+class PoisonAt(Objective):
+    """Makes the loss of given steps infinite."""
+
+    steps: tuple[int, ...] = ()
+
+    def noise(self, x_0: torch.Tensor, draws: StepDraws) -> Any:
+        noised = super().noise(x_0, draws)
+        self.at = getattr(self, "at", -1) + 1
+        return noised
+
+    def loss(self, predicted: torch.Tensor, noised: Any, weight: torch.Tensor) -> Any:
+        if self.at in self.steps:
+            predicted = predicted * float("inf")
+        return super().loss(predicted, noised, weight)
+
+
+def poisoned(family: Family, steps: tuple[int, ...]) -> PoisonAt:
+    objective = PoisonAt(ObjectiveSettings(), family.schedule, "epsilon")
+    objective.steps = steps
+    return objective
+
+
+def test_a_step_that_is_not_finite_is_skipped_named_and_survived(
+    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
+) -> None:
+    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), step) for step in range(6)]
+    named: list[StepReport] = []
+    trainer = trainer_over(fresh, steps, objective=poisoned(fresh, (1, 3)), bad_step=named.append)
+    trainer.run()
+    assert [(r.step, r.keys) for r in named] == [(1, named[0].keys), (3, named[0].keys)]
+    assert named[0].keys == ("sample-0", "sample-1", "sample-2", "sample-3")
+    assert [r.applied for r in trainer.observers[0].seen] == [True, False, True, False, True, True]
+    assert trainer.progress.applied == 4
+    assert float(trainer.update.applied) == 4
+    assert all(bool(torch.isfinite(t).all()) for t in trainer.tensors().values())
+
+
+def test_more_bad_steps_in_a_row_than_allowed_end_the_run(
+    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
+) -> None:
+    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), step) for step in range(20)]
+    trainer = trainer_over(fresh, steps, objective=poisoned(fresh, tuple(range(2, 20))), run={"max_bad_steps": 2})
+    with pytest.raises(Diverged, match="bad_steps.jsonl") as raised:
+        trainer.run()
+    assert raised.value.exit_status == 3
+    assert trainer.progress.step <= 6
+
+
+def test_an_fp16_overflow_halves_the_scale_and_is_no_bad_step(
+    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
+) -> None:
+    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), step) for step in range(4)]
+    named: list[StepReport] = []
+    run = {"precision": "fp16", "scaler": {"init": 2.0**40}}
+    trainer = trainer_over(fresh, steps, run=run, bad_step=named.append)
+    trainer.run()
+    reports = trainer.observers[0].seen
+    assert reports[0].overflow
+    assert not reports[0].applied
+    assert not named
+    assert reports[1].loss_scale == reports[0].loss_scale / 2
+
+
+def test_a_part_without_gradient_ends_the_run_by_name(
+    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
+) -> None:
+    # the embeddings are at hand, so nothing of the text encoder takes part in the loss
+    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), 0)]
+    trainer = trainer_over(fresh, steps, model={"train": ["denoiser", "text_encoder"]})
+    with pytest.raises(Diverged, match="text_encoder is to be trained but receives no gradient"):
+        trainer.run()
+
+
+def test_a_part_that_does_not_move_is_named_with_its_rate_of_zero(
+    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
+) -> None:
+    steps = [step_batches([batch_of(latents_at(1, 4), None, captions=COLOURS)], step) for step in range(5)]
+    model = {"train": ["denoiser", "text_encoder"]}
+    trainer = trainer_over(fresh, steps, model=model, optim={"lr": 1e-3, "part_lr": {"text_encoder": 0.0}})
+    with pytest.raises(Diverged, match=r"text_encoder has not moved in 3 updates: its learning rate has been 0"):
+        trainer.run()
+
+
+def test_both_parts_move_when_both_are_trained(
+    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
+) -> None:
+    steps = [step_batches([batch_of(latents_at(1, 4), None, captions=COLOURS)], step) for step in range(4)]
+    trainer = trainer_over(fresh, steps, model={"train": ["denoiser", "text_encoder"]}, optim={"lr": 1e-3})
+    trainer.run()
+    assert trainer.watch is None
+    assert set(trainer.observers[0].seen[-1].rates) == {"denoiser", "text_encoder"}
+
+
+@pytest.mark.parametrize("run", [{"precision": "bf16"}, {"precision": "bf16", "weight_dtype": "same"}, {"precision": "fp16"}])
+def test_smaller_types_train_like_float32(
+    run: dict[str, str], trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
+) -> None:
+    found = []
+    for chosen in ({}, run):
+        family = Family.tiny()
+        steps = [step_batches(four_samples(family, batch_of, latents_at, (4,)), 0)] * 1 + [
+            step_batches(four_samples(family, batch_of, latents_at, (4,)), step) for step in range(1, 6)
+        ]
+        trainer = trainer_over(family, steps, optim={"lr": 1e-3}, run=chosen | {"scaler": {"init": 1024.0}})
+        trainer.run()
+        assert all(t.dtype == torch.float32 for name, t in trainer.tensors().items() if name.startswith("w/"))
+        found.append(losses(trainer))
+    assert found[1] == pytest.approx(found[0], rel=0.05)
+    assert found[1] != found[0]
+
+
+class Full(Observer):
+    def __init__(self) -> None:
+        self.every = Every(1, "steps")
+
+    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+        raise StorageError("the disk is full")
+
+
+def test_an_observer_without_disk_never_ends_the_training(
+    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
+) -> None:
+    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), step) for step in range(3)]
+    said: list[str] = []
+    trainer = trainer_over(fresh, steps, observers=[Full()], warn=said.append)
+    trainer.run()
+    assert trainer.progress.step == 3
+    assert "the disk is full" in said[0]
+
+
+def test_a_save_that_fails_is_tried_again_and_only_the_last_one_counts(
+    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
+) -> None:
+    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), step) for step in range(4)]
+    for broken, ends_well in (((2,), True), ((4,), False)):
+        tried: list[int] = []
+
+        def save(trainer: Any, broken: tuple[int, ...] = broken, tried: list[int] = tried) -> None:
+            tried.append(trainer.progress.step)
+            if trainer.progress.step in broken:
+                raise StorageError("the disk is full")
+
+        trainer = trainer_over(fresh, steps, observers=[Saver(Every(2, "steps"))], save=save, watch=None)
+        if ends_well:
+            trainer.run()
+        else:
+            with pytest.raises(StorageError, match="the disk is full"):
+                trainer.run()
+        assert tried == [2, 4]
+
+
+def test_a_stop_saves_at_the_steps_end_and_a_save_goes_on(
+    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
+) -> None:
+    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), step) for step in range(9)]
+    flags = iter([0, 1, 0, 2, 2])
+    saved: list[int] = []
+    trainer = trainer_over(
+        fresh, steps, asked=lambda: next(flags), save=lambda t: saved.append(t.progress.step), watch=None
+    )
+    trainer.run()
+    assert saved == [2, 4]
+    assert trainer.stopped
+    assert trainer.progress.step == 4
+
+
+def test_it_learns_four_pictures_and_draws_each_for_its_caption(
+    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
+) -> None:
+    """Overfitting drives the loss under a tenth of its start; DDIM in latent space lands nearest the right picture."""
+    latents, text = latents_at(1, 4), text_of(fresh, 4)
+    repeated = torch.cat([latents] * 4), TextEmbedding(torch.cat([text.states] * 4))
+    steps = [step_batches([batch_of(*repeated)], step) for step in range(400)]
+    trainer = trainer_over(
+        fresh, steps, optim={"lr": 3e-3, "schedule": {"kind": "cosine", "floor": 0.05}, "clip": {"norm": 1.0}}
+    )
+    trainer.run()
+    seen = losses(trainer)
+    assert statistics.mean(seen[-20:]) < 0.1 * statistics.mean(seen[:5])
+    drawn = ddim(trainer, text, steps=25)
+    distance = torch.cdist(drawn.flatten(1), latents.flatten(1))
+    assert distance.argmin(dim=1).tolist() == [0, 1, 2, 3]
+
+
+@torch.no_grad()
+def ddim(trainer: Any, text: TextEmbedding, steps: int) -> torch.Tensor:
+    """Deterministic DDIM (Song et al. 2021, arXiv:2010.02502, eq. 12 with σ = 0), written out."""
+    alpha_bar = trainer.objective.schedule.alpha_bar
+    x = noise.normal(torch.arange(100, 104), (4, 8, 8))
+    times = torch.linspace(999, 0, steps).long()
+    for i, t in enumerate(times):
+        model_t = torch.full((4,), int(t))
+        noised = Noised(x, x, x, x, model_t, model_t.float())
+        eps = trainer.family.predict(noised, Condition(text))
+        a = alpha_bar[t]
+        x_0 = (x - (1 - a).sqrt() * eps) / a.sqrt()
+        before = alpha_bar[times[i + 1]] if i + 1 < steps else torch.tensor(1.0)
+        x = before.sqrt() * x_0 + (1 - before).sqrt() * eps
+    return x
+
+
+def test_the_loop_costs_little_over_a_bare_one(
+    trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
+) -> None:
+    """Our step against the same UNet, loss, clip and fused AdamW written bare, in alternation; medians of pairs."""
+    ours, bare = Family.tiny(), Family.tiny()
+    latents, text = latents_at(1, 8), text_of(ours, 4)
+    states = torch.cat([text.states] * 2)
+    step = step_batches([batch_of(latents, TextEmbedding(states))], 1)
+    trainer = trainer_over(ours, [step], watch=None)
+    unet = bare.parts()["denoiser"].train()
+    optimizer = torch.optim.AdamW(unet.parameters(), lr=1e-5, fused=True)
+    alpha_bar = bare.schedule.alpha_bar
+
+    def bare_step() -> None:
+        eps, t = torch.randn_like(latents), torch.randint(0, 1000, (8,))
+        a = alpha_bar[t][:, None, None, None]
+        predicted = unet(a.sqrt() * latents + (1 - a).sqrt() * eps, t, encoder_hidden_states=states).sample
+        (predicted - eps).square().mean().backward()
+        torch.nn.utils.clip_grad_norm_(unet.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for run in (bare_step, lambda: trainer.step(step)):
+        run()
+    ratios = []
+    for _ in range(12):
+        began = time.process_time()
+        bare_step()
+        middle = time.process_time()
+        trainer.step(step)
+        ratios.append((time.process_time() - middle) / (middle - began))
+    print(f"\nours over bare: median {statistics.median(ratios):.3f} of {sorted(round(r, 3) for r in ratios)}")
+    assert statistics.median(ratios) <= 1.05

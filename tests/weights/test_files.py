@@ -1,0 +1,192 @@
+"""Weights files: sound ones come back as they were, others are refused with the reason their bytes suggest."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from mezzotint.errors import StorageError, WeightsError
+from mezzotint.weights import files
+
+
+@pytest.fixture
+def sound(tmp_path: Path) -> Path:
+    path = tmp_path / "model.safetensors"
+    save_file({"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4, dtype=torch.bfloat16)}, path)
+    return path
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    tensors = {
+        "w": torch.randn(3, 4, 2),
+        "half": torch.ones(2, dtype=torch.float16),
+        "count": torch.tensor(7),
+        "none": torch.empty(0, 3),
+    }
+    files.write(tensors, tmp_path / "x.safetensors", {"step": "3"})
+    back = files.read(tmp_path / "x.safetensors")
+    assert back.keys() == tensors.keys()
+    assert all(torch.equal(back[k], tensors[k]) and back[k].dtype == tensors[k].dtype for k in tensors)
+    assert files.read_metadata(tmp_path / "x.safetensors") == {"step": "3"}
+    assert os.listdir(tmp_path) == ["x.safetensors"]
+
+
+def test_the_header_alone_tells_types_and_shapes(sound: Path) -> None:
+    assert files.read_header(sound) == {"a": ("F32", (2, 3)), "b": ("BF16", (4,))}
+
+
+def test_tensors_that_share_memory_or_are_not_contiguous_are_written_apart(tmp_path: Path) -> None:
+    base = torch.arange(12.0).reshape(3, 4)
+    tensors = {"whole": base, "turned": base.T, "row": base[1], "again": base}
+    files.write(tensors, tmp_path / "x.safetensors")
+    back = files.read(tmp_path / "x.safetensors")
+    assert all(torch.equal(back[k], tensors[k]) for k in tensors)
+
+
+def test_only_the_named_tensors_are_read(sound: Path) -> None:
+    assert files.read(sound, ["b"]).keys() == {"b"}
+    with pytest.raises(WeightsError, match=r"lacks 1 tensor \(z\)") as caught:
+        files.read(sound, ["b", "z"])
+    assert caught.value.code == "E1405"
+
+
+def test_read_tensors_outlive_their_file(sound: Path) -> None:
+    back = files.read(sound)
+    with sound.open("r+b") as file:
+        file.truncate(0)
+    assert torch.equal(back["a"], torch.arange(6.0).reshape(2, 3))
+
+
+def _header(entries: object, body: bytes = b"") -> bytes:
+    text = json.dumps(entries).encode()
+    return len(text).to_bytes(8, "little") + text + body
+
+
+BROKEN = {
+    "empty": (b"", "empty"),
+    "lfs pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n", "git lfs pull"),
+    "web page": (b"\n<!DOCTYPE html><html><body>Sign in</body></html>", "web page"),
+    "zip": (b"PK\x03\x04" + b"\0" * 60, "pickle"),
+    "raw pickle": (b"\x80\x02}q\x00X\x01" + b"\0" * 60, "pickle"),
+    "json": (b'{"error": "Repository not found, or access is restricted"}', "JSON"),
+    "gguf": (b"GGUF\x03\0\0\0" + b"\0" * 40, "GGUF"),
+    "header too large": ((200_000_000).to_bytes(8, "little") + b"{" + b" " * 40, "damaged"),
+    "noise": (bytes(range(100, 200)), "damaged"),
+    "few bytes": (b"\x01\x02", "damaged"),
+    "too long": (_header({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, b"\0" * 9), "too many"),
+    "hole": (_header({"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}, b"\0" * 8), "holes"),
+    "no table": (_header([1, 2]), "not a table"),
+    "no tensors": (_header({"a": 3}), "describes no tensors"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_file_that_is_no_model_is_named_with_the_likely_reason(tmp_path: Path, kind: str) -> None:
+    content, reason = BROKEN[kind]
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    for read in (files.read_header, files.read):
+        with pytest.raises(WeightsError, match=reason) as caught:
+            read(path)
+        assert caught.value.code == "E1402"
+        assert str(path) in caught.value.message
+
+
+@pytest.mark.parametrize("kept", [40, -1, -7])
+def test_a_cut_short_file_is_called_so(sound: Path, kept: int) -> None:
+    sound.write_bytes(sound.read_bytes()[:kept])
+    with pytest.raises(WeightsError, match="cut short") as caught:
+        files.read_header(sound)
+    assert caught.value.code == "E1402"
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=r"nothing\.safetensors") as caught:
+        files.read(tmp_path / "nothing.safetensors")
+    assert caught.value.code == "E1401"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_values_that_are_not_finite_are_refused(tmp_path: Path, value: float, dtype: torch.dtype) -> None:
+    spoilt = torch.ones(5, dtype=dtype)
+    spoilt[3] = value
+    path = tmp_path / "x.safetensors"
+    save_file({"good": torch.ones(2), "bad": spoilt}, path)
+    with pytest.raises(WeightsError, match="bad has 1 of 5") as caught:
+        files.read(path)
+    assert caught.value.code == "E1403"
+    assert files.read(path, ["good"]).keys() == {"good"}
+    with pytest.raises(WeightsError, match="bad has 1 of 5"):
+        files.write({"bad": spoilt}, tmp_path / "new.safetensors")
+    assert os.listdir(tmp_path) == ["x.safetensors"]
+
+
+def test_a_full_disk_leaves_the_old_file(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sound.read_bytes()
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match="make room") as caught:
+        files.write({"a": torch.zeros(9)}, sound)
+    assert caught.value.code == "E1701"
+    assert str(sound) in caught.value.message
+    assert sound.read_bytes() == before
+    assert os.listdir(sound.parent) == [sound.name]
+
+
+def test_a_written_file_has_the_rights_of_any_new_file(tmp_path: Path) -> None:
+    files.write({"a": torch.zeros(1)}, tmp_path / "x.safetensors")
+    (tmp_path / "plain").touch()
+    assert (tmp_path / "x.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def _index(folder: Path, table: object) -> Path:
+    path = folder / "model.safetensors.index.json"
+    path.write_text(json.dumps(table))
+    return path
+
+
+def test_shards_are_read_as_one(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(1)}, tmp_path / "s-1.safetensors")
+    save_file({"b": torch.zeros(2)}, tmp_path / "s-2.safetensors")
+    index = _index(tmp_path, {"weight_map": {"a": "s-1.safetensors", "b": "s-2.safetensors"}})
+    assert files.read_header(index) == {"a": ("F32", (1,)), "b": ("F32", (2,))}
+    assert files.read(index).keys() == {"a", "b"}
+    assert files.read(index, ["b"]).keys() == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        ({"weight_map": {"a": "../secret.safetensors"}}, "beside it"),
+        ({"weight_map": {"a": "/etc/passwd"}}, "beside it"),
+        ({"weight_map": {"a": "shard.bin"}}, "beside it"),
+        ({"weight_map": {"a": "gone.safetensors"}}, "not there"),
+        ({"weight_map": {"a": 3}}, "beside it"),
+        ({"weight_map": [1]}, "weight_map"),
+        ({}, "weight_map"),
+        ([], "weight_map"),
+    ],
+)
+def test_an_index_names_plain_files_beside_it_and_nothing_else(tmp_path: Path, table: object, reason: str) -> None:
+    save_file({"a": torch.ones(1)}, tmp_path.parent / "secret.safetensors")
+    with pytest.raises(WeightsError, match=reason) as caught:
+        files.read(_index(tmp_path, table))
+    assert caught.value.code == "E1404"
+
+
+def test_a_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(1)}, tmp_path / "s-1.safetensors")
+    save_file({"a": torch.zeros(1), "b": torch.zeros(1)}, tmp_path / "s-2.safetensors")
+    index = _index(tmp_path, {"weight_map": {"a": "s-1.safetensors", "b": "s-2.safetensors"}})
+    with pytest.raises(WeightsError, match="another shard"):
+        files.read_header(index)
