@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
-from mezzotint import draws, probes
+from mezzotint import draws, durable, probes
+from mezzotint.cli import main
 from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.recipe.objective import ObjectiveSettings
 from mezzotint.recipe.optim import OptimSettings
+from mezzotint.recipe.read import ASSETS as assets
 from mezzotint.recipe.run import RunSettings
 from mezzotint.runtimes import base, single
 from mezzotint.stages import Batch, StepBatches, StepReport, TextEmbedding
+from mezzotint.training import state
 from mezzotint.training.observers import Observer, Wish
 from mezzotint.training.precision import LossScale, Precision, cast
 from mezzotint.training.progress import Progress
@@ -153,3 +164,146 @@ def latents_at() -> Callable[..., torch.Tensor]:
 def _no_fault_stays_armed() -> Iterator[None]:
     yield
     probes.arm("")
+
+
+# --- whole runs -----------------------------------------------------------------------------------------------------
+
+
+def narrow_model(folder: Path) -> Path:
+    """A folder of configurations of a model small enough for hundreds of steps a test; its weights are random."""
+    shutil.copytree(assets / "models" / "tiny-sd", folder)
+    for name, narrower in {
+        "unet": {"block_out_channels": [16, 16, 32, 32], "cross_attention_dim": 32, "layers_per_block": 1},
+        "text_encoder": {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "projection_dim": 32},
+        "vae": {"block_out_channels": [16, 16, 16, 16]},
+    }.items():
+        path = folder / name / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | narrower))
+    return folder
+
+
+def draw_pictures(folder: Path, count: int = 10) -> Path:
+    """Captioned pictures of three shapes, each of one colour."""
+    folder.mkdir(parents=True)
+    for number in range(count):
+        size = ((48, 48), (64, 48), (48, 64))[number % 3]
+        colour = tuple(int(255 * draws.uniform(draws.key(0, "colour", number, c))) for c in range(3))
+        Image.new("RGB", size, colour).save(folder / f"{number:02d}.png")
+        (folder / f"{number:02d}.txt").write_text(f"picture number {number}\n")
+    return folder
+
+
+class World:
+    """A model and pictures in a folder, and runs in it: in this process, or in a forked one that can be killed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.model = narrow_model(root / "model")
+        self.pictures = draw_pictures(root / "pictures")
+
+    def words(self, name: str, **settings: Any) -> list[str]:
+        """`RECIPE key=value …` of a short run; `a__b=c` stands for the setting a.b."""
+        recipe = self.root / f"{name}.yaml"
+        recipe.write_text("schema: 1\n")
+        given: dict[str, Any] = {
+            "model.path": self.model,
+            "model.weights": "random",
+            "data.path": self.pictures,
+            "data.cache.path": self.root / "cache",
+            "data.resolution": 48,
+            "data.buckets.step": 8,
+            "data.batch_size": 4,
+            "data.workers": 0,
+            "data.crop": "random",
+            "data.flip": 0.5,
+            "data.captions.dropout": 0.1,
+            "optim.lr": 1e-3,
+            "optim.ema.rule": "ramp",
+            "run.folder": self.root / name,
+            "run.steps": 8,
+            "run.device": "cpu",
+            "run.threads": 1,
+            "run.tensorboard": False,
+            "run.log_samples": True,
+            "run.save.every": 3,
+        } | {key.replace("__", "."): value for key, value in settings.items()}
+        return [
+            str(recipe),
+            *(f"{key}={json.dumps(v) if isinstance(v, (bool, list, dict)) else v}" for key, v in given.items()),
+        ]
+
+    def train(self, name: str, verb: str = "train", **settings: Any) -> int:
+        """A run in this process; returns the exit status."""
+        return main([verb, *self.words(name, **settings)])
+
+    def fork(self, name: str, verb: str = "train", fault: str = "", **settings: Any) -> int:
+        """Starts a run in a forked process; returns its process number. What it prints lies in NAME.out."""
+        words = self.words(name, **settings)
+        child = os.fork()
+        if child:
+            return child
+        status = 70
+        try:
+            out = os.open(self.root / f"{name}.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(out, 1)
+            os.dup2(out, 2)
+            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+            torch.set_num_threads(1)
+            if fault:
+                os.environ["MEZZOTINT_FAULT"] = fault
+            status = main([verb, *words])
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
+
+    def wait(self, child: int) -> int:
+        """The exit status of a forked run: 128 + n for signal n."""
+        return_code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return return_code if return_code >= 0 else 128 - return_code
+
+    def out(self, name: str) -> str:
+        """What forked runs of a name have printed."""
+        return (self.root / f"{name}.out").read_text()
+
+    def end(self, name: str) -> End:
+        """What a run has come to."""
+        return End.of(self.root / name)
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of a run, to be compared: a digest of every tensor of its newest checkpoint, and what it logged of each step."""
+
+    step: int
+    tensors: str
+    progress: dict[str, Any]
+    metrics: tuple[tuple[Any, ...], ...]
+    samples: tuple[str, ...]
+
+    @staticmethod
+    def of(folder: Path) -> End:
+        newest = state.newest(folder / "checkpoints").path
+        assert newest is not None, "no checkpoint"
+        restored = state.read(newest)
+        digest = hashlib.sha256()
+        for name, tensor in sorted(restored.tensors.items()):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        lines = durable.read_lines(folder / "metrics.jsonl")
+        metrics = tuple(
+            (m["step"], m["loss"].hex(), m["norm"].hex(), m["samples_digest"]) for m in lines if "loss" in m
+        )
+        logged = (folder / "logs" / "samples.rank0.jsonl").read_text().splitlines()
+        progress = {k: v for k, v in restored.values["progress"].items() if k != "seconds"}
+        return End(restored.step, digest.hexdigest(), progress, metrics, tuple(logged))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared_world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("world"))

@@ -181,6 +181,25 @@ CODES: dict[str, str] = {
     "E1051": "`objective.timesteps` reaches beyond the model's noise schedule, whose length its scheduler_config.json "
     "gives (num_train_timesteps). Write a range that ends there at most; [0, 1000] means all, however many there are.",
     "E1200": "The data set cannot be used as it is. The message names the file and what to do with it.",
+    "E1201": "A folder of data.path is not there, is a file, or cannot be read; or data.path is empty. "
+    "Relative paths are looked up beside the recipe, then in the current folder.",
+    "E1202": "The data set has no usable picture. The message says whether the folder is empty, holds other "
+    "kinds of files, or holds pictures that cannot be read or were left out by the recipe.",
+    "E1203": "Pictures have no caption. Put a text file of the same name beside each (picture.txt or "
+    "picture.caption, UTF-8), take captions from file names with data.captions.source=filename, or "
+    "decide with data.captions.missing what happens to pictures without one: skip leaves them out, "
+    "empty trains them with the empty caption.",
+    "E1204": "One picture has two caption files whose texts differ. Nobody can tell which is meant: remove "
+    "one of them, or make them equal.",
+    "E1205": "Too many files cannot be used. Up to 20, or the share data.max_skipped if that is more, are "
+    "left out and reported; more than that is taken for a mistake in the data set. data_report.jsonl "
+    "in the run folder, and the message, name files and reasons.",
+    "E1206": "A picture cannot be used: it is not a regular file, of no known format, damaged, has more "
+    "pixels than data.max_pixels, or has float pixels whose range nobody knows. The message has the "
+    "reason.",
+    "E1207": "The data set makes no batch. With data.remainder=drop every bucket needs at least "
+    "data.batch_size pictures; data.remainder=short trains smaller batches, fill repeats pictures.",
+    "E1208": "An epoch would have more than two thousand million visits. Lower data.repeats.",
     "E1250": "A picture that could be read when the data set was indexed cannot be read any more: it was "
     "removed, replaced or cut short, or its disk has gone. The message names the file. Restore it, or "
     "start the same command again: the picture is left out then, and the data report says so.",

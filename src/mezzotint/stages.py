@@ -98,7 +98,7 @@ class Batch:
     """Samples of one bucket, on the way to the device. B is what this rank holds of the batch; all B may be 0 at the
     end of an epoch.
 
-    keys, captions: B texts (the caption after choice and dropout). positions: (B,) int64, places in the step's global
+    keys, captions: B texts (the caption after choice and dropout). positions: (B,) int64 on the host, places in the step's global
     batch: they address noise and timestep. Exactly one of pixels (B, 3, H, W) or (B, 3, F, H, W) in [−1, 1], moments
     (B, 2C, …; scaled mean and standard deviation of the latent posterior, one after the other) and latents (B, C, …;
     scaled) is present. posterior_keys: (B,) int64, address of the posterior's draw. text: cached embeddings, or None.

@@ -130,8 +130,9 @@ def test_from_any_step_on_the_rest_is_the_same(catalogue: Catalogue, folder: Pat
         assert rest == [one for one in whole if one.step >= first]
 
 
-def test_with_whole_repeats_an_epoch_loses_and_repeats_nothing(catalogue: Catalogue, folder: Path) -> None:
+def test_with_whole_repeats_an_epoch_loses_and_repeats_nothing(folder: Path, tmp_path: Path) -> None:
     plain = data(folder, repeats=1)
+    catalogue = catalogues.build(plain, tmp_path, workers=1)
     found = stream([steps(catalogue, plain, 0, 40, accumulation=1)])
     by_epoch = [sorted(one.key for one in found if one.epoch == epoch) for epoch in range(found[-1].epoch)]
     assert len(by_epoch) > 3

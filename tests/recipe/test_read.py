@@ -49,7 +49,9 @@ def test_a_recipe_says_where_every_value_comes_from() -> None:
 
 
 def test_the_report_has_the_documented_form() -> None:
-    text = "model:\n  family: sd\noptim:\n  accumulation: 2\n  learning_rate: 1\nrun:\n  name: x\ndata:\n  batch_size: 0\n"
+    text = (
+        "model:\n  family: sd\noptim:\n  accumulation: 2\n  learning_rate: 1\nrun:\n  name: x\ndata:\n  batch_size: 0\n"
+    )
     with pytest.raises(RecipeError) as caught:
         read_text(text, "sdxl.yaml")
     assert str(caught.value) == (
@@ -131,9 +133,7 @@ def test_a_check_is_silent_about_values_that_could_not_be_read() -> None:
         ("optim: {schedule: {points: [[1, 2], [3, -4]]}}", "optim.schedule.points.1.1", "E1007", "got -4", ""),
     ],
 )
-def test_every_kind_of_mistake_is_said_in_plain_words(
-    text: str, where: str, code: str, what: str, remedy: str
-) -> None:
+def test_every_kind_of_mistake_is_said_in_plain_words(text: str, where: str, code: str, what: str, remedy: str) -> None:
     problem = only_problem(text)
     assert (problem.where, problem.code, problem.line) == (where, code, 1)
     assert what in problem.what
@@ -268,7 +268,8 @@ def test_paths_are_found_beside_the_recipe_then_here_then_among_what_ships(
     monkeypatch.setenv("HOME", str(tmp_path))
     file = beside / "r.yaml"
     file.write_text(
-        "data: {path: [photos, only_here, nowhere, ~/here]}\nrun: {folder: ~/out, resume: ~/old}\nmodel: {path: tiny-sd}\n"
+        "data: {path: [photos, only_here, nowhere, ~/here]}\n"
+        "run: {folder: ~/out, resume: ~/old}\nmodel: {path: tiny-sd}\n"
     )
     reading = read(file)
     recipe = located(reading)
@@ -315,7 +316,8 @@ def test_reading_imports_no_torch_and_answers_within_two_seconds(tmp_path: Path)
     (tmp_path / "bad.yaml").write_text("optim: {learning_rate: 1}\n")
     code = (
         "import sys\nfrom mezzotint.cli import main\nstatus = main(['train', 'bad.yaml'])\n"
-        "heavy = {'torch', 'diffusers', 'transformers', 'PIL'} & set(sys.modules)\nassert not heavy, heavy\nsys.exit(status)"
+        "heavy = {'torch', 'diffusers', 'transformers', 'PIL'} & set(sys.modules)\n"
+        "assert not heavy, heavy\nsys.exit(status)"
     )
     start = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 import pytest
-import yaml
 
 from mezzotint.errors import RecipeError
 from mezzotint.recipe import reference
 from mezzotint.recipe.paths import sections
 from mezzotint.recipe.read import shipped_recipes
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.yaml_rules import load
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -60,7 +61,9 @@ def test_explain_tells_type_default_and_rule(path: str, words: list[str]) -> Non
     assert max(map(len, text.splitlines())) <= 100
 
 
-@pytest.mark.parametrize(("path", "meant"), [("learning_rate", "optim.lr"), ("optm", "optim"), ("data.flp", "data.flip")])
+@pytest.mark.parametrize(
+    ("path", "meant"), [("learning_rate", "optim.lr"), ("optm", "optim"), ("data.flp", "data.flip")]
+)
 def test_explain_names_the_nearest(path: str, meant: str) -> None:
     with pytest.raises(RecipeError) as caught:
         reference.explain(path)
@@ -74,14 +77,14 @@ def test_the_schema_takes_what_the_reader_takes() -> None:
     assert schema["title"] == "Mezzotint recipe"
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
-    good = [
+    good: list[dict[str, Any]] = [
         {},
         {"schema": 1, "data": {"path": "photos", "repeats": 2.5}, "model": {"train": "denoiser"}},
         {"data": {"path": ["a", "b"], "repeats": [1, 2]}, "sample": {"size": [64, 64]}},
         {"run": {"save": {"every": "2 epochs"}, "steps": None}, "optim": {"part_lr": {"denoiser": 1e-4}}},
         Recipe().model_dump(mode="json", by_alias=True),
     ]
-    bad = [
+    bad: list[dict[str, Any]] = [
         {"learning_rate": 1},
         {"optim": {"learning_rate": 1}},
         {"optim": {"lr": "fast"}},
@@ -108,7 +111,7 @@ def test_every_object_of_the_schema_refuses_unknown_keys() -> None:
 def test_shipped_recipes_are_valid_by_the_schema() -> None:
     validator = jsonschema.Draft202012Validator(reference.json_schema())
     for path in shipped_recipes().values():
-        assert list(validator.iter_errors(yaml.safe_load(path.read_text(encoding="utf-8")))) == [], path
+        assert list(validator.iter_errors(load(path.read_text(encoding="utf-8"), path.name).tree)) == [], path
 
 
 def test_the_reference_page_is_current() -> None:

@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,7 @@ class LatentCache:
 
     folder: `data.cache.path`, resolved. identity: `family.media_identity(…)`. compute: the type that the VAE runs in
     ("fp32", "fp16", "bf16"). seed: of the run. `variants`: how many placements of each picture are kept; 1 unless crop
-    or flip is drawn.
+    or flip is drawn. `seeds`: what placements and kept draws depend on; 0 where nothing is drawn.
     """
 
     def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str, seed: int) -> None:
@@ -70,7 +71,7 @@ class LatentCache:
         self.content = settings.cache.content
         is_drawn = settings.crop == "random" or 0.0 < settings.flip < 1.0
         self.variants = settings.cache.crops if is_drawn else 1
-        self.seed_that_places = seed if is_drawn or self.content == "sample" else 0
+        self.seeds = (seed if is_drawn else 0, seed if self.content == "sample" else 0)
         self._settings = settings
         self._seed = seed
         self._stores: dict[Size, Store] = {}
@@ -266,5 +267,6 @@ def write_durably(path: Path, data: bytes) -> None:
         os.replace(aside, path)
         durable.sync_folder(path.parent)
     except OSError as error:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink()
         raise explained(path.parent, error, len(data)) from error

@@ -1,30 +1,65 @@
-"""The catalogue: a data set as columns on disk. (skeleton; being written)"""
+"""The catalogue: a data set as columns on disk, one row a sample. Between the formats and the plan.
+
+`build` finds the index of a data set or has it made (`indexing.py`); a second start reads memory maps and no picture.
+A million samples cost no Python objects.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mezzotint.recipe.data import DataSettings
+from mezzotint import draws, durable
+from mezzotint.data import columns, indexing, media
+from mezzotint.data.colour import WORDS
+from mezzotint.data.columns import Damaged, Texts
+from mezzotint.data.probing import Progress
+from mezzotint.errors import DatasetError
+from mezzotint.recipe.data import DataSettings, HoldoutSettings
+
+_ALWAYS_LET_PASS = 20
+_KEPT_INDEXES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class DataReport:
+    """What became of the files. used: samples in the catalogue. skipped: (path, reason) of files that cannot be used.
+    left_out: (path, reason) of those that the recipe leaves out. converted: (what was done, how many samples).
+    upscaled: samples smaller than their bucket. empty_captions, long_captions: of the used samples' captions; long is
+    more than `indexing.LONG_CAPTION_WORDS` words. unknown: (ending, files) that no format reads. decoded: files that
+    were looked at when the index was made; the others were known from before."""
+
     used: int
     skipped: tuple[tuple[str, str], ...]
     left_out: tuple[tuple[str, str], ...]
+    converted: tuple[tuple[str, int], ...]
+    upscaled: int
+    empty_captions: int
+    long_captions: int
+    unknown: tuple[tuple[str, int], ...]
+    decoded: int
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """One row a sample; arrays are memory maps."""
+    """A data set. Arrays are read-only memory maps of n rows: width, height (int32, after the EXIF turn), digest
+    ((n, 32) uint8, SHA-256 of the file), key_hash (uint64, `draws.text_key` of the key, by which every loader draw is
+    addressed), repeats, weight (float32), conversions (uint16, `media.Conversion`), root (uint16, index in `roots`).
 
-    roots: tuple[Path, ...]
+    fingerprint: a hash of keys, pictures, captions, repeats and weights: what the data set is, wherever it lies.
+    A catalogue travels to other processes as its address.
+    """
+
     folder: Path
+    roots: tuple[Path, ...]
     width: NDArray[np.int32]
     height: NDArray[np.int32]
     digest: NDArray[np.uint8]
@@ -32,36 +67,201 @@ class Catalogue:
     repeats: NDArray[np.float32]
     weight: NDArray[np.float32]
     conversions: NDArray[np.uint16]
+    root: NDArray[np.uint16]
     fingerprint: str
     report: DataReport
+    _keys: Texts
+    _paths: Texts
+    _captions: Texts
+    _caption_starts: NDArray[np.int64]
+
+    @classmethod
+    def open(cls, folder: Path, roots: Sequence[Path]) -> Catalogue:
+        """Reads an index; every byte is checked. Raises `columns.Damaged` or FileNotFoundError."""
+        found, about = columns.read(folder)
+        return cls(
+            folder,
+            tuple(roots),
+            width=found["width"],
+            height=found["height"],
+            digest=found["digest"],
+            key_hash=found["key_hash"],
+            repeats=found["repeats"],
+            weight=found["weight"],
+            conversions=found["conversions"],
+            root=found["root"],
+            fingerprint=about["fingerprint"],
+            report=_report(found, about),
+            _keys=Texts(found["key"], found["key_offsets"]),
+            _paths=Texts(found["path"], found["path_offsets"]),
+            _captions=Texts(found["caption"], found["caption_offsets"]),
+            _caption_starts=found["caption_starts"],
+        )
 
     def __len__(self) -> int:
-        raise NotImplementedError
+        return len(self.width)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Catalogue.open, (self.folder, self.roots))
 
     def key(self, row: int) -> str:
-        raise NotImplementedError
+        """The key of a sample: its path relative to its folder, with slashes; with several folders after the folder's
+        number."""
+        return self._keys[row]
 
     def path(self, row: int) -> Path:
-        raise NotImplementedError
+        """Where the picture lies."""
+        return self.roots[int(self.root[row])] / self._paths[row]
 
     def captions(self, row: int) -> tuple[str, ...]:
-        raise NotImplementedError
+        """The captions among which a visit chooses."""
+        return tuple(
+            self._captions[i] for i in range(int(self._caption_starts[row]), int(self._caption_starts[row + 1]))
+        )
 
     def captions_of(self, rows: ArrayLike) -> list[tuple[str, ...]]:
-        raise NotImplementedError
+        """`captions` of several rows."""
+        return [self.captions(row) for row in np.asarray(rows).tolist()]
 
     def verify(self, row: int) -> bool:
-        raise NotImplementedError
+        """Whether the file still holds the bytes that were indexed; reads it whole."""
+        return media.digest_of(self.path(row)) == bytes(self.digest[row])
 
-    def split(self, holdout: object, seed: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        raise NotImplementedError
+    def split(self, holdout: HoldoutSettings, seed: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The rows that are trained and those held out, int32, ascending.
+
+        Each sample is held out with the chance `holdout.share`, drawn by (seed, its key): other samples that come or go
+        change nothing for it, unless more than `max_samples` are drawn, of which the smallest draws count. With a share
+        above 0 at least one is held out and at least one trained, where there are two.
+        """
+        if holdout.share == 0 or len(self) < 2:
+            return np.arange(len(self), dtype=np.int32), np.zeros(0, dtype=np.int32)
+        drawn = draws.uniforms(draws.keys(seed, "holdout", self.key_hash))
+        wanted = int((drawn < holdout.share).sum())
+        num = max(1, min(wanted, holdout.max_samples, len(self) - 1))
+        order = np.argsort(drawn, kind="stable").astype(np.int32)
+        return np.sort(order[num:]), np.sort(order[:num])
 
 
 def build(
-    settings: DataSettings,
-    folder: Path,
-    *,
-    workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    settings: DataSettings, folder: Path, *, workers: int | None = None, progress: Progress | None = None
 ) -> Catalogue:
-    raise NotImplementedError
+    """The catalogue of `settings.path`, from its index in `folder`, which is made when there is none that fits.
+
+    folder: where indexes are kept (shared by runs and processes). workers: threads that decode, as many as the machine
+    has processors when None. progress: called with (files done, files in all) while pictures are decoded; not called
+    when nothing has to be.
+
+    Raises DatasetError: E1201 a folder that is not there, E1202 nothing usable, E1203 and E1204 captions that are
+    missing or contradict each other, E1205 more than `settings.max_skipped` of the files cannot be used.
+    StorageError when the index cannot be written.
+    """
+    sources = indexing.sources_of(settings)
+    place = folder.expanduser() / indexing.lineage(sources, settings)
+    index = place / indexing.address(sources, settings)
+    roots = tuple(source.root for source in sources)
+    catalogue = _opened(index, roots)
+    if catalogue is None:
+        with _lock(place):  # of several processes one makes it, the others find it
+            catalogue = _opened(index, roots)
+            if catalogue is None:
+                workers = workers or len(os.sched_getaffinity(0))
+                before = _newest(place)
+                indexing.make(sources, settings, index, before=before, workers=workers, progress=progress)
+                catalogue = Catalogue.open(index, roots)
+                _prune(place, index)
+    _check(catalogue, settings)
+    return catalogue
+
+
+def _opened(index: Path, roots: Sequence[Path]) -> Catalogue | None:
+    try:
+        return Catalogue.open(index, roots)
+    except (FileNotFoundError, Damaged):  # what is damaged is made again in its place
+        return None
+
+
+@contextmanager
+def _lock(place: Path) -> Iterator[None]:
+    with durable.storage_errors(place):
+        place.mkdir(parents=True, exist_ok=True)
+        handle = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _indexes(place: Path) -> list[Path]:
+    """The indexes of a data set, the newest first."""
+    found = [entry.parent for entry in place.glob("[0-9a-f]*/manifest.json")]
+    return sorted(found, key=lambda index: (index / "manifest.json").stat().st_mtime_ns, reverse=True)
+
+
+def _newest(place: Path) -> dict[str, NDArray[Any]]:
+    for index in _indexes(place):
+        try:
+            return columns.read(index)[0]
+        except (FileNotFoundError, Damaged):
+            continue
+    return {}
+
+
+def _prune(place: Path, current: Path) -> None:
+    for index in _indexes(place)[_KEPT_INDEXES:]:
+        if index != current:
+            durable.remove_tree(index)
+
+
+def _report(found: dict[str, NDArray[Any]], about: dict[str, Any]) -> DataReport:
+    flags = found["conversions"]
+    converted = ((word, int(np.count_nonzero(flags & np.uint16(flag)))) for flag, word in WORDS.items())
+    return DataReport(
+        used=len(flags),
+        skipped=tuple((path, reason) for path, reason, is_wanted in about["skipped"] if not is_wanted),
+        left_out=tuple((path, reason) for path, reason, is_wanted in about["skipped"] if is_wanted),
+        converted=tuple((word, count) for word, count in converted if count),
+        upscaled=about["upscaled"],
+        empty_captions=about["empty_captions"],
+        long_captions=about["long_captions"],
+        unknown=tuple(sorted(about["unknown"].items())),
+        decoded=about["decoded"],
+    )
+
+
+def _check(catalogue: Catalogue, settings: DataSettings) -> None:
+    report = catalogue.report
+    where = ", ".join(map(str, catalogue.roots))
+    listed = "; ".join(f"{readable(path)} ({readable(reason)})" for path, reason in report.skipped[:10])
+    if not len(catalogue):
+        raise DatasetError(f"{where}: {_why_nothing(report, listed)}", code="E1202")
+    num, files = len(report.skipped), len(catalogue) + len(report.skipped)
+    if num > max(_ALWAYS_LET_PASS, settings.max_skipped * files):
+        raise DatasetError(
+            f"{where}: {num} of {files} files cannot be used, more than data.max_skipped={settings.max_skipped:g} lets "
+            f"pass: {listed}{' and others' if num > 10 else ''}; mend or remove them, or raise data.max_skipped",
+            code="E1205",
+        )
+
+
+def _why_nothing(report: DataReport, listed: str) -> str:
+    if report.skipped:
+        return (
+            f"none of {len(report.skipped)} files can be used: {listed}; see their reasons, or take another data.path"
+        )
+    if report.left_out:
+        return (
+            f"all {len(report.left_out)} pictures are left out ({report.left_out[0][1]}); change data.captions.missing "
+            "or data.small"
+        )
+    if report.unknown:
+        kinds = ", ".join(f"{readable(suffix) or 'no ending'} ({count})" for suffix, count in report.unknown[:10])
+        return f"no pictures, only files with other endings: {kinds}; save the pictures as PNG, JPEG or WebP"
+    return "holds no pictures; put them there, or take another data.path"
+
+
+def readable(text: str) -> str:
+    """A file name on one line, harmless to a terminal: control characters, line ends and bytes that are not UTF-8 are
+    written as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

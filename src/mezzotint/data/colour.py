@@ -165,7 +165,7 @@ def _through_profile(image: Image.Image, profile: bytes) -> tuple[Image.Image, C
         return image, Conversion.BAD_PROFILE
 
 
-def _transformed(image: Image.Image, source: ImageCms.ImageCmsProfile | ImageCms.core.CmsProfile) -> Image.Image:
+def _transformed(image: Image.Image, source: Any) -> Image.Image:
     transform = ImageCms.buildTransform(
         source,
         ImageCms.createProfile("sRGB"),

@@ -118,3 +118,13 @@ def _read_column(path: Path, marks: dict[str, int]) -> NDArray[Any]:
 def _marks(path: Path) -> dict[str, int]:
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return {"bytes": len(content), "crc32": zlib.crc32(content)}
+
+
+def pick(texts: Texts, numbers: NDArray[np.int64]) -> Texts:
+    """Some of the texts, in the order of `numbers`."""
+    if len(numbers) == len(texts) and (numbers == np.arange(len(texts))).all():
+        return texts
+    builder = TextBuilder()
+    for number in numbers.tolist():
+        builder.append(texts[number])
+    return builder.texts()

@@ -1,18 +1,16 @@
-"""Making the columns of a catalogue: list the samples, decode every picture once in parallel, write the result.
+"""Making an index, the columns that a catalogue reads: list the samples, look at the pictures, write the result.
 
-The result lies under an address made of all that it depends on, so that a second start finds it. Rows of an earlier
-index whose file has the same name, size and times are taken over; what a killed start had decoded is in a journal.
-Format and settings decide the samples, `media.probe` the pictures; `catalogue.py` reads what is written here.
+The result lies under an address made of all that it depends on, so that a second start finds it. Format and settings
+decide the samples, `probing.py` looks at the pictures.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,105 +18,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint import draws, durable
-from mezzotint.data import buckets, columns, media
+from mezzotint import draws
+from mezzotint.data import buckets, columns, media, probing
 from mezzotint.data.columns import TextBuilder, Texts
 from mezzotint.data.formats.base import Skipped, Source
+from mezzotint.data.listing import walk
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.data import DataSettings
 from mezzotint.registry import find
-from mezzotint.shapes import Size
 from mezzotint.stages import Sample
 
 VERSION = 1
 """The layout of an index; part of its address."""
 
 LONG_CAPTION_WORDS = 60
-"""Captions of more words are counted as long: CLIP reads 75 tokens, about so many words."""
+"""Captions of more words are counted as long: about as many as CLIP's 75 tokens hold."""
 
-_CHUNK = 64
-_JOURNAL = "journal.jsonl"
-
-Progress = Callable[[int, int], None]
-_Answer = media.Probe | str
-
-
-@dataclass(slots=True)
-class Gathered:
-    """Samples before their pictures are looked at, in growing columns. media: paths, relative to the root where they lie
-    in it. stats: size and times of each file."""
-
-    key: TextBuilder = field(default_factory=TextBuilder)
-    media: TextBuilder = field(default_factory=TextBuilder)
-    caption: TextBuilder = field(default_factory=TextBuilder)
-    caption_starts: list[int] = field(default_factory=lambda: [0])
-    root: list[int] = field(default_factory=list)
-    repeats: list[float] = field(default_factory=list)
-    weight: list[float] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
-
-    def add(self, item: Sample | Skipped, source: Source, number: int) -> None:
-        """One more sample of a source, the `number`-th folder, or one that was skipped."""
-        if isinstance(item, Skipped):
-            self.skipped.append(item)
-            return
-        root = os.fspath(source.root) + os.sep
-        path = os.fspath(item.media)
-        self.key.append(item.key)
-        self.media.append(path.removeprefix(root))
-        for caption in item.captions:
-            self.caption.append(caption)
-        self.caption_starts.append(len(self.caption))
-        self.root.append(number)
-        self.repeats.append(item.repeats)
-        self.weight.append(item.weight)
-
-
-@dataclass(frozen=True, slots=True)
-class Reused:
-    """What is known of files from before. columns: of an earlier index. journal: answers of a start that was killed, by
-    path, size and times."""
-
-    columns: dict[str, NDArray[Any]]
-    journal: dict[tuple[str, int, int, int], media.Probe]
-
-    def answers(self, paths: Texts, stats: NDArray[np.int64], max_pixels: int) -> dict[int, media.Probe]:
-        """What is known of each row, by its number; files that changed are not among them."""
-        found = self._from_columns(paths, stats)
-        if self.journal:
-            for row in range(len(paths)):
-                known = self.journal.get((paths[row], *stats[row].tolist()))
-                if known is not None:
-                    found[row] = known
-        return {row: probe for row, probe in found.items() if probe.size.pixels <= max_pixels}
-
-    def _from_columns(self, paths: Texts, stats: NDArray[np.int64]) -> dict[int, media.Probe]:
-        old = self.columns
-        if not old or not len(old["width"]):
-            return {}
-        hashes = np.fromiter((draws.text_key(paths[i]) for i in range(len(paths))), np.uint64, len(paths))
-        order = np.argsort(old["path_hash"])
-        at = order[np.minimum(np.searchsorted(old["path_hash"][order], hashes), len(order) - 1)]
-        same = (old["path_hash"][at] == hashes) & (old["stats"][at] == stats).all(axis=1)
-        rows = np.flatnonzero(same)
-        size = zip(old["width"][at[rows]].tolist(), old["height"][at[rows]].tolist(), strict=True)
-        digests, flags = old["digest"][at[rows]], old["conversions"][at[rows]].tolist()
-        return {
-            row: media.Probe(Size(width, height), digests[i].tobytes(), flags[i])
-            for i, (row, (width, height)) in enumerate(zip(rows.tolist(), size, strict=True))
-        }
+JOURNAL = "journal.jsonl"
 
 
 def sources_of(settings: DataSettings) -> tuple[Source, ...]:
     """The folders of `data.path`, listed. Raises DatasetError E1201 for one that is not there, and for none at all."""
     if not settings.path:
         raise DatasetError("data.path is empty; set it to the folder of pictures", code="E1201")
-    module = find("data/formats", settings.format)
+    suffixes = find("data/formats", settings.format).SUFFIXES
     many = len(settings.path) > 1
     repeats = settings.repeats if len(settings.repeats) > 1 else settings.repeats * len(settings.path)
-    from mezzotint.data.listing import walk
-
-    listings = [walk(path, module.SUFFIXES) for path in settings.path]
+    listings = [walk(path, suffixes) for path in settings.path]
     return tuple(
         Source(listing.root, settings, times, listing, f"{number}/" if many else "")
         for number, (listing, times) in enumerate(zip(listings, repeats, strict=True))
@@ -131,7 +57,7 @@ def lineage(sources: Sequence[Source], settings: DataSettings) -> str:
 
 
 def address(sources: Sequence[Source], settings: DataSettings) -> str:
-    """The name of an index: everything that it depends on."""
+    """The name of an index, made of everything that it depends on."""
     captions = settings.captions
     small = (settings.small, settings.resolution, settings.buckets.model_dump_json())
     wanted = (captions.source, captions.lines, captions.missing, settings.max_pixels, settings.repeats, small)
@@ -144,124 +70,140 @@ def make(
     settings: DataSettings,
     folder: Path,
     *,
-    before: Path | None,
+    before: Mapping[str, NDArray[Any]],
     workers: int,
-    progress: Progress | None,
+    progress: probing.Progress | None,
 ) -> None:
-    """Lists and decodes everything and writes the index `folder`. before: an earlier index of the same folders.
+    """Lists and decodes everything and writes the index `folder`. before: columns of an earlier index of the same
+    folders, or nothing.
 
-    Raises DatasetError for what makes a data set unusable as it is written (missing or contradicting captions), and
-    StorageError. Unusable files are recorded, not raised.
+    Raises DatasetError for what makes a data set unusable as it is written (captions that are missing or contradict
+    each other), and StorageError. Files that cannot be used are written down, not raised.
     """
-    gathered = Gathered()
-    reader = find("data/formats", settings.format)
+    gathered = _Gathered()
+    read_samples = find("data/formats", settings.format).read_samples
     for number, source in enumerate(sources):
-        for item in reader.read_samples(source):
-            gathered.add(item, source, number)
-    roots = [source.root for source in sources]
-    paths, stats = _files(gathered, roots)
-    journal = folder.parent / _JOURNAL
-    reused = Reused(_columns_of(before), _journal(journal))
-    known = reused.answers(paths, stats, settings.max_pixels)
-    answers: list[_Answer] = [known.get(row, "") for row in range(len(paths))]
-    wanted = [row for row in range(len(paths)) if row not in known]
-    done = len(known)
-    with open(journal, "a", encoding="ascii") as notes:
-        for rows, found in _probed(paths, wanted, settings.max_pixels, workers):
-            for row, answer in zip(rows, found, strict=True):
-                answers[row] = answer
-                if isinstance(answer, media.Probe):
-                    notes.write(_note(paths[row], stats[row], answer))
-            notes.flush()
-            done += len(rows)
-            if progress is not None:
-                progress(done, len(paths))
-    _write(folder, gathered, sources, settings, answers, paths, stats, reused_rows=len(known))
+        for item in read_samples(source):
+            gathered.add(item, source.root, number)
+    looked = probing.Looked.at(gathered.path.texts())
+    probing.take_over(looked, before, settings.max_pixels)
+    journal = folder.parent / JOURNAL
+    decoded = probing.look(looked, journal, max_pixels=settings.max_pixels, workers=workers, progress=progress)
+    found, about = _assembled(gathered, looked, settings)
+    unknown: Counter[str] = Counter()
+    for source in sources:
+        unknown.update(source.listing.unknown)
+    columns.write(folder, found, {**about, "decoded": decoded, "unknown": dict(unknown)})
     journal.unlink(missing_ok=True)
 
 
-def _files(gathered: Gathered, roots: Sequence[Path]) -> tuple[Texts, NDArray[np.int64]]:
-    relative = gathered.media.texts()
-    paths = TextBuilder()
-    stats = np.zeros((len(relative), 3), dtype=np.int64)
-    for row, number in enumerate(gathered.root):
-        path = os.path.join(roots[number], relative[row])
-        paths.append(path)
-        try:
-            found = os.stat(path)
-            stats[row] = found.st_size, found.st_mtime_ns, found.st_ctime_ns
-        except OSError:
-            stats[row] = -1  # the probe will say why
-    return paths.texts(), stats
+@dataclass(slots=True)
+class _Gathered:
+    """Samples before their pictures are looked at, in growing columns: a million of them are no million objects."""
+
+    key: TextBuilder = field(default_factory=TextBuilder)
+    path: TextBuilder = field(default_factory=TextBuilder)
+    relative: TextBuilder = field(default_factory=TextBuilder)
+    caption: TextBuilder = field(default_factory=TextBuilder)
+    num_captions: array[int] = field(default_factory=lambda: array("q"))
+    root: array[int] = field(default_factory=lambda: array("H"))
+    repeats: array[float] = field(default_factory=lambda: array("f"))
+    weight: array[float] = field(default_factory=lambda: array("f"))
+    skipped: list[Skipped] = field(default_factory=list)
+
+    def add(self, item: Sample | Skipped, root: Path, number: int) -> None:
+        if isinstance(item, Skipped):
+            self.skipped.append(item)
+            return
+        path = os.fspath(item.media)
+        self.key.append(item.key)
+        self.path.append(path)
+        self.relative.append(path.removeprefix(os.fspath(root) + os.sep))
+        for caption in item.captions:
+            self.caption.append(caption)
+        self.num_captions.append(len(item.captions))
+        self.root.append(number)
+        self.repeats.append(item.repeats)
+        self.weight.append(item.weight)
 
 
-def _probed(
-    paths: Texts, rows: Sequence[int], max_pixels: int, workers: int
-) -> Iterator[tuple[Sequence[int], list[_Answer]]]:
-    # threads: Pillow and the hash give the interpreter up while they work
-    with ThreadPoolExecutor(workers, thread_name_prefix="probe") as pool:
-        waiting: deque[tuple[Sequence[int], Future[list[_Answer]]]] = deque()
-        try:
-            for start in range(0, len(rows), _CHUNK):
-                chunk = rows[start : start + _CHUNK]
-                waiting.append((chunk, pool.submit(_probe_all, [paths[row] for row in chunk], max_pixels)))
-                if len(waiting) > 2 * workers:
-                    first, answer = waiting.popleft()
-                    yield first, answer.result()
-            while waiting:
-                first, answer = waiting.popleft()
-                yield first, answer.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _probe_all(paths: Iterable[str], max_pixels: int) -> list[_Answer]:
-    answers: list[_Answer] = []
-    for path in paths:
-        try:
-            answers.append(media.probe(Path(path), max_pixels))
-        except DatasetError as error:
-            answers.append(error.message.removeprefix(f"{path}: "))
-    return answers
-
-
-def _write(
-    folder: Path,
-    gathered: Gathered,
-    sources: Sequence[Source],
-    settings: DataSettings,
-    answers: Sequence[_Answer],
-    paths: Texts,
-    stats: NDArray[np.int64],
-    *,
-    reused_rows: int,
-) -> None:
-    keys, captions = gathered.key.texts(), gathered.caption.texts()
-    skipped = list(gathered.skipped)
-    kept: list[int] = []
-    table = buckets.table(settings)
-    is_small = _is_small(answers, table)
-    for row, answer in enumerate(answers):
-        if isinstance(answer, str):
-            skipped.append(Skipped(keys[row], answer))
-        elif is_small[row] and settings.small == "skip":
-            reason = f"{answer.size} is smaller than its bucket, and data.small=skip"
-            skipped.append(Skipped(keys[row], reason, is_wanted=True))
-        else:
-            kept.append(row)
-    probes = [answer for answer in (answers[row] for row in kept) if isinstance(answer, media.Probe)]
-    rows = np.asarray(kept, dtype=np.int64)
-    found = _columns(gathered, rows, probes)
-    found["stats"] = stats[rows]
-    found["path_hash"] = np.fromiter((draws.text_key(paths[row]) for row in kept), np.uint64, len(kept))
-    about = {
-        "fingerprint": _fingerprint(found),
-        "reused": reused_rows,
-        "decoded": len(answers) - reused_rows,
-        "upscaled": int(is_small[rows].sum()),
-        "skipped": [[s.path, s.reason, s.is_wanted] for s in sorted(skipped, key=lambda s: (s.path, s.reason))],
-        "unknown": dict(sum((Counter(source.listing.unknown) for source in sources), Counter())),
-        "empty_captions": _count(found, captions, rows, gathered, lambda text: not text.strip()),
-        "long_captions": _count(found, captions, rows, gathered, lambda text: len(text.split()) > LONG_CAPTION_WORDS),
+def _assembled(
+    gathered: _Gathered, looked: probing.Looked, settings: DataSettings
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """The columns of the samples that can be used, and what the report says of all."""
+    keys = gathered.key.texts()
+    is_small = _is_small(looked, settings)
+    skipped = [*gathered.skipped, *(Skipped(keys[i], reason) for i, reason in looked.reasons.items())]
+    is_used = looked.is_known.copy()
+    if settings.small == "skip":
+        reason = "{}×{} is smaller than its bucket, and data.small=skip"
+        for i in np.flatnonzero(is_small & is_used).tolist():
+            skipped.append(Skipped(keys[i], reason.format(looked.width[i], looked.height[i]), is_wanted=True))
+        is_used &= ~is_small
+    rows = np.flatnonzero(is_used)
+    key, captions, starts = columns.pick(keys, rows), *_captions(gathered, rows)
+    found: dict[str, NDArray[Any]] = {
+        **_texts("key", key),
+        **_texts("path", columns.pick(gathered.relative.texts(), rows)),
+        **_texts("caption", captions),
+        "caption_starts": starts,
+        "key_hash": np.fromiter((draws.text_key(key[i]) for i in range(len(key))), np.uint64, len(key)),
+        "root": np.frombuffer(gathered.root, np.uint16)[rows],
+        "repeats": np.frombuffer(gathered.repeats, np.float32)[rows],
+        "weight": np.frombuffer(gathered.weight, np.float32)[rows],
     }
-    columns.write(folder, found, about)
+    for name in ("path_hash", "stats", "width", "height", "digest", "conversions"):
+        found[name] = getattr(looked, name)[rows]
+    is_empty, is_long = _caption_lengths(captions)
+    about = {
+        "skipped": sorted([s.path, s.reason, s.is_wanted] for s in skipped),
+        "upscaled": int(is_small[rows].sum()),
+        "empty_captions": is_empty,
+        "long_captions": is_long,
+        "fingerprint": _fingerprint(found),
+    }
+    return found, about
+
+
+def _texts(name: str, texts: Texts) -> dict[str, NDArray[Any]]:
+    return {name: texts.blob, f"{name}_offsets": texts.offsets}
+
+
+def _captions(gathered: _Gathered, rows: NDArray[np.int64]) -> tuple[Texts, NDArray[np.int64]]:
+    """The captions of some rows, and where those of each begin."""
+    num = np.frombuffer(gathered.num_captions, np.int64)
+    first = np.cumsum(num) - num
+    starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(num[rows])))
+    numbers = np.arange(starts[-1]) + np.repeat(first[rows] - starts[:-1], num[rows])
+    return columns.pick(gathered.caption.texts(), numbers), starts
+
+
+def _is_small(looked: probing.Looked, settings: DataSettings) -> NDArray[np.bool_]:
+    table = buckets.table(settings)
+    bucket = buckets.assign(np.maximum(looked.width, 1), np.maximum(looked.height, 1), table)
+    width, height = (np.asarray([getattr(size, side) for size in table])[bucket] for side in ("width", "height"))
+    return (looked.width < width) | (looked.height < height)
+
+
+def _caption_lengths(captions: Texts) -> tuple[int, int]:
+    """How many captions are empty, and how many long."""
+    words = np.fromiter((len(captions[i].split()) for i in range(len(captions))), np.int64, len(captions))
+    return int((words == 0).sum()), int((words > LONG_CAPTION_WORDS).sum())
+
+
+def _fingerprint(found: Mapping[str, NDArray[Any]]) -> str:
+    """What the data set is, wherever it lies: keys, pictures, captions, repeats and weights, in order."""
+    state = hashlib.sha256()
+    for name in ("key", "key_offsets", "digest", "caption", "caption_offsets", "caption_starts", "repeats", "weight"):
+        column = np.ascontiguousarray(found[name])
+        state.update(f"{name} {column.nbytes}\n".encode("ascii"))
+        state.update(column.view(np.uint8).data if column.size else b"")
+    return state.hexdigest()
+
+
+def _hash(*parts: str) -> str:
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        state.update(len(data).to_bytes(8, "little") + data)
+    return state.hexdigest()

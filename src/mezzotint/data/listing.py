@@ -23,8 +23,8 @@ from mezzotint.errors import DatasetError
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What was found below a root. names: paths relative to the root, with slashes, sorted by their bytes; a name that is
-    not UTF-8 carries lone surrogates. stats: (n, 3) int64: size in bytes, times of modification and change in
+    """What was found below a root. names: paths relative to the root, with slashes, sorted by their bytes; a name that
+    is not UTF-8 carries lone surrogates. stats: (n, 3) int64: size in bytes, times of modification and change in
     nanoseconds. refused: (path, reason) of what looks like data and is no regular file inside the root. unknown: how
     many other files there are, by ending."""
 

@@ -45,10 +45,8 @@ PREPROCESSING = 1
 """The version of everything here and in `colour.py` that decides pixels: part of every cache address. Raise it when a
 pixel changes."""
 
-SUFFIXES = frozenset(
-    [".png", ".apng", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif"]
-    + [".ppm", ".pgm", ".pbm", ".pnm"]
-)
+_ENDINGS = "png apng jpg jpeg jpe jfif webp gif bmp tif tiff avif ppm pgm pbm pnm"
+SUFFIXES = frozenset(f".{ending}" for ending in _ENDINGS.split())
 """Endings of files that are taken for pictures, lower case."""
 
 _MAGIC: tuple[tuple[bytes, int, Callable[[BufferedReader], ImageFile]], ...] = (

@@ -217,7 +217,7 @@ def to_batch(piece: Piece, device: torch.device) -> Batch:
     return Batch(
         keys=piece.keys,
         captions=piece.captions,
-        positions=torch.from_numpy(piece.request.positions).to(device, non_blocking=True),
+        positions=torch.from_numpy(piece.request.positions),  # on the host, where addresses are made
         posterior_keys=piece.posterior_keys.to(device, non_blocking=True),
         original_size=numbers[:, 0:2],
         crop_top_left=numbers[:, 2:4],

@@ -184,13 +184,15 @@ class Family(ModelFamily):
         return cast(Tensor, unet(model_input, noised.model_t, encoder_hidden_states=states, return_dict=False)[0])
 
     def blocks(self) -> Iterator[tuple[nn.Module, ...]]:
-        """See ModelFamily: of the denoiser, each residual block with the attention that follows it."""
+        """See ModelFamily: of the denoiser, each residual block with the attention beside it, as they are run."""
         unet = self._part("denoiser")
-        for block in (*unet.down_blocks, unet.mid_block, *unet.up_blocks):
-            attentions = list(getattr(block, "attentions", ()))
-            alone = len(block.resnets) - len(attentions)  # the middle begins with a residual block of its own
-            yield from ((resnet,) for resnet in list(block.resnets)[:alone])
-            yield from zip(list(block.resnets)[alone:], attentions, strict=True)
+        for block in unet.down_blocks:
+            yield from _pairs(block)
+        first, *others = unet.mid_block.resnets
+        yield (first,)
+        yield from zip(getattr(unet.mid_block, "attentions", ()), others, strict=True)
+        for block in unet.up_blocks:
+            yield from _pairs(block)
 
     def lost_tokens(self, captions: Sequence[str]) -> tuple[int, ...]:
         """How many tokens of each caption do not fit and are cut off; 0 where all fit."""
@@ -320,6 +322,12 @@ def _notes(source: _Source, parts: Collection[str]) -> Iterator[str]:
         variant = source.found(part).variant
         if variant:
             yield f"{_COMPONENTS[part]}: only weights of the variant {variant} are there; they were read as float32"
+
+
+def _pairs(block: Any) -> Iterator[tuple[nn.Module, ...]]:
+    """A block's residual blocks, each with the attention that follows it, where there is any."""
+    attentions = getattr(block, "attentions", None)
+    yield from zip(block.resnets, attentions, strict=True) if attentions else ((resnet,) for resnet in block.resnets)
 
 
 def _scaling(vae: Mapping[str, Any]) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 
-from mezzotint.recipe.paths import Setting, sections, settings
+from mezzotint.recipe.paths import Setting, first_sentence, sections, settings
 
 _SAME = {
     "dir": "folder",
@@ -52,7 +52,8 @@ def advice(path: str) -> str:
 
 def _score(path: str, name: str, setting: Setting) -> float:
     wanted = _words(name)
-    first, _, rest = setting.help.partition(".")
+    first = first_sentence(setting.help)
+    rest = setting.help[len(first) :]
     fields = (
         (1.0, _words(setting.name)),
         (0.8, _words(setting.path.replace(".", "_"))),

@@ -6,6 +6,7 @@ Reading, overrides, suggestions and the reference all walk this one list, which 
 from __future__ import annotations
 
 import functools
+import re
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -161,6 +162,11 @@ def _walk_sections(section: type[Section], prefix: str) -> Iterator[tuple[str, s
             path = prefix + word_of(name, info)
             yield path, one_line(info.description)
             yield from _walk_sections(inner, path + ".")
+
+
+def first_sentence(text: str) -> str:
+    """A help text up to its first full stop, without it. `et al. 2021` and `data.path` do not end a sentence."""
+    return re.split(r"\.(?:\s+(?=[^\d\s])|$)", text, maxsplit=1)[0]
 
 
 def one_line(text: str | None) -> str:

@@ -24,6 +24,7 @@ ASSETS = _PACKAGE / "assets"
 """What travels in the wheel: recipes, model configurations, tokenizers."""
 
 MODELS = ASSETS / "models"
+DATA = ASSETS / "data"
 """Models that ship with Mezzotint, a folder each; `model.path` may be its name."""
 
 COMMAND_LINE = "command line"
@@ -80,14 +81,14 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def located(reading: Reading) -> Recipe:
-    """The recipe with `model.path` and `data.path` made absolute where they were found, and `~` opened everywhere.
+    """The recipe with `model.path` and `data.path` (which may be the name of what ships) made absolute where they were found, and `~` opened everywhere.
 
     What is not found stays as written, for the task to say so; `places` lists where it was looked for.
     """
     recipe, beside = reading.recipe, reading.path.parent if reading.path else None
     model = recipe.model.model_copy(update={"path": locate(recipe.model.path, beside, shipped=MODELS)})
     cache = recipe.data.cache.model_copy(update={"path": recipe.data.cache.path.expanduser()})
-    folders = tuple(locate(path, beside) for path in recipe.data.path)
+    folders = tuple(locate(path, beside, shipped=DATA) for path in recipe.data.path)
     data = recipe.data.model_copy(update={"path": folders, "cache": cache})
     folder = recipe.run.folder.expanduser() if recipe.run.folder is not None else None
     resume = str(Path(recipe.run.resume).expanduser()) if recipe.run.resume.startswith("~") else recipe.run.resume

@@ -16,7 +16,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.base import ChangeKind, Every
 from mezzotint.recipe.nearest import nearest
-from mezzotint.recipe.paths import Setting, Shape, by_path, one_line, owner, sections, settings
+from mezzotint.recipe.paths import Setting, Shape, by_path, first_sentence, one_line, owner, sections, settings
 from mezzotint.recipe.recipe import Recipe
 
 ON_RESUME: dict[ChangeKind, str] = {
@@ -174,8 +174,7 @@ def _explain_section(path: str) -> str:
     about = sections().get(path) or one_line(Recipe.__doc__)
     lines = [path, wrapped(about), ""]
     for row in inside:
-        first = row.help.partition(". ")[0].rstrip(".")
-        short = textwrap.shorten(first, width=max(30, 98 - width), placeholder=" …")
+        short = textwrap.shorten(first_sentence(row.help), width=max(30, 96 - width), placeholder=" …")
         lines.append(f"  {row.path:<{width}}  {short}")
     return "\n".join([*lines, "", "`mezzotint explain PATH` tells everything about one of them."])
 

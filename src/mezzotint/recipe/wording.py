@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mezzotint.recipe.paths import Setting
+from mezzotint.recipe.paths import Setting, first_sentence
 
 NUMBER: dict[Any, str] = {int: "a whole number", float: "a number"}
 
@@ -52,7 +52,7 @@ def say(entry: dict[str, Any], setting: Setting | None) -> tuple[str, str]:
         most = "at most" if kind == "too_long" else "at least"
         return "E1002", f"must have {most} {bound} entries, got {context['actual_length']}"
     if kind == "string_pattern_mismatch":
-        form = setting.help.partition(". ")[0].rstrip(".") if setting else f"the form {context['pattern']}"
+        form = first_sentence(setting.help) if setting else f"the form {context['pattern']}"
         return "E1007", f"{got}, which is not of the form that is needed: {form}"
     if kind in ("model_type", "model_attributes_type"):
         if value is None:

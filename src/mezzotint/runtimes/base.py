@@ -6,10 +6,10 @@ from __future__ import annotations
 import os
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -176,8 +176,8 @@ def recompute_blocks(blocks: Iterable[tuple[nn.Module, ...]], settings: Recomput
     return done
 
 
-def _recomputed(forward):  # type: ignore[no-untyped-def]
-    def run(*inputs, **named):  # type: ignore[no-untyped-def]
+def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*inputs: Any, **named: Any) -> Any:
         if not torch.is_grad_enabled():
             return forward(*inputs, **named)
         return checkpoint(forward, *inputs, use_reentrant=False, preserve_rng_state=False, **named)

@@ -23,7 +23,8 @@ class Solver:
     "x0". steps: calls of the denoiser.
 
     Timesteps are spaced as Stable Diffusion's own pipelines do ("leading", offset 1); with a schedule that ends in
-    pure noise they are spaced from the very end ("trailing", Lin et al. 2023, arXiv:2305.08891).
+    pure noise they are spaced from the very end ("trailing", Lin et al. 2023, arXiv:2305.08891), unless epsilon is
+    predicted, which tells nothing of the picture there.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ def _scheduler(name: SolverName, schedule: Schedule, prediction: str) -> Any:
         "num_train_timesteps": schedule.num_timesteps,
         "trained_betas": schedule.betas().tolist(),
         "prediction_type": {"epsilon": "epsilon", "v": "v_prediction", "x0": "sample"}[prediction],
-        "timestep_spacing": "trailing" if schedule.zero_terminal else "leading",
+        "timestep_spacing": "trailing" if schedule.zero_terminal and prediction != "epsilon" else "leading",
         "steps_offset": 1,
     }
     match name:

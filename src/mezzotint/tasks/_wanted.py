@@ -111,8 +111,8 @@ class Ledger:
             identity = json.loads(latents.identity)
             lines["picture"] = np.ascontiguousarray(catalogue.digest[rows][:, :8]).view("<u8")[:, 0]
             lines["media"] = _hash(identity["media"], identity["compute"])
-            lines["placed"] = _hash(*_placing(settings), identity["preprocessing"], latents.seed_that_places)
-            lines["kept"] = _hash(identity["content"], identity["dtype"])
+            lines["placed"] = _hash(*_placing(settings), identity["preprocessing"], latents.seeds[0])
+            lines["kept"] = _hash(identity["content"], identity["dtype"], latents.seeds[1])
         if text is not None:
             lines["captions"] = [_hash(*catalogue.captions(row)) for row in rows.tolist()]
             lines["text"] = _hash(text.identity)

@@ -21,7 +21,7 @@ from mezzotint.data.loader import plan_columns
 from mezzotint.data.plan import Timeline
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import RecipeError
-from mezzotint.families.base import ModelFamily
+from mezzotint.families.base import ModelFamily, Prediction
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
@@ -57,6 +57,7 @@ class Model:
     family: ModelFamily
     trained: dict[str, nn.Parameter]
     objective: Objective
+    prediction: Prediction
     precision: Precision
     recomputed_blocks: int = 0
     compiled_blocks: int = 0
@@ -155,8 +156,9 @@ def open_model(recipe: Recipe, runtime: Runtime) -> Model:
     precision = Precision.of(recipe.run)
     for name, module in family.parts().items():
         cast(module, precision.weights if name in recipe.model.train else precision.frozen)
-    objective = Objective(recipe.objective, family.schedule, recipe.model.prediction or family.prediction)
-    model = Model(family, trained, objective.to(runtime.device), precision)
+    prediction = recipe.model.prediction or family.prediction
+    objective = Objective(recipe.objective, family.schedule, prediction)
+    model = Model(family, trained, objective.to(runtime.device), prediction, precision)
     blocks = list(family.blocks())
     if recipe.run.compile:
         model.compiled_blocks = compile_blocks(blocks)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mezzotint.errors import RecipeError
+from mezzotint.recipe.read import located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.tasks import assemble, watchers
@@ -23,7 +24,7 @@ def run(arguments: Sequence[str]) -> int:
     Every entry is read and checked, not only looked for. Raises RecipeError E1306 when the recipe caches nothing, and
     as `fill` does.
     """
-    recipe = parse(arguments, "cache").recipe
+    recipe = located(parse(arguments, "cache"))
     if not (recipe.data.cache.latents or recipe.data.cache.text):
         raise RecipeError(
             "the recipe caches nothing; add data.cache.latents=true, data.cache.text=true, or both", code="E1306"

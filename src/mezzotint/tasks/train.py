@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 import yaml
 from torch import Tensor
@@ -193,7 +195,7 @@ class Job:
         self.caches = assemble.open_caches(self.recipe, kind)
         if self.caches.latents is None and self.caches.text is None:
             return
-        rows = self.dataset.catalogue_rows()
+        rows = np.sort(np.concatenate((self.dataset.rows, self.dataset.held)))
         summary = cache.fill(
             self.dataset.catalogue,
             rows,
@@ -303,7 +305,7 @@ class Job:
             written.append(self._export_one(trainer.update.shadow.weights, f"step-{trainer.progress.step:08d}-ema"))
         return written
 
-    def _export_one(self, weights: dict[str, Tensor], name: str) -> Path:
+    def _export_one(self, weights: Mapping[str, Tensor], name: str) -> Path:
         target = self.folder.exports / name
         if target.exists():
             durable.remove_tree(target)
@@ -314,7 +316,7 @@ class Job:
                 weights={n: t.detach().cpu() for n, t in weights.items()},
                 dtype=self.recipe.run.export.dtype,
                 schedule=self.model.objective.schedule,
-                prediction=self.model.objective.prediction,
+                prediction=self.model.prediction,
             )
         return target
 
@@ -333,17 +335,11 @@ class Job:
         return self.runtime.agree(self.interrupts.stop_signal) & 0x1F
 
 
-class _Silence:
+class _Silence(io.StringIO):
     """Where the other processes' words go."""
 
     def write(self, text: str) -> int:
         return len(text)
-
-    def flush(self) -> None:
-        pass
-
-    def isatty(self) -> bool:
-        return False
 
 
 @contextmanager

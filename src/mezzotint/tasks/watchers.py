@@ -54,7 +54,7 @@ def observers(
     if run.validation.every is not None and len(dataset.held):
         sinks = [metrics.numbers, *([board.numbers] if board else [])]
         timed.append(
-            _validation(recipe, runtime, dataset, caches, model, sinks) if first else _absent(run.validation.every)
+            _validation(recipe, runtime, dataset, caches, model, live, sinks) if first else _absent(run.validation.every)
         )
     if run.preview.every is not None:
         timed.append(
@@ -85,6 +85,7 @@ def _validation(
     dataset: Dataset,
     caches: Caches,
     model: Model,
+    live: LiveLine,
     sinks: Sequence[Callable[..., None]],
 ) -> Observer:
     batches = held_out(
@@ -107,6 +108,7 @@ def _validation(
         precision=model.precision,
         device=runtime.device,
         sinks=list(sinks),
+        warn=lambda text: live.say(f"warning: {text}"),
     )
 
 
@@ -166,9 +168,7 @@ def requests(recipe: Recipe, dataset: Dataset, caches: Caches, device: torch.dev
             index=index,
         )
         if caches.text is not None:
-            text = caches.text.read(
-                [caches.text.address(t) for t in (prompt, request.negative)], [prompt, request.negative]
-            )
+            text = caches.text.read([prompt, request.negative])
             request = replace(request, text=_row(text, 0, device), negative_text=_row(text, 1, device))
         made.append(request)
     return made

@@ -50,7 +50,7 @@ def trained_parameters(
 
 def _refuse_dropout(part: str, module: nn.Module) -> None:
     for name, child in module.named_modules():
-        chance = child.p if isinstance(child, nn.Dropout) else getattr(child, "dropout", 0.0)
+        chance = child.p if isinstance(child, nn.Dropout) else vars(child).get("dropout", 0.0)
         if isinstance(chance, float) and chance > 0:
             raise RecipeError(
                 f"{part}/{name} has dropout {chance:g}; a trained part must have none, since its draws are not addressed: "

@@ -14,7 +14,8 @@ def corrected(config: Mapping[str, Any], *, prediction: str, zero_terminal: bool
     """A scheduler's configuration that samples as the model was trained.
 
     prediction: "epsilon", "v" or "x0". With zero_terminal the betas are rescaled and steps are spaced from the very
-    end (Lin et al. 2023, arXiv:2305.08891); a scheduler class that cannot start there gives way to DDIM.
+    end (Lin et al. 2023, arXiv:2305.08891), unless epsilon is predicted, which tells nothing there; a scheduler class
+    that does not know such betas gives way to DDIM.
     """
     told = {k: v for k, v in config.items() if k != "_name_or_path"}
     word = _PREDICTIONS[prediction]
@@ -28,4 +29,5 @@ def corrected(config: Mapping[str, Any], *, prediction: str, zero_terminal: bool
         told["_class_name"] = "DDIMScheduler"
         told.setdefault("clip_sample", False)  # DDIM's own default clips latents
         told.setdefault("set_alpha_to_one", False)
-    return told | {"rescale_betas_zero_snr": True, "timestep_spacing": "trailing"}
+    spacing = "leading" if prediction == "epsilon" else "trailing"
+    return told | {"rescale_betas_zero_snr": True, "timestep_spacing": spacing}

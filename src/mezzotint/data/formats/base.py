@@ -11,8 +11,8 @@ from mezzotint.recipe.data import DataSettings
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One folder of `data.path`. root: the folder. settings: the recipe's section. repeats: of its samples. listing: the
-    files below it with the endings that the format's `SUFFIXES` names. prefix: put before each key, so that keys of
+    """One folder of `data.path`. root: the folder. settings: the recipe's section. repeats: of its samples. listing:
+    the files below it with the endings that the format's `SUFFIXES` names. prefix: put before each key, so that keys of
     several folders differ ("0/", "1/", …; empty for a single folder)."""
 
     root: Path
@@ -24,8 +24,8 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A file that is not used. path: as the report names it. is_wanted: the recipe asked for its leaving out, so that it
-    does not count as unusable."""
+    """A file that is not used. path: as the report names it. is_wanted: the recipe asked for its leaving out, so that
+    it does not count as unusable."""
 
     path: str
     reason: str

@@ -1,0 +1,322 @@
+"""How much memory a run takes, told from the model's configurations: nothing of its size is ever allocated.
+
+The model is built on the meta device and given fake tensors, which have shape, type and device and no values. On them
+the real code runs: what is trained, the update with masters, moments and shadow, and the forward pass up to the loss,
+under the run's autocast, attention and recompute. What autograd keeps of that pass is counted, storage by storage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+
+from mezzotint.data.cached import layout_of
+from mezzotint.diffusion.objective import Objective
+from mezzotint.families.base import Grid, ModelFamily
+from mezzotint.recipe.model import ModelSettings
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.runtimes.base import recompute_blocks
+from mezzotint.shapes import Size, latent_size
+from mezzotint.stages import Condition, Noised, TextEmbedding
+from mezzotint.tasks.assemble import family_class, needed_parts
+from mezzotint.training.precision import DTYPES, Precision
+from mezzotint.training.trained import trained_parameters
+from mezzotint.training.trainer import attending
+from mezzotint.training.update import Update
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the model. parameters, trained: how many numbers. bytes: as it lies in memory while training, buffers
+    included. loaded: whether training computes with it (what is cached does not)."""
+
+    name: str
+    parameters: int
+    trained: int
+    bytes: int
+    loaded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """What a forward pass keeps for the backward pass. samples: of one micro-batch. kept: bytes, casts of weights under
+    autocast included, parameters not. again: bytes of the largest block that is computed again, which the backward pass
+    needs on top; 0 without recompute."""
+
+    samples: int
+    kept: int
+    again: int
+
+    @property
+    def bytes(self) -> int:
+        """Both together: what must fit beside the weights."""
+        return self.kept + self.again
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes on the device of one process, and on disk. weights: of all loaded parts. masters: float32 copies beside
+    smaller weights. shadow_is_apart: the shadow lies in the host's memory. activations: by bucket. checkpoint: of one.
+    latent_channels, text_numbers: numbers that a cache keeps of a latent's place and of a caption."""
+
+    parts: tuple[Part, ...]
+    weights: int
+    masters: int
+    gradients: int
+    optimizer: int
+    shadow: int
+    shadow_is_apart: bool
+    checkpoint: int
+    activations: Mapping[Size, Activations]
+    grid: Grid
+    text_numbers: int
+
+    @property
+    def worst(self) -> int:
+        """Activations of the bucket that needs most."""
+        return max((a.bytes for a in self.activations.values()), default=0)
+
+    @property
+    def steady(self) -> int:
+        """What lies on the device all the time."""
+        shadow = 0 if self.shadow_is_apart else self.shadow
+        return self.weights + self.masters + self.gradients + self.optimizer + shadow
+
+    @property
+    def peak(self) -> int:
+        """The estimate of a step's peak. Not in it: what kernels need while they run, the batches in flight, frozen
+        encoders at work, previews, exchange buffers of several processes, and what the allocator cannot use."""
+        return self.steady + self.worst
+
+
+def memory(recipe: Recipe, batches: Mapping[Size, int], *, processes: int = 1, device: str = "cpu") -> Memory:
+    """The memory of a run. A folder of configurations is enough; weights are not opened.
+
+    recipe: located. batches: the largest batch of each bucket, in samples over all processes. device: "cpu" or "cuda",
+    whose rules of autocast and attention hold. Raises WeightsError for a model that cannot be described, RecipeError
+    E1021 to E1024 for what cannot be trained so.
+    """
+    return memory_of(Outline(recipe, device), batches, processes=processes)
+
+
+def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int = 1) -> Memory:
+    """`memory` of a model that is described already."""
+    recipe, update = outline.recipe, outline.update
+    by_kind = _bytes_by_kind(update.tensors())
+    trained = {name: p.numel() for name, p in outline.trained.items()}
+    parts = tuple(_part(outline, name, trained) for name in outline.family.parts())
+    samples = {size: _held(recipe, batch, processes) for size, batch in batches.items()}
+    return Memory(
+        parts=parts,
+        weights=sum(part.bytes for part in parts if part.loaded),
+        masters=by_kind.get("w", 0) if outline.precision.separate_masters else 0,
+        gradients=sum(_bytes(p) for p in outline.trained.values()),
+        optimizer=by_kind.get("opt.mean", 0) + by_kind.get("opt.square", 0),
+        shadow=by_kind.get("ema", 0),
+        shadow_is_apart=recipe.optim.ema.device == "cpu" and outline.device != "cpu",
+        checkpoint=sum(by_kind.values()),
+        activations=_of_buckets(outline, samples),
+        grid=outline.family.grid,
+        text_numbers=outline.text_numbers(),
+    )
+
+
+class Outline:
+    """A model of a recipe without memory for its values: parts as fake tensors in the types they are trained in, its
+    trained parameters, update and objective."""
+
+    def __init__(self, recipe: Recipe, device: str = "cpu") -> None:
+        self.recipe, self.device = recipe, device
+        self.precision = Precision.of(recipe.run)
+        self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+        kind = family_class(recipe)
+        self.family = described(kind, recipe.model)
+        with self._fake:
+            for name, module in self.family.parts().items():
+                is_trained = name in recipe.model.train
+                _give_fakes(module, device, self.precision.weights if is_trained else self.precision.frozen)
+            self.trained = trained_parameters(self.family.parts(), recipe.model, kind.trainable)
+            self.update = Update(self.trained, recipe.optim, separate_masters=self.precision.separate_masters)
+            self.objective = Objective(
+                recipe.objective, self.family.schedule, recipe.model.prediction or self.family.prediction
+            ).to(device)
+        self._again = _Counter(())
+        self._again_most = 0
+        if recipe.run.recompute.enabled:
+            blocks = list(self.family.blocks())
+            for block in blocks[recipe.run.recompute.exempt :]:
+                for module in block:
+                    module.forward = self._watched(module.forward)
+            recompute_blocks(blocks, recipe.run.recompute)
+
+    def activations(self, size: Size, samples: int) -> Activations:
+        """What the forward pass of a micro-batch keeps. size: of its pictures."""
+        grid = self.family.grid
+        place = latent_size(size, grid.pixels, grid.frames)
+        counter = _Counter(self._own())
+        self._again_most = 0
+        with self._fake:
+            x = torch.zeros(samples, grid.channels, place.height, place.width, device=self.device)
+            t = torch.zeros(samples, dtype=torch.int64, device=self.device)
+            noised = Noised(x_0=x, noise=x.clone(), x_t=x, model_input=x, model_t=t, level=t.float())
+            weight = torch.ones(samples, device=self.device)
+            text = self._frozen_text(samples)
+            with counter:
+                loss = self._loss(noised, text, weight)
+            assert loss.requires_grad
+        return Activations(samples, counter.bytes, self._again_most)
+
+    def text_numbers(self) -> int:
+        """Numbers of a caption's embedding."""
+        with self._fake, torch.no_grad():
+            return layout_of(self.family.encode_text([""])).numbers
+
+    def _loss(self, noised: Noised, text: TextEmbedding | None, weight: Tensor) -> Tensor:
+        with attending(self.recipe.model.attention), self.precision.autocast(torch.device(self.device)):
+            condition = self.family.condition(text or self.family.encode_text([""] * len(weight)), None)
+            predicted = self._predict(noised, condition)
+        return self.objective.loss(predicted, noised, weight).total
+
+    def _predict(self, noised: Noised, condition: Condition) -> Tensor:
+        return self.family.predict(noised, condition)
+
+    def _frozen_text(self, samples: int) -> TextEmbedding | None:
+        """None when the text encoder is trained, so that its own pass counts."""
+        if "text_encoder" in self.recipe.model.train:
+            return None
+        with torch.no_grad():
+            return self.family.encode_text([""] * samples)
+
+    def _own(self) -> Iterable[Tensor]:
+        for module in self.family.parts().values():
+            yield from module.parameters()
+            yield from module.buffers()
+
+    def _watched(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """Counts what a block alone would keep, within its recompute."""
+
+        def run(*inputs: Any, **named: Any) -> Any:
+            counter = _Counter(self._own())
+            with counter:
+                made = forward(*inputs, **named)
+            self._again_most = max(self._again_most, counter.bytes)
+            return made
+
+        return run
+
+
+def described(kind: type[ModelFamily], settings: ModelSettings) -> ModelFamily:
+    """A family with all its parts on the meta device, from configurations alone. Raises WeightsError."""
+    with _EmptyOnMeta():
+        return kind.load(settings.model_copy(update={"weights": "random"}))
+
+
+class _EmptyOnMeta(TorchFunctionMode):
+    """Within, memory that is asked for without values and without a device is not given: that is how networks make
+    their parameters. Tables of numbers are made as ever."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = dict(kwargs or {})
+        if func is torch.empty and named.get("device") is None:
+            named["device"] = "meta"
+        return func(*args, **named)
+
+
+@dataclass(slots=True)
+class _Counter:
+    """Within, counts the bytes of the storages that autograd saves, each once, those of `own` left out."""
+
+    own: Iterable[Tensor]
+    _seen: dict[int, torch.UntypedStorage] = field(default_factory=dict)
+    _hooks: AbstractContextManager[Any] | None = None
+
+    def __enter__(self) -> None:
+        known = {t.untyped_storage()._cdata for t in self.own}
+
+        def keep(tensor: Tensor) -> Tensor:
+            storage = tensor.untyped_storage()
+            if storage._cdata not in known:
+                self._seen[storage._cdata] = storage  # held, so that no other takes its place
+            return tensor
+
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+        self._hooks.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        assert self._hooks is not None
+        self._hooks.__exit__(*error)
+
+    @property
+    def bytes(self) -> int:
+        return sum(storage.nbytes() for storage in self._seen.values())
+
+
+def _give_fakes(module: nn.Module, device: str, dtype: torch.dtype) -> None:
+    """Puts a fake tensor in the place of every parameter and buffer; shared ones stay shared."""
+    made: dict[int, Any] = {}
+
+    def fake(tensor: Tensor) -> Tensor:
+        kind = dtype if tensor.is_floating_point() else tensor.dtype
+        return torch.empty(tensor.shape, dtype=kind, device=device)
+
+    for child in module.modules():
+        for name, parameter in child._parameters.items():
+            if parameter is not None:
+                child._parameters[name] = made.setdefault(id(parameter), nn.Parameter(fake(parameter)))
+        for name, buffer in child._buffers.items():
+            if buffer is not None:
+                child._buffers[name] = made.setdefault(id(buffer), fake(buffer))
+
+
+def _part(outline: Outline, name: str, trained: Mapping[str, int]) -> Part:
+    module = outline.family.parts()[name]
+    return Part(
+        name,
+        parameters=sum(p.numel() for p in module.parameters()),
+        trained=sum(count for full, count in trained.items() if full.split("/")[0] == name),
+        bytes=sum(map(_bytes, (*module.parameters(), *module.buffers()))),
+        loaded=name in needed_parts(outline.recipe),
+    )
+
+
+def _of_buckets(outline: Outline, samples: Mapping[Size, int]) -> dict[Size, Activations]:
+    """Measured once for a bucket and its transpose, which keep the same."""
+    found: dict[tuple[int, int, int], Activations] = {}
+    by_size = {}
+    for size, count in samples.items():
+        low, high = sorted((size.width, size.height))
+        if (low, high, count) not in found:
+            found[low, high, count] = outline.activations(size, count)
+        by_size[size] = found[low, high, count]
+    return by_size
+
+
+def _held(recipe: Recipe, batch: int, processes: int) -> int:
+    """Samples that a device holds at once of a batch."""
+    share = math.ceil(batch / processes)
+    return min(share, recipe.run.micro_batch or share)
+
+
+def _bytes_by_kind(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, tensor in tensors.items():
+        kind = name.split("/")[0]
+        found[kind] = found.get(kind, 0) + _bytes(tensor)
+    return found
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def bytes_of(numbers: int, dtype: str) -> int:
+    """Bytes of so many numbers of a recipe's type ("fp32", "fp16", "bf16")."""
+    return numbers * DTYPES[dtype].itemsize

@@ -1,0 +1,103 @@
+"""What lies in a model's folder, told from configurations and headers: components, their files, their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from mezzotint.errors import WeightsError
+from mezzotint.recipe.model import ModelSettings
+from mezzotint.weights.files import TensorInfo, read_header, shards
+from mezzotint.weights.folder import ModelFolder, find_weights, open_folder
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A folder of the model. part: the part of the family that it holds, "" for others. file: of its weights, "" when
+    it has none. bytes: of all its files. parameters: numbers in its weights, by the header. types: of these numbers as
+    the file names them."""
+
+    name: str
+    part: str
+    file: str
+    bytes: int
+    parameters: int
+    types: tuple[str, ...]
+
+
+def components(
+    settings: ModelSettings, parts: Mapping[str, nn.Module]
+) -> tuple[tuple[Component, ...], list[WeightsError]]:
+    """The components of a model's folder, sorted, and everything that keeps them from being loaded.
+
+    settings: with the path resolved. parts: of the family, by name, as its configurations describe them; {} when they
+    could not be read. No tensor is loaded. A component that holds no part is listed and never complained about.
+    """
+    problems: list[WeightsError] = []
+    try:
+        folder = open_folder(settings.path)
+    except WeightsError as error:
+        return (), [error]
+    held = {_component_of(part, module, folder): part for part, module in parts.items()}
+    found = []
+    for path in sorted(p for p in folder.root.iterdir() if p.is_dir() and not p.name.startswith(".")):
+        part = held.get(path.name, "")
+        try:
+            found.append(_component(path, part, parts.get(part), settings))
+        except WeightsError as error:
+            found.append(Component(path.name, part, "", _bytes(path), 0, ()))
+            if part and settings.weights == "files":
+                problems.append(error)
+    return tuple(found), problems
+
+
+def _component(path: Path, part: str, module: nn.Module | None, settings: ModelSettings) -> Component:
+    weights = find_weights(path)
+    if weights is None:
+        if part and settings.weights == "files":
+            raise WeightsError(
+                f"{path}: has a configuration and no weights; give the path of a complete model, "
+                "or write model.weights=random to train from nothing",
+                code="E1407",
+            )
+        return Component(path.name, part, "", _bytes(path), 0, ())
+    header = {name: info for name, info in read_header(weights.path).items() if not name.endswith("position_ids")}
+    count = sum(map(_numbers, header.values()))
+    if module is not None and settings.weights == "files":
+        _require_count(weights.path, count, sum(p.numel() for p in module.parameters()))
+    files = shards(weights.path)
+    name = files[0].name if len(files) == 1 else f"{len(files)} files of {weights.path.name}"
+    types = tuple(sorted({info.dtype for info in header.values()}))
+    return Component(path.name, part, name, _bytes(path), count, types)
+
+
+def _require_count(path: Path, found: int, wanted: int) -> None:
+    if found != wanted:
+        raise WeightsError(
+            f"{path}: holds {found:,} numbers, its config.json describes {wanted:,}; configuration and weights are of "
+            "different models, or the file is not whole",
+            code="E1405",
+        )
+
+
+def _component_of(part: str, module: nn.Module, folder: ModelFolder) -> str:
+    """The folder of a part: that of its name, or the first that model_index.json gives to the part's class."""
+    if folder.has(part):
+        return part
+    names = {kind.__name__ for kind in type(module).__mro__}
+    listed = [name for name, told in folder.index.items() if isinstance(told, list) and names & set(map(str, told))]
+    return next((name for name in listed if folder.has(name)), "")
+
+
+def _numbers(info: TensorInfo) -> int:
+    count = 1
+    for side in info.shape:
+        count *= side
+    return count
+
+
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

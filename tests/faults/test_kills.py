@@ -1,0 +1,135 @@
+"""SIGKILL at any moment, then the same command again: every tensor, every logged loss, every sample as in the undisturbed run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mezzotint import draws, probes
+from mezzotint.training import state
+
+
+@pytest.fixture(scope="module")
+def undisturbed(shared_world: Any) -> Any:
+    began = time.monotonic()
+    assert shared_world.wait(shared_world.fork("undisturbed")) == 0, shared_world.out("undisturbed")
+    shared_world.seconds = time.monotonic() - began
+    end = shared_world.end("undisturbed")
+    assert end.step == 8
+    assert [m[0] for m in end.metrics] == list(range(1, 9))
+    return end
+
+
+def test_two_undisturbed_runs_are_the_same(shared_world: Any, undisturbed: Any) -> None:
+    assert shared_world.wait(shared_world.fork("again")) == 0
+    assert shared_world.end("again") == undisturbed
+
+
+def trial(world: Any, undisturbed: Any, name: str, seed: int, kills: int) -> None:
+    for number in range(kills):
+        after = draws.uniform(draws.key(seed, "kill", number)) * world.seconds
+        child = world.fork(name)
+        time.sleep(after)
+        os.kill(child, signal.SIGKILL)
+        world.wait(child)
+    assert world.wait(world.fork(name)) == 0, world.out(name)
+    assert world.end(name) == undisturbed, f"seed {seed}"
+    leftovers = [p.name for p in (world.root / name / "checkpoints").iterdir() if p.name.startswith(".")]
+    assert not leftovers
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_killed_at_random_moments_it_ends_to_the_bit(shared_world: Any, undisturbed: Any, seed: int) -> None:
+    trial(shared_world, undisturbed, f"killed-{seed}", seed, kills=2)
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.parametrize("seed", range(100, 150))
+def test_killed_again_and_again_it_ends_to_the_bit(shared_world: Any, undisturbed: Any, seed: int) -> None:
+    trial(shared_world, undisturbed, f"killed-{seed}", seed, kills=3)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    "point",
+    [
+        "checkpoint.begin@2", "checkpoint.file@5", "checkpoint.manifest@2", "checkpoint.renamed@2", "checkpoint.prune@1",
+        "step.begin@1", "step.backward@5", "step.end@4", "data.decode@9", "export.begin@1", "export.renamed@1",
+    ],
+)  # fmt: skip
+def test_killed_at_each_named_point_it_ends_to_the_bit(shared_world: Any, undisturbed: Any, point: str) -> None:
+    name = point.replace("@", "-")
+    child = shared_world.fork(name, fault=f"{point}:kill")
+    assert shared_world.wait(child) == 128 + signal.SIGKILL, shared_world.out(name)
+    folder = shared_world.root / name / "checkpoints"
+    if point.startswith("checkpoint") and point != "checkpoint.begin@1":
+        assert state.newest(folder).path is not None, "at every instant there is a complete checkpoint"
+    assert shared_world.wait(shared_world.fork(name)) == 0, shared_world.out(name)
+    assert shared_world.end(name) == undisturbed
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("name", "status"), [("TERM", 143), ("INT", 130)])
+def test_a_signal_saves_at_the_steps_end_and_the_run_goes_on(
+    shared_world: Any, undisturbed: Any, name: str, status: int
+) -> None:
+    child = shared_world.fork(f"signal-{name}", fault=f"step.backward@4:{name.lower()}")
+    assert shared_world.wait(child) == status, shared_world.out(f"signal-{name}")
+    assert state.newest(shared_world.root / f"signal-{name}" / "checkpoints").path.name == "step-00000004"
+    assert "mezzotint train" in shared_world.out(f"signal-{name}").splitlines()[-1]
+    assert shared_world.wait(shared_world.fork(f"signal-{name}")) == 0
+    assert shared_world.end(f"signal-{name}") == undisturbed
+
+
+@pytest.mark.faults
+def test_usr1_saves_and_goes_on(shared_world: Any, undisturbed: Any) -> None:
+    child = shared_world.fork("usr1", fault="step.begin@5:usr1", run__save__keep=9)
+    assert shared_world.wait(child) == 0
+    assert [p.name for p in state.listed(shared_world.root / "usr1" / "checkpoints")] == [
+        f"step-{n:08d}" for n in (8, 6, 5, 3)
+    ]
+    end = shared_world.end("usr1")
+    assert (end.tensors, end.metrics) == (undisturbed.tensors, undisturbed.metrics)
+
+
+@pytest.mark.faults
+def test_an_exception_of_ours_is_a_bug_with_a_traceback_and_loses_nothing(shared_world: Any, undisturbed: Any) -> None:
+    child = shared_world.fork("bug", fault="step.end@5:raise")
+    assert shared_world.wait(child) == 1
+    assert "Traceback" in shared_world.out("bug")
+    assert shared_world.wait(shared_world.fork("bug")) == 0
+    assert shared_world.end("bug") == undisturbed
+
+
+@pytest.mark.faults
+def test_a_full_disk_at_a_scheduled_save_warns_and_training_goes_on(shared_world: Any, undisturbed: Any) -> None:
+    child = shared_world.fork("full", fault="checkpoint.file@5:enospc")
+    assert shared_world.wait(child) == 0
+    assert "the checkpoint of step 6 could not be saved" in shared_world.out("full")
+    assert shared_world.end("full") == undisturbed
+
+
+@pytest.mark.faults
+def test_a_flipped_bit_is_named_passed_over_and_the_end_is_the_same(shared_world: Any, undisturbed: Any) -> None:
+    world = shared_world
+    assert world.wait(world.fork("flipped", fault="step.begin@8:kill")) == 137
+    newest = state.newest(world.root / "flipped" / "checkpoints").path
+    content = bytearray((newest / "weights.safetensors").read_bytes())
+    content[-7] ^= 8
+    (newest / "weights.safetensors").write_bytes(content)
+    assert world.wait(world.fork("flipped")) == 0
+    assert "passed over step-00000006: weights.safetensors is damaged" in world.out("flipped")
+    assert world.end("flipped") == undisturbed
+
+
+def test_every_point_is_exercised_by_some_test() -> None:
+    tests = Path(__file__).parents[1]
+    text = "".join(path.read_text() for path in tests.rglob("test_*.py"))
+    assert [point for point in probes.POINTS if text.count(point) == 0] == []

@@ -1,0 +1,82 @@
+"""Sheets: every picture is there, small ones enlarged without blur, texts inside their place."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageFont
+
+from mezzotint.sampling import grids
+
+Pixels = grids.Pixels
+
+
+def _flat(colour: tuple[int, int, int], width: int = 64, height: int = 64) -> Pixels:
+    return np.full((height, width, 3), colour, dtype=np.uint8)
+
+
+def _count(image: Image.Image, colour: tuple[int, int, int]) -> int:
+    return int((np.asarray(image) == np.array(colour)).all(axis=2).sum())
+
+
+def test_small_pictures_are_enlarged_by_whole_factors_and_keep_their_colours() -> None:
+    picture = _flat((200, 10, 10), 2, 2)
+    picture[0, 0] = (10, 200, 10)
+    image = grids.sheet([[picture]], rows=["a"], columns=["step 1"])
+    assert _count(image, (10, 200, 10)) == 80 * 80
+    assert _count(image, (200, 10, 10)) == 3 * 80 * 80
+
+
+def test_every_cell_is_shown_and_an_empty_one_stays_paper() -> None:
+    cells = [[_flat((250, 0, 0)), _flat((0, 250, 0))], [None, _flat((0, 0, 250), 96, 32)]]
+    image = grids.sheet(cells, rows=["one", "two"], columns=["step 0", "step 10"], title="run")
+    assert _count(image, (250, 0, 0)) == _count(image, (0, 250, 0)) == 192 * 192
+    assert _count(image, (0, 0, 250)) == 192 * 64
+
+
+def test_large_pictures_are_not_enlarged() -> None:
+    image = grids.sheet([[_flat((9, 9, 200), 512, 256)]], rows=["a"], columns=["b"])
+    assert _count(image, (9, 9, 200)) == 512 * 256
+
+
+def test_texts_are_written_in_their_place() -> None:
+    plain = grids.sheet([[_flat((0, 250, 0))]], rows=[""], columns=[""])
+    told = grids.sheet([[_flat((0, 250, 0))]], rows=["a caption of several words " * 20], columns=[""])
+    assert plain.size == told.size
+    difference = np.asarray(plain).astype(int) != np.asarray(told).astype(int)
+    columns = np.flatnonzero(difference.any(axis=(0, 2)))
+    assert len(columns)
+    assert columns.max() < grids._CAPTION_WIDTH
+    assert _count(told, (0, 250, 0)) == 192 * 192
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=200), st.integers(20, 300), st.integers(1, 6))
+def test_wrapped_lines_fit_and_lose_nothing_unmarked(text: str, width: int, limit: int) -> None:
+    font = ImageFont.load_default(size=14)
+    lines = grids._wrapped(text, font, width, limit)
+    assert len(lines) <= limit
+    assert all(font.getlength(line) <= width or len(line) <= 2 for line in lines)
+    if lines and not lines[-1].endswith("…"):
+        assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("count", "limit", "places"),
+    [(3, 8, (0, 1, 2)), (9, 3, (0, 4, 8)), (100, 2, (0, 99)), (5, 1, (4,)), (0, 4, ()), (8, 8, tuple(range(8)))],
+)
+def test_the_columns_shown_are_spread_from_first_to_last(count: int, limit: int, places: tuple[int, ...]) -> None:
+    assert grids.spread(count, limit) == places
+
+
+def test_a_saved_sheet_is_whole_and_alone(tmp_path: Path) -> None:
+    image = grids.sheet([[_flat((1, 2, 3))]], rows=["a"], columns=["b"])
+    grids.save(image, tmp_path / "samples" / "grid.png")
+    grids.save(image, tmp_path / "samples" / "grid.png")
+    assert os.listdir(tmp_path / "samples") == ["grid.png"]
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "samples" / "grid.png")), np.asarray(image))

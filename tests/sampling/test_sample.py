@@ -1,0 +1,125 @@
+"""Pictures depend on their own request, not on the company they are drawn in; embeddings stand in for the encoder."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mezzotint import draws
+from mezzotint.diffusion.noise import normal
+from mezzotint.families.sd import Family
+from mezzotint.recipe.model import ModelSettings
+from mezzotint.sampling.guidance import guided, together
+from mezzotint.sampling.sample import Picture, Request, as_bytes, embedded, initial_noise, sample
+from mezzotint.shapes import Size
+from mezzotint.stages import TextEmbedding
+from mezzotint.weights.folder import shipped
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Family:
+    return Family.tiny()
+
+
+def _draw(family: Family, requests: list[Request], guidance: float = 3.0, batch_size: int = 4) -> list[Picture]:
+    return list(
+        sample(
+            family,
+            requests,
+            schedule=family.schedule,
+            prediction=family.prediction,
+            steps=3,
+            guidance=guidance,
+            solver="ddim",
+            device="cpu",
+            batch_size=batch_size,
+        )
+    )
+
+
+def test_pictures_come_in_order_in_their_own_sizes(tiny: Family) -> None:
+    sizes = [Size(64, 32), Size(64, 32), Size(32, 64), Size(64, 32)]
+    pictures = _draw(tiny, [Request(f"picture {i}", size, index=i) for i, size in enumerate(sizes)])
+    assert [p.request.prompt for p in pictures] == [f"picture {i}" for i in range(4)]
+    assert [p.pixels.shape for p in pictures] == [(s.height, s.width, 3) for s in sizes]
+    assert all(p.pixels.dtype == np.uint8 for p in pictures)
+
+
+def test_a_picture_does_not_depend_on_its_batch(tiny: Family) -> None:
+    requests = [Request("a red circle", Size(64, 64), seed=2, index=i) for i in range(3)]
+    together_, alone = _draw(tiny, requests), _draw(tiny, requests, batch_size=1)
+    for a, b in zip(together_, alone, strict=True):
+        assert np.abs(a.pixels.astype(int) - b.pixels.astype(int)).max() <= 1
+    assert not np.array_equal(alone[0].pixels, alone[1].pixels)
+
+
+def test_noise_is_addressed_by_seed_and_index(tiny: Family) -> None:
+    noise = initial_noise(tiny, [Request("a", Size(32, 64), seed=5, index=9), Request("b", Size(32, 64), seed=5)])
+    address = torch.from_numpy(np.array([draws.key(5, "sample", 9)], dtype=np.uint64).view(np.int64))
+    assert torch.equal(noise[:1], normal(address, (4, 8, 4)))
+    assert not torch.equal(noise[0], noise[1])
+
+
+def test_embeddings_made_beforehand_give_the_same_pictures_without_the_encoder(tiny: Family) -> None:
+    settings = ModelSettings(path=shipped("tiny-sd"), weights="random")
+    whole = Family.load(settings)
+    cached = Family.load(settings, only=["denoiser", "vae"])
+    requests = [Request("a red circle", Size(32, 32), "dark"), Request("a star", Size(32, 32), "dark", index=1)]
+    made = embedded(whole, requests)
+    assert all(r.text is not None and not r.text.states.requires_grad for r in made)
+    for a, b in zip(_draw(whole, requests), _draw(cached, made), strict=True):
+        assert np.array_equal(a.pixels, b.pixels)
+
+
+def test_each_text_is_encoded_once(tiny: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    encode = tiny.encode_text
+    monkeypatch.setattr(tiny, "encode_text", lambda captions: asked.extend(captions) or encode(captions))
+    embedded(tiny, [Request("a", Size(8, 8)), Request("b", Size(8, 8)), Request("a", Size(8, 8))])
+    assert asked == ["a", "", "b"]
+
+
+def test_sampling_leaves_the_denoisers_mode_and_makes_no_gradient(tiny: Family) -> None:
+    unet = tiny.parts()["denoiser"]
+    unet.train()
+    try:
+        _draw(tiny, [Request("a", Size(32, 32))])
+        assert unet.training
+        assert all(p.grad is None for p in unet.parameters())
+    finally:
+        unet.eval()
+
+
+def test_bytes_are_rounded_and_clamped() -> None:
+    pixels = torch.tensor([-1.0, -2.0, 0.0, 0.999, 1.0, 3.0]).reshape(1, 2, 3).expand(3, 2, 3)
+    assert as_bytes(pixels)[..., 0].tolist() == [[0, 0, 128], [255, 255, 255]]
+
+
+def _linear(x: torch.Tensor, t: torch.Tensor, text: TextEmbedding) -> torch.Tensor:
+    return x + text.states.mean(dim=(1, 2)).reshape(-1, 1, 1, 1) + t.reshape(-1, 1, 1, 1)
+
+
+def test_guidance_moves_from_the_negative_through_the_prompt() -> None:
+    calls: list[int] = []
+
+    def predict(x: torch.Tensor, t: torch.Tensor, text: TextEmbedding) -> torch.Tensor:
+        calls.append(len(x))
+        return _linear(x, t, text)
+
+    x, t = torch.zeros(2, 1, 1, 1), torch.tensor(10.0)
+    prompt, negative = TextEmbedding(torch.full((2, 1, 1), 3.0)), TextEmbedding(torch.full((2, 1, 1), 1.0))
+    for scale, expected in ((1.0, 13.0), (0.0, 11.0), (2.0, 15.0)):
+        out = guided(predict, x, t, text=prompt, negative=negative, scale=scale)
+        assert out.flatten().tolist() == [expected, expected]
+    assert calls == [2, 4, 4]  # one forward pass each; a scale of 1 has no second half
+
+
+def test_embeddings_are_joined_with_their_masks_and_pooled_parts() -> None:
+    one = TextEmbedding(torch.zeros(1, 2, 3), torch.ones(1, 2), torch.zeros(1, 4))
+    both = together([one, one])
+    assert both.mask is not None
+    assert both.pooled is not None
+    assert (both.states.shape, both.mask.shape, both.pooled.shape) == ((2, 2, 3), (2, 2), (2, 4))
+    with pytest.raises(AssertionError):
+        together([one, TextEmbedding(torch.zeros(1, 2, 3))])

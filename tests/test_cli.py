@@ -1,0 +1,304 @@
+"""The command line: verbs, errors, exit statuses, and how fast it answers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mezzotint import __version__, cli, errors, probes
+from mezzotint.cli import VERBS, main
+from mezzotint.tasks import _arguments
+
+Run = Callable[[Sequence[str]], int]
+
+
+@pytest.fixture
+def verb(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run], None]:
+    """Puts a function in the place of every verb's page."""
+
+    def put(run: Run) -> None:
+        monkeypatch.setattr("mezzotint.cli.importlib.import_module", lambda _: SimpleNamespace(run=run))
+
+    return put
+
+
+def started(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # type: ignore[call-overload, no-any-return]
+        [sys.executable, "-m", "mezzotint", *arguments], capture_output=True, text=True, check=False, **options
+    )
+
+
+def test_help_answers_at_once_and_imports_neither_pydantic_nor_torch() -> None:
+    code = (
+        "import sys\nfrom mezzotint.cli import main\nmain(['--help'])\nmain(['train', '--help'])\n"
+        "heavy = {'pydantic', 'torch', 'yaml', 'numpy', 'rich'} & set(sys.modules)\nassert not heavy, heavy"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+    took = []
+    for _ in range(3):
+        start = time.perf_counter()
+        assert started("--help").returncode == 0
+        took.append(time.perf_counter() - start)
+    assert min(took) < 0.3
+
+
+def test_help_lists_every_verb_and_only_verbs_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    pages = Path(cli.__file__).parent / "tasks"
+    for each in VERBS:
+        assert f"  {each.name} " in text
+        assert (pages / f"{each.name}.py").is_file(), each.name
+
+
+@pytest.mark.parametrize("name", [each.name for each in VERBS])
+def test_each_verb_shows_three_examples_of_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    text = capsys.readouterr().out
+    examples = [
+        line for line in text.partition("examples\n")[2].splitlines() if line.startswith("  ") and line[2] != " "
+    ]
+    assert len(examples) == 3
+    assert all(f"mezzotint {name}" in line for line in examples)
+    assert main(["help", name]) == 0
+    assert capsys.readouterr().out == text
+
+
+def test_examples_name_settings_that_exist() -> None:
+    from mezzotint.recipe.read import read_text
+
+    for each in VERBS:
+        for line, _ in each.examples:
+            read_text("schema: 1", overrides=[word for word in line.split() if "=" in word and "--" not in word])
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"mezzotint {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["trian"], "did you mean `mezzotint train`?"),
+        (["fox.yaml"], "did you mean `mezzotint train fox.yaml`?"),
+        (["zzz"], "it knows train"),
+        (["train"], "no recipe is given"),
+        (["train", "optim.lr=1"], "'optim.lr=1' stands where the recipe belongs"),
+        (["train", "--as", "everydream2", "--", "--lr", "1"], "no dialect is installed yet"),
+        (["train", "nowhere.yaml"], "there is no recipe nowhere.yaml"),
+        (["explain"], "write a setting, a section or a code"),
+        (["explain", "E9999"], "there is no error code E9999"),
+        (["explain", "learning_rate"], "did you mean optim.lr?"),
+        (["schema", "--yaml"], "does not know '--yaml'"),
+        (["ls", "recipe"], "did you mean recipes?"),
+        (["cp"], "mezzotint cp NAME"),
+        (["cp", "zzz"], "no recipe zzz ships"),
+    ],
+)
+def test_a_wrong_request_is_answered_in_a_sentence(
+    arguments: list[str],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert words in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (errors.DatasetError("photos: empty", code="E1201"), 2, "error[E1201]: photos: empty"),
+        (errors.Diverged("loss"), 3, "error[E1600]: loss"),
+        (errors.StorageError("full"), 4, "full"),
+        (OSError(28, "No space left on device", "x.bin"), 4, "x.bin cannot be written: No space left on device"),
+        (errors.OutOfMemory("small"), 5, "small"),
+        (MemoryError(), 5, "out of memory"),
+        (errors.PeerLost("gone"), 6, "gone"),
+        (errors.Stopped("saved; go on with …", signal_number=signal.SIGTERM), 143, "saved; go on with …"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_errors_of_the_readers_world_have_a_status_and_no_traceback(
+    error: BaseException, status: int, words: str, verb: Callable[[Run], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: Sequence[str]) -> int:
+        raise error
+
+    verb(fail)
+    assert main(["ls"]) == status
+    err = capsys.readouterr().err
+    assert words in err
+    assert "Traceback" not in err
+
+
+def test_a_bug_shows_its_traceback(verb: Callable[[Run], None], capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(_: Sequence[str]) -> int:
+        raise ZeroDivisionError("ours")
+
+    verb(fail)
+    assert main(["ls"]) == 1
+    err = capsys.readouterr().err
+    assert "Traceback" in err
+    assert err.splitlines()[-1].startswith("this is a bug in Mezzotint")
+
+
+def test_the_verb_gets_its_words_and_gives_its_status(verb: Callable[[Run], None]) -> None:
+    got: list[str] = []
+
+    def run(arguments: Sequence[str]) -> int:
+        got.extend(arguments)
+        return 7
+
+    verb(run)
+    assert main(["ls", "a", "b"]) == 7
+    assert got == ["a", "b"]
+
+
+def test_a_wrong_recipe_is_refused_before_the_verb_is_imported(
+    tmp_path: Path, verb: Callable[[Run], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    called: list[str] = []
+    verb(lambda arguments: called.extend(arguments) or 0)  # type: ignore[func-returns-value]
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text("optim: {lr: 1e-6}\n")
+    assert main(["train", str(recipe), "optim.lrr=1"]) == 2
+    assert called == []
+    assert "given  optim.lrr  E1001 unknown key; did you mean optim.lr?" in capsys.readouterr().err
+    assert main(["train", str(recipe), "optim.lr=1"]) == 0
+    assert called == [str(recipe), "optim.lr=1"]
+
+
+def test_switches_stand_anywhere_and_unknown_ones_are_named(tmp_path: Path) -> None:
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text("optim: {lr: 1e-6}\n")
+    flags = {"--json": "one document", "--out=FILE": "where"}
+    words = ["--out=a=b", str(recipe), "--json", "optim.accumulation=2"]
+    reading, given = _arguments.parse_with(words, "check", flags)
+    assert reading.recipe.optim.accumulation == 2
+    assert given == {"--out": "a=b", "--json": ""}
+    for word, hint in (
+        ("--jsn", "did you mean --json?"),
+        ("--out", "written --out=FILE"),
+        ("--json=1", "written --json"),
+    ):
+        with pytest.raises(errors.RecipeError) as caught:
+            _arguments.parse_with([str(recipe), word], "check", flags)
+        assert caught.value.code == "E1012"
+        assert hint in str(caught.value)
+    with pytest.raises(errors.RecipeError, match="without dashes"):
+        _arguments.parse([str(recipe), "--optim.lr=1"], "train")
+
+
+def test_faults_are_armed_from_the_environment(
+    verb: Callable[[Run], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(_: Sequence[str]) -> int:
+        probes.reach("step.begin")
+        return 0
+
+    verb(run)
+    try:
+        monkeypatch.setenv("MEZZOTINT_FAULT", "step.begin@1:enospc")
+        assert main(["ls"]) == 4
+        monkeypatch.setenv("MEZZOTINT_FAULT", "nowhere@1:kill")
+        assert main(["ls"]) == 2
+        assert "MEZZOTINT_FAULT cannot be read" in capsys.readouterr().err
+    finally:
+        probes.arm("")
+
+
+def test_ls_names_what_a_recipe_may_name(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "fox.yaml"
+    file.write_text("# yaml-language-server: $schema=x.json\n#\n# Foxes, in ten minutes.\nrun: {name: fox}\n")
+    monkeypatch.setattr("mezzotint.tasks.ls.shipped_recipes", lambda: {"fox": file})
+    assert main(["ls"]) == 0
+    text = capsys.readouterr().out
+    assert "  fox  Foxes, in ten minutes.\n" in text
+    for word in ("families\n  sd\n", "runtimes\n", "tiny-sd"):
+        assert word in text
+    assert main(["ls", "families"]) == 0
+    assert capsys.readouterr().out.startswith("families\n  sd")
+
+
+def test_cp_copies_and_never_writes_over(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "ships" / "docs").mkdir(parents=True)
+    schema = tmp_path / "ships" / "docs" / "recipe.schema.json"
+    schema.write_text("{}")
+    (tmp_path / "ships" / "recipes").mkdir()
+    file = tmp_path / "ships" / "recipes" / "my_fox.yaml"
+    file.write_text("# yaml-language-server: $schema=../docs/recipe.schema.json\nrun: {name: fox}\n")
+    monkeypatch.setattr("mezzotint.tasks.cp.shipped_recipes", lambda: {"my_fox": file})
+    (tmp_path / "here" / "folder").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    for words, target in (
+        (["my-fox"], "my_fox.yaml"),
+        (["my_fox", "b.yaml"], "b.yaml"),
+        (["my_fox", "folder"], "folder/my_fox.yaml"),
+    ):
+        assert main(["cp", *words]) == 0
+        assert f"mezzotint check {target}" in capsys.readouterr().out
+        assert Path(target).read_text() == f"# yaml-language-server: $schema={schema}\nrun: {{name: fox}}\n"
+    Path("b.yaml").write_text("mine")
+    assert main(["cp", "my_fox", "b.yaml"]) == 2
+    assert "E1014" in capsys.readouterr().err
+    assert Path("b.yaml").read_text() == "mine"
+    assert main(["cp", "my_fox", "no/such/folder/x.yaml"]) == 4
+    assert main(["cp", "my_fix"]) == 2
+    assert "did you mean my_fox?" in capsys.readouterr().err
+
+
+def test_explain_takes_settings_sections_and_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "optim.lr", "optim.clip", "e1007"]) == 0
+    text = capsys.readouterr().out
+    for words in ("The peak learning rate", "optim.clip.scope", "E1007\n"):
+        assert words in text
+
+
+def test_output_that_nobody_reads_ends_quietly(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m mezzotint schema | head -c 10"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    closed = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m mezzotint --help >&-"], capture_output=True, text=True, check=False
+    )
+    assert (closed.returncode, closed.stderr) == (0, "")
+
+
+def test_a_terminal_without_arrows_gets_escapes() -> None:
+    done = started("--help", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0
+    assert "mezzotint VERB \\u2026" in done.stdout
+
+
+def test_colour_is_for_terminals_that_want_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["--help"])
+    assert "\033" not in capsys.readouterr().out
+    monkeypatch.setattr(cli, "_is_terminal", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    main(["--help"])
+    assert "\033[1m" in capsys.readouterr().out
+    monkeypatch.setenv("NO_COLOR", "1")
+    main(["--help"])
+    assert "\033" not in capsys.readouterr().out

@@ -1,0 +1,88 @@
+"""Errors of the reader's world: their words, codes, statuses."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+from mezzotint import errors
+from mezzotint.errors import CODES, MezzotintError, Problem, RecipeError, Stopped, explain_code
+
+SOURCE = Path(errors.__file__).parent
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MezzotintError)]
+
+
+def codes_used() -> set[str]:
+    """Every text of the form E1234 in the source that is not part of a sentence, and not the table itself."""
+    found: set[str] = set()
+    for path in SOURCE.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        table = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "CODES"
+        ]
+        keys = {id(key) for node in table if isinstance(node.value, ast.Dict) for key in node.value.keys}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in keys:
+                found |= set(re.findall(r"^(?:error\[)?(E\d{4})\b(?!\s*[–-])", node.value))
+    return found
+
+
+def test_every_code_in_the_source_is_explained_and_every_explained_code_is_used() -> None:
+    used = codes_used()
+    assert used - set(CODES) == set(), "add a paragraph to errors.CODES"
+    assert set(CODES) - used == set(), "explained and nowhere used"
+
+
+def test_codes_stand_in_order_and_are_paragraphs() -> None:
+    assert list(CODES) == sorted(CODES)
+    for code, text in CODES.items():
+        assert re.fullmatch(r"E1[0-9]{3}", code)
+        assert len(text) > 60, code
+        assert text.endswith((".", ")", "`")), code
+        assert "  " not in text, code
+
+
+def test_a_code_is_explained_in_either_case() -> None:
+    assert explain_code("e1000") == CODES["E1000"]
+    assert explain_code("E9999") is None
+
+
+def test_statuses_are_as_documented() -> None:
+    statuses = {kind.__name__: kind.exit_status for kind in KINDS}
+    assert statuses["Diverged"] == 3
+    assert statuses["StorageError"] == 4
+    assert statuses["OutOfMemory"] == 5
+    assert statuses["PeerLost"] == 6
+    rest = {name: status for name, status in statuses.items() if status == 2}
+    assert {"RecipeError", "DatasetError", "CacheError", "WeightsError", "CheckpointError"} <= set(rest)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_errors_travel_between_processes_with_their_code(kind: type[MezzotintError]) -> None:
+    error = pickle.loads(pickle.dumps(kind("photos/a.png: broken", code="E1200")))
+    assert type(error) is kind
+    assert (error.message, error.code) == ("photos/a.png: broken", "E1200")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_has_a_code_of_its_own_that_is_explained(kind: type[MezzotintError]) -> None:
+    assert kind("x").code in CODES
+
+
+def test_an_error_shows_its_code_and_a_stop_only_its_sentence() -> None:
+    assert str(errors.DatasetError("a.png: broken", code="E1200")) == "error[E1200]: a.png: broken"
+    assert str(Stopped("saved at step 5", signal_number=2)) == "saved at step 5"
+
+
+def test_problems_are_aligned_and_counted() -> None:
+    one = RecipeError("r.yaml", problems=[Problem("optim.lr", "is wrong", "write 1", "E1007", 12)])
+    assert str(one) == "r.yaml has 1 problem\n  line 12  optim.lr  E1007 is wrong; write 1"
+    assert one.code == "E1007"
+    two = RecipeError("r.yaml", problems=[Problem("a", "x", code="E1001", line=3), Problem("bcd", "y", code="E1002")])
+    assert str(two) == "r.yaml has 2 problems\n  line 3  a    E1001 x\n  given   bcd  E1002 y"

@@ -1,0 +1,174 @@
+"""What the house does not allow: imports upwards, siblings that know each other, and whatever can run a file's code."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import mezzotint
+from mezzotint import registry
+
+PACKAGE = Path(mezzotint.__file__).parent
+ROOT = Path(__file__).parents[1]
+FILES = sorted(PACKAGE.rglob("*.py"))
+FOLDERS = ("families", "runtimes", "dialects", "data/formats", "weights/layouts")
+MODEL_FILES = PACKAGE / "weights" / "files.py"
+ENTRY_POINTS = ("cli.py", "__main__.py")
+
+
+def test_packages_import_from_lower_floors_only() -> None:
+    from importlinter.cli import lint_imports
+
+    before = Path.cwd()
+    os.chdir(ROOT)
+    try:
+        assert lint_imports(config_filename="pyproject.toml", no_cache=True) == 0
+    finally:
+        os.chdir(before)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_siblings_of_a_folder_are_independent_by_contract(folder: str) -> None:
+    names = registry.names(folder)
+    if len(names) < 2:
+        return
+    dotted = f"mezzotint.{folder.replace('/', '.')}"
+    expected = {f"{dotted}.{name.replace('-', '_')}" for name in names}
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    named = {module for contract in contracts if contract["type"] == "independence" for module in contract["modules"]}
+    assert expected <= named, "add them to the independence contract in pyproject.toml"
+
+
+def test_floors_without_torch_load_none() -> None:
+    code = (
+        "import sys\nimport mezzotint.recipe.read, mezzotint.recipe.reference, mezzotint.recipe.resume_rules\n"
+        "import mezzotint.cli, mezzotint.stages, mezzotint.registry, mezzotint.run_folder, mezzotint.draws\n"
+        "import mezzotint.probes, mezzotint.shapes\n"
+        "assert not {'torch', 'diffusers', 'transformers'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def dangers(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, what) of everything that can run code out of a file, or a shell."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    if alias.name.partition(".")[0] in PICKLES:
+                        yield node.lineno, f"import {alias.name}"
+            case ast.ImportFrom(module=str(module), names=names):
+                if module.partition(".")[0] in PICKLES:
+                    yield node.lineno, f"from {module}"
+                for alias in names:
+                    if (module, alias.name) in {("torch", "load"), ("yaml", "load"), ("os", "system")}:
+                        yield node.lineno, f"from {module} import {alias.name}"
+            case ast.Call(func=func, keywords=keywords):
+                name = ast.unparse(func)
+                if name in CALLS or name.rpartition(".")[2] in METHODS:
+                    yield node.lineno, name
+                for word in keywords:
+                    unsafe = word.arg in UNSAFE and not (isinstance(word.value, ast.Constant) and not word.value.value)
+                    if unsafe:
+                        yield node.lineno, f"{name}({word.arg}=…)"
+            case _:
+                pass
+
+
+PICKLES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+CALLS = {
+    "eval", "exec", "compile", "__import__", "torch.load", "torch.jit.load", "torch.hub.load", "os.system", "os.popen",
+    "yaml.load", "yaml.load_all", "yaml.full_load", "yaml.unsafe_load", "yaml.full_load_all", "yaml.unsafe_load_all",
+    "input",
+}  # fmt: skip
+METHODS = {"extractall", "unpack_archive"}
+UNSAFE = {"allow_pickle", "shell", "trust_remote_code"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_source_file_can_run_what_it_reads(path: Path) -> None:
+    if path == MODEL_FILES:
+        return
+    assert list(dangers(ast.parse(path.read_text(encoding="utf-8")))) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "import torch\ntorch.load('x')",
+        "from torch import load",
+        "import yaml\nyaml.load('x', Loader=yaml.Loader)",
+        "eval('1')",
+        "exec('1')",
+        "archive.extractall('x')",
+        "np.load('x', allow_pickle=True)",
+        "subprocess.run('ls', shell=True)",
+        "AutoModel.from_pretrained('x', trust_remote_code=flag)",
+        "os.system('ls')",
+    ],
+)
+def test_the_source_check_sees_each_danger(line: str) -> None:
+    assert list(dangers(ast.parse(line)))
+
+
+def test_the_source_check_lets_the_safe_forms_pass() -> None:
+    safe = "np.load('x', allow_pickle=False)\nmodel.eval()\nre.compile('x')\ntorch.compile(model)\njson.load(file)\n"
+    assert list(dangers(ast.parse(safe))) == []
+
+
+def reads_environment(tree: ast.AST) -> Iterator[int]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in {"os.environ", "os.getenv", "os.environb"}:
+            yield node.lineno
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_only_runtimes_and_entry_points_read_the_environment(path: Path) -> None:
+    relative = path.relative_to(PACKAGE)
+    if relative.parts[0] in ("runtimes", "tasks") or str(relative) in ENTRY_POINTS:
+        return
+    assert list(reads_environment(ast.parse(path.read_text(encoding="utf-8")))) == []
+
+
+def test_no_random_numbers_outside_their_addresses() -> None:
+    # one seeds the libraries' own generators, the other keeps torch's loader away from the global one
+    allowed = (PACKAGE / "runtimes" / "base.py", PACKAGE / "data" / "loader.py")
+    words = ("np.random.", "numpy.random", "random.random(", "random.shuffle(", "random.choice(", "torch.Generator(")
+    found = [
+        f"{path.relative_to(PACKAGE)}: {word}"
+        for path in FILES
+        if path not in allowed
+        for word in words
+        if any(word in line.partition("#")[0] for line in code_lines(path))
+    ]
+    assert found == []
+
+
+def code_lines(path: Path) -> list[str]:
+    """The source without its texts: what docstrings talk about is no code."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            node.value = ""
+    return ast.unparse(tree).splitlines()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_every_file_says_what_it_is_for_and_stays_readable(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree) is not None
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 500
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno is not None:
+            assert node.end_lineno - node.lineno < 60, f"{node.name} is longer than 60 lines"
