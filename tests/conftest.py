@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -198,6 +200,8 @@ class World:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        for heavy in ("mezzotint.tasks.train", "mezzotint.tasks.cache", "mezzotint.families.sd", "matplotlib.pyplot"):
+            importlib.import_module(heavy)  # once, here: forked runs then start at once
         self.model = narrow_model(root / "model")
         self.pictures = draw_pictures(root / "pictures")
 
@@ -236,7 +240,9 @@ class World:
         """A run in this process; returns the exit status."""
         return main([verb, *self.words(name, **settings)])
 
-    def fork(self, name: str, verb: str = "train", fault: str = "", **settings: Any) -> int:
+    def fork(
+        self, name: str, verb: str = "train", fault: str = "", env: dict[str, str] | None = None, **settings: Any
+    ) -> int:
         """Starts a run in a forked process; returns its process number. What it prints lies in NAME.out."""
         words = self.words(name, **settings)
         child = os.fork()
@@ -249,6 +255,7 @@ class World:
             os.dup2(out, 2)
             sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
             torch.set_num_threads(1)
+            os.environ.update(env or {})
             if fault:
                 os.environ["MEZZOTINT_FAULT"] = fault
             status = main([verb, *words])
@@ -256,6 +263,28 @@ class World:
             sys.stderr.flush()
         finally:
             os._exit(status)
+
+    def fork_group(self, name: str, processes: int, faults: dict[int, str] | None = None, **settings: Any) -> list[int]:
+        """Starts a run in several forked processes over loopback; returns their process numbers by rank."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        return [
+            self.fork(
+                name,
+                fault=(faults or {}).get(rank, ""),
+                env={
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "WORLD_SIZE": str(processes),
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(port),
+                    "GLOO_SOCKET_IFNAME": "lo",
+                },
+                **settings,
+            )
+            for rank in range(processes)
+        ]
 
     def wait(self, child: int) -> int:
         """The exit status of a forked run: 128 + n for signal n."""

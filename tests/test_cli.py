@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import subprocess
@@ -70,6 +71,19 @@ def test_each_verb_shows_three_examples_of_itself(name: str, capsys: pytest.Capt
     assert all(f"mezzotint {name}" in line for line in examples)
     assert main(["help", name]) == 0
     assert capsys.readouterr().out == text
+
+
+def test_help_lists_the_switches_that_a_verb_knows() -> None:
+    pages = Path(cli.__file__).parent / "tasks"
+    for each in VERBS:
+        known: dict[str, str] = {}
+        for node in ast.parse((pages / f"{each.name}.py").read_text(encoding="utf-8")).body:
+            value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+            if isinstance(value, ast.Dict) and all(isinstance(key, ast.Constant) for key in value.keys):
+                words = ast.literal_eval(value)
+                known |= {key: text for key, text in words.items() if str(key).startswith("--")}
+        if each.reads_recipe:
+            assert each.switches == known, each.name
 
 
 def test_examples_name_settings_that_exist() -> None:

@@ -71,7 +71,8 @@ def test_a_small_file_is_old_or_new_never_half(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_said_with_place_and_bytes(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"the disk is full, 10 bytes are needed, [\d,]+ are free"), durable.storage_errors(
-        tmp_path / "x", needed=10
+    with (
+        pytest.raises(StorageError, match=r"the disk is full, 10 bytes are needed, [\d,]+ are free"),
+        durable.storage_errors(tmp_path / "x", needed=10),
     ):
         raise OSError(28, "No space left on device")

@@ -63,7 +63,15 @@ def run() -> int:
     began = time.monotonic()
     print(BEFORE)
     write_photographs(HERE / "photos")
-    status = main(["train", "photos", f"data.path={HERE / 'photos'}", f"data.cache.path={HERE / 'cache'}", f"run.folder={HERE / 'run'}"])
+    status = main(
+        [
+            "train",
+            "photos",
+            f"data.path={HERE / 'photos'}",
+            f"data.cache.path={HERE / 'cache'}",
+            f"run.folder={HERE / 'run'}",
+        ]
+    )
     if status == 0:
         print()
         print(AFTER.format(grid=HERE / "run" / "samples" / "grid.png"))

@@ -12,7 +12,14 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-COLOURS = {"red": "#d83a2b", "green": "#2f9e44", "blue": "#2b59d8", "yellow": "#f2c230", "white": "#f5f5f5", "black": "#141414"}
+COLOURS = {
+    "red": "#d83a2b",
+    "green": "#2f9e44",
+    "blue": "#2b59d8",
+    "yellow": "#f2c230",
+    "white": "#f5f5f5",
+    "black": "#141414",
+}
 SIZES = ((80, 80), (96, 64), (64, 96))
 
 

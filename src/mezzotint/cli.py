@@ -69,8 +69,14 @@ VERBS: tuple[Verb, ...] = (
         (
             ("mezzotint check recipe.yaml", "tells what the run would do, and whether it fits"),
             ("mezzotint check recipe.yaml data.resolution=768", "the same at another size"),
-            ("mezzotint check recipe.yaml run.recompute.enabled=true", "with less memory for activations"),
+            ("mezzotint check recipe.yaml --dry", "takes two real steps and tells how long the run would take"),
         ),
+        {
+            "--json": "one JSON document instead of the page",
+            "--all": "every setting, defaults included",
+            "--dry": "runs two real steps and tells how long the run would take",
+            "--processes=N": "as N processes would share the batches",
+        },
     ),
     Verb(
         "explain",

@@ -118,12 +118,14 @@ def storage_errors(path: Path, needed: int | None = None) -> Iterator[None]:
         if error.errno in _FULL:
             wanted = f", {needed:,} bytes are needed" if needed else ""
             raise StorageError(
-                f"{path}: the disk is full{wanted}, {free_bytes(path.parent):,} are free; make room or choose another run.folder",
+                f"{path}: the disk is full{wanted}, {free_bytes(path.parent):,} are free; make "
+                "room or choose another run.folder",
                 code="E1701",
             ) from error
         if error.errno in _REFUSED:
             raise StorageError(
-                f"{path}: may not be written ({os.strerror(error.errno)}); choose another run.folder or change its rights",
+                f"{path}: may not be written ({os.strerror(error.errno)}); choose another "
+                "run.folder or change its rights",
                 code="E1702",
             ) from error
         raise

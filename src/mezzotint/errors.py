@@ -178,8 +178,19 @@ CODES: dict[str, str] = {
     "E1014": "A file lies already where `mezzotint cp` would write. Nothing is ever written over: give another name.",
     "E1015": "`--as` reads the recipe of another trainer. The dialect that was named, or any, is not installed in this "
     "version.",
+    "E1020": "No data was named. `data.path` is a folder of pictures, or a list of folders; `data.path=shapes` "
+    "takes a few that ship with Mezzotint.",
+    "E1021": "`model.train` names a part that this kind of model does not train. The message lists those it does.",
+    "E1022": "A name pattern (`model.freeze`, `optim.optimizer.no_decay`) matches no parameter, so it would have "
+    "no effect. Names are written `part/parameter`, such as "
+    "`denoiser/down_blocks.0.resnets.0.conv1.weight`; * stands for any text.",
+    "E1023": "After `model.train` and `model.freeze` no parameter is left that moves.",
+    "E1024": "A part that is to be trained has dropout. Its draws would come from a stream and not from an "
+    "address, and a resumed run would not be the same; set it to 0 in the part's config.json.",
     "E1051": "`objective.timesteps` reaches beyond the model's noise schedule, whose length its scheduler_config.json "
     "gives (num_train_timesteps). Write a range that ends there at most; [0, 1000] means all, however many there are.",
+    "E1060": "`model.attention` names a kernel that this device, number type or build of torch does not have for this "
+    "model. `auto` takes the best that there is.",
     "E1200": "The data set cannot be used as it is. The message names the file and what to do with it.",
     "E1201": "A folder of data.path is not there, is a file, or cannot be read; or data.path is empty. "
     "Relative paths are looked up beside the recipe, then in the current folder.",
@@ -206,7 +217,8 @@ CODES: dict[str, str] = {
     "E1251": "A picture's content is not what the index says although its size and times are the same, so that "
     "it has another address in the cache. `touch` the file, or delete the data index, and start again: "
     "it is then read anew.",
-    "E1300": "The cache cannot be read or written. It holds nothing that cannot be made again: deleting it is always safe.",
+    "E1300": "The cache cannot be read or written. It holds nothing that cannot be made again: deleting "
+    "it is always safe.",
     "E1301": "The cache folder cannot be written. Make it writable, or set data.cache.path to another folder. A "
     "cache that already holds everything can be read from a folder that cannot be written.",
     "E1303": "A cache entry that the run needs is missing or damaged (its checksum does not fit). It counts as "
@@ -249,27 +261,75 @@ CODES: dict[str, str] = {
     "not know, or for numbers that make no schedule. Known are linear, scaled_linear and squaredcos_cap_v2, and a list "
     "trained_betas of numbers above 0 and at most 1.",
     "E1500": "The run folder or a checkpoint in it cannot be continued. Nothing was changed.",
+    "E1501": "A file of the checkpoint is missing, has another size, or its SHA-256 is not the manifest's. Nothing "
+    "was loaded from it. `run.resume=auto` takes the newest checkpoint that is whole.",
+    "E1502": "The checkpoint holds other tensors than this run trains: another model, other trained parts, or with "
+    "and without an average. Start a new run from the exported weights instead.",
+    "E1504": "Another process is writing into this run folder. Two runs in one folder would destroy each other. "
+    "When that process is dead the lock is free by itself.",
+    "E1505": "`run.resume=never` insists on a new run, but the run folder holds checkpoints. Go on with them, or "
+    "choose another `run.name`.",
+    "E1506": "Every checkpoint in the run folder is damaged; the message says what is wrong with each. A run never "
+    "starts from zero in such a folder by itself.",
+    "E1507": "A checkpoint was asked for and is not there. The message lists those that are.",
     "E1510": "A setting differs from the one the checkpoint was made with, so that going on would be another run than "
     "the one that was begun. Put it back; or name it in `run.allow_change`, which the history then records: "
     "`run.allow_change=[optim.lr]`, or a whole section, `run.allow_change=[optim]`.",
     "E1511": "A setting differs from the one the checkpoint was made with, and nothing can go on across this change: "
     "another model, another seed, another target of training. Put it back, or start a new run whose "
     "`model.path` is an export of this one.",
+    "E1513": "The pictures, captions or repeats are not those that the checkpoint was trained on, so the run would "
+    "not go on as it was. `run.allow_change=[data]` accepts that, and the history records it.",
+    "E1514": "A frozen part (VAE, text encoder) has other weights than at the checkpoint. "
+    "`run.allow_change=[model]` accepts that, and the history records it. Random weights also change with "
+    "torch's version.",
     "E1600": "Training diverged: values that are not finite, or a part that was to be trained and does not move. "
     "The newest checkpoint was written before it happened.",
+    "E1601": "A part was to be trained, but no gradient reaches it: it takes no part in the loss, or all that "
+    "would is frozen.",
+    "E1602": "A part was to be trained, but after three updates its weights are the same to the bit. Its learning "
+    "rate is 0, or too small for the type of the weights.",
+    "E1603": "Weights that are not finite are never saved or exported. The newest checkpoint was written before "
+    "they came about.",
+    "E1604": "Too many steps had a loss or gradient that was not finite. Each was skipped and named in "
+    "bad_steps.jsonl with its samples and timesteps. Usual causes: a rate that is too high, fp16 where "
+    "bf16 or fp32 is needed, a damaged picture.",
     "E1700": "The disk is full or cannot be written. Earlier checkpoints are untouched.",
     "E1701": "A file could not be written: the disk is full, the quota is used up, or the folder is read-only. Files"
     " are written aside and renamed when complete, so what was there before is untouched.",
+    "E1702": "The place may not be written by this user, or the disk is mounted read-only.",
+    "E1703": "The run folder's path is taken by a file. A run needs a folder of its own: choose another "
+    "run.folder or run.name.",
+    "E1704": "The last checkpoint of the run could not be saved. Earlier ones are untouched; make room and start "
+    "the same command again.",
     "E1705": "A log (metrics.jsonl, TensorBoard events, preview pictures) could not be written. Training goes "
     "on without it, and tries again in silence: what could not be written is missing there and "
     "nowhere else.",
     "E1708": "The disk of the cache is full. The message says how many bytes were needed and how many are free. "
     "Make room, or set data.cache.path to a folder on another disk. Entries that were finished are "
     "kept: the next start goes on from there.",
+    "E1710": "Found by `mezzotint check`: two checkpoints do not fit on the disk of the run folder. The second is "
+    "written beside the first, which goes only afterwards, so the run could save once and then never again.",
+    "E1711": "Found by `mezzotint check`: what the cache lacks does not fit on its disk. data.cache.dtype=fp16 halves "
+    "it, data.cache.content=sample halves the latents; data.cache.path takes it to another disk.",
+    "E1720": "The index of the data set, which spares a second look at every picture, cannot be written. It "
+    "lies below data.cache.path; set that to a folder that can be written and has room. The pictures "
+    "are untouched.",
     "E1750": "The device ran out of memory. Lower run.micro_batch (the mathematics stays the same), switch on "
     "run.recompute, or take a smaller data.resolution.",
-    "E1800": "Another process of this run is gone, so that the step could not be finished. Start the same command again: "
+    "E1751": "The device's memory is full. `run.micro_batch` lowers what it holds at once without changing the "
+    "mathematics; `run.recompute.enabled` trades time for memory; `mezzotint check` shows what needs how "
+    "much.",
+    "E1800": "Another process of this run is gone, so that the step could not be finished. Start the "
+    "same command again: "
     "it goes on from the newest checkpoint.",
+    "E1801": "Several processes were started for a runtime that has one. Under torchrun or accelerate, "
+    "`run.runtime=auto` takes `ddp`.",
+    "E1802": "A GPU was asked for and torch sees none: no driver, a torch without CUDA, or no device visible to "
+    "this process.",
+    "E1803": "A batch cannot be divided among more processes than it has samples.",
+    "E1804": "Another process of this run died or hung, so that a step could not be finished. The message of that "
+    "process says why; start the same command again, it goes on from the newest checkpoint.",
     "E1810": "A process that loads data has ended before its time: it was killed (often because the machine ran "
     "out of memory or of shared memory, /dev/shm) or it crashed while decoding. Start the same command "
     "again; it goes on from the newest checkpoint. With data.workers=0 nothing runs beside the "

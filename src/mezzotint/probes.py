@@ -63,8 +63,10 @@ def reach(point: str) -> None:
     if not _armed:
         return
     assert point in POINTS, point
-    for fault in _armed.get(point, ()):
+    armed = _armed.get(point, [])
+    for fault in armed:
         fault.countdown -= 1
+    for fault in armed:
         if fault.countdown == 0:
             _act(fault.action, point)
 

@@ -98,12 +98,12 @@ class Batch:
     """Samples of one bucket, on the way to the device. B is what this rank holds of the batch; all B may be 0 at the
     end of an epoch.
 
-    keys, captions: B texts (the caption after choice and dropout). positions: (B,) int64 on the host, places in the step's global
-    batch: they address noise and timestep. Exactly one of pixels (B, 3, H, W) or (B, 3, F, H, W) in [−1, 1], moments
-    (B, 2C, …; scaled mean and standard deviation of the latent posterior, one after the other) and latents (B, C, …;
-    scaled) is present. posterior_keys: (B,) int64, address of the posterior's draw. text: cached embeddings, or None.
-    original_size, crop_top_left, target_size: (B, 2) int64, height (row) first. weight: (B,) float32. stills: the
-    pictures joined to clips.
+    keys, captions: B texts (the caption after choice and dropout). positions: (B,) int64 on the host, places in the
+    step's global batch: they address noise and timestep. Exactly one of pixels (B, 3, H, W) or (B, 3, F, H, W) in [−1,
+    1], moments (B, 2C, …; scaled mean and standard deviation of the latent posterior, one after the other) and latents
+    (B, C, …; scaled) is present. posterior_keys: (B,) int64, address of the posterior's draw. text: cached embeddings,
+    or None. original_size, crop_top_left, target_size: (B, 2) int64, height (row) first. weight: (B,) float32. stills:
+    the pictures joined to clips.
     """
 
     keys: tuple[str, ...]

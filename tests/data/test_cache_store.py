@@ -134,6 +134,30 @@ def test_any_flipped_bit_of_a_row_is_noticed_and_only_that_row(tmp_path: Path) -
         assert caught.value.code == "E1303"
 
 
+def test_two_changes_that_could_cancel_each_other_are_noticed(tmp_path: Path) -> None:
+    store = filled(tmp_path, [0])
+    for first, second in [(7, 15), (0, 8), (3, 43)]:
+        flip(file_of(store, ".rows"), first, 7)
+        flip(file_of(store, ".rows"), second, 7)
+        reader = open_store(tmp_path)
+        assert not reader._are_whole(np.array([0])).any()
+        flip(file_of(store, ".rows"), first, 7)
+        flip(file_of(store, ".rows"), second, 7)
+        assert reader._are_whole(np.array([0])).all()
+
+
+def test_rows_of_any_length_are_checked_to_the_last_byte(tmp_path: Path) -> None:
+    for length in (1, 3, 5):
+        store = Store(tmp_path / str(length), kind="rows", shape=(length,), dtype="fp16")
+        values = torch.arange(4 * length, dtype=torch.float32).reshape(4, length)
+        store.append(addresses(range(4)), values)
+        reader = Store(tmp_path / str(length), kind="rows", shape=(length,), dtype="fp16")
+        assert torch.equal(reader.read(reader.find(addresses(range(4)))), values.half())
+        flip(file_of(store, ".rows"), 4 * 2 * length - 1)
+        reader = Store(tmp_path / str(length), kind="rows", shape=(length,), dtype="fp16")
+        assert reader.verify(reader.find(addresses(range(4)))).tolist() == [True, True, True, False]
+
+
 def test_a_damaged_entry_is_absent_everywhere_until_it_is_made_again(tmp_path: Path) -> None:
     first = filled(tmp_path, range(4))
     flip(file_of(first, ".rows"), 2 * first.row_bytes + 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -247,6 +248,33 @@ def test_workers_leave_interrupts_to_the_parent(catalogue: Catalogue, folder: Pa
     assert not any(worker.is_alive() for worker in workers)
 
 
+def test_pieces_can_travel_to_a_worker_that_was_not_forked(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
+    settings = data(folder, cache={"latents": True, "text": True, "crops": 2})
+    latents, text = _caches(catalogue, settings, tmp_path)
+    loader = Loader(
+        catalogue, rows_of(catalogue), settings, accumulation=1, seed=7, start_step=0, last_step=3,
+        latents=latents, text=text,
+    )  # fmt: skip
+    copy = pickle.loads(pickle.dumps(loader._pieces))  # as the library sends it
+    for request in loader.requests():
+        one = pieces_module.to_batch(loader._pieces[request], torch.device("cpu"))  # type: ignore[arg-type]
+        other = pieces_module.to_batch(copy[request], torch.device("cpu"))
+        assert list(seen(StepBatches(0, 0, 0, (one,)))) == list(seen(StepBatches(0, 0, 0, (other,))))
+        assert one.text is not None
+        assert other.text is not None
+        assert torch.equal(one.text.states, other.text.states)
+
+
+def test_cached_latents_need_no_workers(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
+    settings = data(folder, workers=2, cache={"latents": True})
+    latents, _ = _caches(catalogue, settings, tmp_path)
+    with Loader(
+        catalogue, rows_of(catalogue), settings, accumulation=1, seed=7, start_step=0, last_step=3, latents=latents
+    ) as loader:  # fmt: skip
+        assert len(list(loader)) == 3
+        assert loader._workers == ()
+
+
 def test_closing_in_the_middle_ends_the_workers_and_may_be_repeated(catalogue: Catalogue, folder: Path) -> None:
     loader = Loader(
         catalogue, rows_of(catalogue), data(folder, workers=2), accumulation=1, seed=1, start_step=0, last_step=99
@@ -305,11 +333,8 @@ def _embedding(caption: str) -> TextEmbedding:
     return TextEmbedding(states, mask=torch.ones(1, 5), pooled=torch.full((1, 2), float(len(caption))))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_cached_batches_carry_the_rows_of_their_samples(
-    catalogue: Catalogue, folder: Path, tmp_path: Path, workers: int
-) -> None:
-    settings = data(folder, workers=workers, cache={"latents": True, "text": True, "crops": 3, "dtype": "fp16"})
+def test_cached_batches_carry_the_rows_of_their_samples(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
+    settings = data(folder, cache={"latents": True, "text": True, "crops": 3, "dtype": "fp16"})
     latents, text = _caches(catalogue, settings, tmp_path)
     assert latents.variants == 3
     keys = [catalogue.key(row) for row in range(len(catalogue))]
@@ -354,9 +379,19 @@ def test_cached_crops_are_those_that_the_batch_reports(catalogue: Catalogue, fol
                 assert tuple(batch.crop_top_left[i].tolist()) == placed.crop_top_left
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_missing_entry_says_what_to_do(catalogue: Catalogue, folder: Path, tmp_path: Path, workers: int) -> None:
-    settings = data(folder, workers=workers, cache={"latents": True, "text": True})
+def test_cached_text_beside_pixels_goes_through_workers(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
+    settings = data(folder, workers=2, cache={"text": True})
+    _, text = _caches(catalogue, settings, tmp_path)
+    with_workers = steps(catalogue, settings, 0, 6, text=text)
+    assert stream([with_workers]) == stream([steps(catalogue, data(folder), 0, 6)])
+    for batch in (batch for step in with_workers for batch in step.batches):
+        assert batch.text is not None
+        expected = torch.cat([_embedding(caption).states for caption in batch.captions])
+        assert torch.equal(batch.text.states, expected)
+
+
+def test_a_missing_entry_says_what_to_do(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
+    settings = data(folder, cache={"latents": True, "text": True})
     latents, text = _caches(catalogue, settings, tmp_path)
     other = LatentCache(tmp_path, settings, identity="another VAE", compute="fp32", seed=7)
     with pytest.raises(CacheError, match="mezzotint cache") as caught:

@@ -31,7 +31,8 @@ def family() -> Family:
 
 @pytest.fixture(scope="module")
 def golden() -> dict[str, torch.Tensor]:
-    return load_file(DATA / "encoders.safetensors")
+    record: dict[str, torch.Tensor] = load_file(DATA / "encoders.safetensors")
+    return record
 
 
 @pytest.fixture
@@ -115,6 +116,15 @@ def test_everything_is_float32_in_eval_mode(family: Family) -> None:
         assert {p.dtype for p in module.parameters()} == {torch.float32}
 
 
+def test_loading_and_encoding_draw_nothing_from_the_global_generator() -> None:
+    before = torch.get_rng_state()
+    loaded = Family.load(ModelSettings(path=FOLDER))
+    loaded.encode_text(["a cat"])
+    loaded.encode_media(torch.zeros(1, 3, 16, 16))
+    Family.tiny()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_lone_half_precision_variant_is_read_and_said(copy: Path, family: Family) -> None:
     plain = copy / "unet" / "diffusion_pytorch_model.safetensors"
     save_file({k: v.half() for k, v in load_file(plain).items()}, plain.with_suffix(".fp16.safetensors"))
@@ -175,6 +185,7 @@ def test_random_weights_are_a_function_of_the_seed() -> None:
     states = [f.encode_text(["a red circle"]).states for f in (one, same, other)]
     assert torch.equal(states[0], states[1])
     assert not torch.allclose(states[0], states[2])
+    assert any("vae" in note for note in Family.load(settings, only=["vae"]).notes)
     names = [Family.fingerprint(settings, "denoiser", seed=s) for s in (1, 1, 2)]
     assert names[0] == names[1] != names[2]
     assert Family.text_identity(settings, seed=1) != Family.text_identity(settings, seed=2)
@@ -334,6 +345,30 @@ def test_a_missing_component_is_named(copy: Path, component: str) -> None:
     with pytest.raises(WeightsError, match=f"lacks {component}/") as caught:
         Family.load(ModelSettings(path=copy), only=["denoiser"])
     assert caught.value.code == "E1409"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("merges.txt", None, "lacks merges.txt"),
+        ("vocab.json", None, "vocab.json"),
+        ("vocab.json", "{", "not JSON"),
+        ("vocab.json", '{"a": 0}', "makes no tokenizer"),
+    ],
+)
+def test_a_damaged_tokenizer_is_named(copy: Path, name: str, content: str | None, words: str) -> None:
+    path = copy / "tokenizer" / name
+    path.unlink() if content is None else path.write_text(content)
+    with pytest.raises(WeightsError, match=words) as caught:
+        Family.load(ModelSettings(path=copy), only=["text_encoder"]).encode_text(["a"])
+    assert caught.value.code == "E1409"
+
+
+def test_a_tokenizer_of_another_model_is_refused(copy: Path) -> None:
+    path = copy / "tokenizer" / "vocab.json"
+    _edit(path, **{f"new{i}": 713 + i for i in range(7)})
+    with pytest.raises(WeightsError, match="720 tokens, the text encoder knows 713"):
+        Family.load(ModelSettings(path=copy), only=["text_encoder"]).encode_text(["a"])
 
 
 def test_a_clip_skip_that_leaves_no_layer_is_refused() -> None:

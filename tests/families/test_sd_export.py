@@ -35,7 +35,7 @@ def _trained(family: Family, *parts: str) -> dict[str, Tensor]:
 
 
 def _export(family: Family, folder: Path, weights: dict[str, Tensor], **changed: Any) -> Path:
-    told = {"dtype": "fp32", "schedule": family.schedule, "prediction": family.prediction} | changed
+    told: dict[str, Any] = {"dtype": "fp32", "schedule": family.schedule, "prediction": family.prediction} | changed
     settings = ModelSettings(path=FOLDER)
     family.export(folder, settings=settings, weights=weights, **told)
     return folder
@@ -190,6 +190,13 @@ def test_a_failure_half_way_leaves_nothing_behind(
         _export(family, tmp_path / "out", _trained(family, "denoiser"))
     assert caught.value.code == "E1701"
     assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_made_is_named(family: Family, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StorageError, match="out") as caught:
+        _export(family, tmp_path / "file" / "out", _trained(family, "denoiser"))
+    assert caught.value.code == "E1701"
 
 
 def test_weights_that_are_not_finite_are_not_exported(family: Family, tmp_path: Path) -> None:

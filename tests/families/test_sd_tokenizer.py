@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import string
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from transformers.models.clip.tokenization_clip import CLIPTokenizer
 from mezzotint.weights.folder import shipped
 
 FOLDER = shipped("tiny-sd") / "tokenizer"
+TOOL = Path(__file__).parents[2] / "tools" / "make_tiny_sd_assets.py"
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +64,10 @@ def test_vocabulary_and_encoder_agree() -> None:
     assert config["vocab_size"] == len(vocabulary) == max(vocabulary.values()) + 1
     assert config["bos_token_id"] == vocabulary["<|startoftext|>"]
     assert config["eos_token_id"] == vocabulary["<|endoftext|>"]
+
+
+def test_the_tool_writes_what_ships(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, str(TOOL), str(tmp_path)], check=True, capture_output=True)
+    made = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    ships = {p.relative_to(FOLDER.parent): p.read_bytes() for p in FOLDER.parent.rglob("*") if p.is_file()}
+    assert made == ships

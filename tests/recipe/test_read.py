@@ -141,6 +141,22 @@ def test_every_kind_of_mistake_is_said_in_plain_words(text: str, where: str, cod
     assert "Input should" not in problem.what
 
 
+def test_several_mistakes_in_one_list_are_all_named() -> None:
+    found = problems_of("sample:\n  prompts:\n    - 1\n    - fine\n    - 2\n")
+    assert [(p.line, p.where, p.code) for p in found] == [
+        (3, "sample.prompts.0", "E1002"),
+        (5, "sample.prompts.2", "E1002"),
+    ]
+
+
+def test_a_file_that_is_no_recipe_is_not_told_line_by_line() -> None:
+    start = time.perf_counter()
+    found = problems_of("".join(f"key{i}: 1\n" for i in range(20_000)))
+    assert time.perf_counter() - start < 5.0
+    assert len(found) == 51
+    assert "19950 more" in found[-1].what
+
+
 def test_whole_floats_count_as_whole_numbers() -> None:
     assert read_text("run: {steps: 1e3}").recipe.run.steps == 1000
 
@@ -280,6 +296,23 @@ def test_paths_are_found_beside_the_recipe_then_here_then_among_what_ships(
     assert recipe.model.path.parts[-3:] == ("assets", "models", "tiny-sd")
     assert reading.recipe.data.path[0] == Path("photos")
     assert places(Path("nowhere"), beside) == (beside / "nowhere", here / "nowhere")
+
+
+def test_what_ships_goes_by_its_name_unless_something_of_that_name_lies_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ships" / "models" / "small").mkdir(parents=True)
+    (tmp_path / "ships" / "data" / "foxes").mkdir(parents=True)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr("mezzotint.recipe.read.MODELS", tmp_path / "ships" / "models")
+    monkeypatch.setattr("mezzotint.recipe.read.DATA", tmp_path / "ships" / "data")
+    reading = read_text("model: {path: small}\ndata: {path: foxes}\n")
+    shipped = located(reading)
+    assert shipped.model.path == tmp_path / "ships" / "models" / "small"
+    assert shipped.data.path == (tmp_path / "ships" / "data" / "foxes",)
+    (tmp_path / "here" / "foxes").mkdir()
+    assert located(reading).data.path == (tmp_path / "here" / "foxes",)
 
 
 def test_a_missing_recipe_names_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

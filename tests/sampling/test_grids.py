@@ -33,7 +33,7 @@ def test_small_pictures_are_enlarged_by_whole_factors_and_keep_their_colours() -
 
 
 def test_every_cell_is_shown_and_an_empty_one_stays_paper() -> None:
-    cells = [[_flat((250, 0, 0)), _flat((0, 250, 0))], [None, _flat((0, 0, 250), 96, 32)]]
+    cells: list[list[Pixels | None]] = [[_flat((250, 0, 0)), _flat((0, 250, 0))], [None, _flat((0, 0, 250), 96, 32)]]
     image = grids.sheet(cells, rows=["one", "two"], columns=["step 0", "step 10"], title="run")
     assert _count(image, (250, 0, 0)) == _count(image, (0, 250, 0)) == 192 * 192
     assert _count(image, (0, 0, 250)) == 192 * 64
@@ -53,6 +53,13 @@ def test_texts_are_written_in_their_place() -> None:
     assert len(columns)
     assert columns.max() < grids._CAPTION_WIDTH
     assert _count(told, (0, 250, 0)) == 192 * 192
+
+
+def test_letters_beyond_ascii_are_written_and_not_shown_as_boxes() -> None:
+    def drawn(text: str) -> bytes:
+        return bytes(grids._font(14).getmask(text))
+
+    assert len({drawn(letter) for letter in "ÜäжΩ\ue123"}) == 5
 
 
 @settings(max_examples=60, deadline=None)

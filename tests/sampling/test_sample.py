@@ -75,7 +75,12 @@ def test_embeddings_made_beforehand_give_the_same_pictures_without_the_encoder(t
 def test_each_text_is_encoded_once(tiny: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     encode = tiny.encode_text
-    monkeypatch.setattr(tiny, "encode_text", lambda captions: asked.extend(captions) or encode(captions))
+
+    def counted(captions: list[str]) -> TextEmbedding:
+        asked.extend(captions)
+        return encode(captions)
+
+    monkeypatch.setattr(tiny, "encode_text", counted)
     embedded(tiny, [Request("a", Size(8, 8)), Request("b", Size(8, 8)), Request("a", Size(8, 8))])
     assert asked == ["a", "", "b"]
 

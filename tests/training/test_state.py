@@ -23,7 +23,9 @@ def tensors(step: int = 1) -> dict[str, torch.Tensor]:
 
 
 def write(folder: Path, step: int) -> Path:
-    return state.write(folder, step=step, tensors=tensors(step), values={"progress": {"step": step}}, recipe_digest="ab")
+    return state.write(
+        folder, step=step, tensors=tensors(step), values={"progress": {"step": step}}, recipe_digest="ab"
+    )
 
 
 def test_what_is_written_is_read_back_to_the_bit(tmp_path: Path) -> None:
@@ -32,7 +34,9 @@ def test_what_is_written_is_read_back_to_the_bit(tmp_path: Path) -> None:
     assert path.name == "step-00000007"
     assert back.step == 7
     assert back.values == {"progress": {"step": 7}}
-    assert all(torch.equal(back.tensors[name], t) and back.tensors[name].dtype == t.dtype for name, t in tensors(7).items())
+    assert all(
+        torch.equal(back.tensors[name], t) and back.tensors[name].dtype == t.dtype for name, t in tensors(7).items()
+    )
     assert {p.name for p in path.iterdir()} == {
         "weights.safetensors", "shadow.safetensors", "optimizer.safetensors", "state.json", "manifest.json",
     }  # fmt: skip

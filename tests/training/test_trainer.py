@@ -201,7 +201,9 @@ def test_both_parts_move_when_both_are_trained(
     assert set(trainer.observers[0].seen[-1].rates) == {"denoiser", "text_encoder"}
 
 
-@pytest.mark.parametrize("run", [{"precision": "bf16"}, {"precision": "bf16", "weight_dtype": "same"}, {"precision": "fp16"}])
+@pytest.mark.parametrize(
+    "run", [{"precision": "bf16"}, {"precision": "bf16", "weight_dtype": "same"}, {"precision": "fp16"}]
+)
 def test_smaller_types_train_like_float32(
     run: dict[str, str], trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
 ) -> None:

@@ -25,7 +25,9 @@ def give_gradients(trained: dict[str, nn.Parameter], seed: int) -> None:
         p.grad = torch.randn(p.shape, generator=generator).to(p.dtype)
 
 
-def apply(update: Update, trained: dict[str, nn.Parameter], *, scale: float = 1.0, bad: bool = False, lr: float = 1e-2) -> None:
+def apply(
+    update: Update, trained: dict[str, nn.Parameter], *, scale: float = 1.0, bad: bool = False, lr: float = 1e-2
+) -> None:
     norms = torch.stack([p.grad.float().norm() / scale for p in trained.values() if p.grad is not None])
     update.apply(
         loss_scale=torch.tensor(scale),
@@ -93,13 +95,17 @@ def test_small_steps_reach_float32_masters_that_bf16_weights_cannot_hold() -> No
 @pytest.mark.parametrize("scope", ["part", "tensor"])
 def test_clipping_by_part_and_by_tensor_shortens_each_on_its_own(scope: str) -> None:
     trained = parameters()
-    update = Update(trained, OptimSettings(clip={"norm": 1.0, "scope": scope}, optimizer={"eps": 1.0}), separate_masters=False)
+    update = Update(
+        trained, OptimSettings(clip={"norm": 1.0, "scope": scope}, optimizer={"eps": 1.0}), separate_masters=False
+    )
     before = {name: p.detach().clone() for name, p in trained.items()}
     give_gradients(trained, 0)
     trained["text_encoder/b.weight"].grad.mul_(1e-3)
     expected = {}
     for name, p in trained.items():
-        together = [p] if scope == "tensor" else [q for n, q in trained.items() if n.split("/")[0] == name.split("/")[0]]
+        together = (
+            [p] if scope == "tensor" else [q for n, q in trained.items() if n.split("/")[0] == name.split("/")[0]]
+        )
         norm = torch.linalg.vector_norm(torch.stack([q.grad.norm() for q in together]))
         g = p.grad * min(1.0, 1.0 / (float(norm) + 1e-6))
         # first AdamW step: bias-corrected moments are the gradient and its square
@@ -117,7 +123,9 @@ def test_clipping_by_part_and_by_tensor_shortens_each_on_its_own(scope: str) -> 
 
 def test_weight_decay_spares_the_named_patterns() -> None:
     trained = parameters()
-    update = Update(trained, OptimSettings(optimizer={"weight_decay": 0.5, "no_decay": ["*.bias"]}), separate_masters=False)
+    update = Update(
+        trained, OptimSettings(optimizer={"weight_decay": 0.5, "no_decay": ["*.bias"]}), separate_masters=False
+    )
     before = {name: p.detach().clone() for name, p in trained.items()}
     for p in trained.values():
         p.grad = torch.zeros_like(p)
@@ -131,7 +139,9 @@ def test_weight_decay_spares_the_named_patterns() -> None:
 @pytest.mark.parametrize("device", ["same", "cpu"])
 def test_the_shadow_follows_the_masters_and_swaps_in_and_out(device: str) -> None:
     trained = parameters()
-    update = Update(trained, OptimSettings(ema={"rule": "constant", "decay": 0.9, "device": device}), separate_masters=False)
+    update = Update(
+        trained, OptimSettings(ema={"rule": "constant", "decay": 0.9, "device": device}), separate_masters=False
+    )
     expected = {name: m.clone() for name, m in update.masters.items()}
     for seed in range(3):
         give_gradients(trained, seed)

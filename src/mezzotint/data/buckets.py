@@ -19,8 +19,8 @@ def table(settings: DataSettings) -> tuple[Size, ...]:
     """The buckets of a recipe, sorted by width over height, from tall to wide.
 
     Sides are multiples of `buckets.step`, the area is at most resolution², the aspect at most `buckets.max_aspect`.
-    Of these sizes the table has those of which neither side could grow by one step within both limits, so each is as
-    large as its shape allows, and no shape comes twice. The square is always there, and with a size its transpose. With
+    Of these sizes the table has those that fit into no other of them, so each is as large as its shape allows, and no
+    shape comes twice. The square is always there, and with a size its transpose. With
     `buckets.shape=square` the square is all there is.
     """
     base, step = settings.resolution, settings.buckets.step

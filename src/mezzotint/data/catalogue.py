@@ -183,7 +183,7 @@ def _opened(index: Path, roots: Sequence[Path]) -> Catalogue | None:
 
 @contextmanager
 def _lock(place: Path) -> Iterator[None]:
-    with durable.storage_errors(place):
+    with columns.written(place):
         place.mkdir(parents=True, exist_ok=True)
         handle = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:

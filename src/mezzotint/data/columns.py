@@ -12,7 +12,8 @@ import os
 import shutil
 import zlib
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import durable
+from mezzotint.errors import StorageError
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -64,12 +66,25 @@ class TextBuilder:
         return Texts(np.frombuffer(self._blob, dtype=np.uint8), np.frombuffer(self._offsets, dtype=np.int64))
 
 
+@contextmanager
+def written(place: Path) -> Iterator[None]:
+    """Turns what goes wrong in writing an index into StorageError E1720, which names place, reason and remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{place}: the data index cannot be written: {error.strerror or error} "
+            f"({durable.free_bytes(place.parent):,} bytes are free); make room, or set data.cache.path to another folder",
+            code="E1720",
+        ) from error
+
+
 def write(folder: Path, columns: Columns, about: Mapping[str, Any]) -> None:
     """Writes columns and what is said about them (JSON values) under a name that appears only when all is on disk.
-    A folder already there under this name is replaced. Raises StorageError."""
+    A folder already there under this name is replaced. Raises StorageError E1720."""
     aside = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     shutil.rmtree(aside, ignore_errors=True)
-    with durable.storage_errors(folder, needed=sum(column.nbytes for column in columns.values())):
+    with written(folder):
         aside.mkdir(parents=True)
         files = {name: _write_column(aside / f"{name}.npy", column) for name, column in columns.items()}
         body = {"about": dict(about), "files": files}
@@ -84,7 +99,10 @@ def write(folder: Path, columns: Columns, about: Mapping[str, Any]) -> None:
 def read(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The columns as read-only memory maps, and what is said about them. Every byte is checked. Raises Damaged, or
     FileNotFoundError when there is no such folder."""
-    text = (folder / "manifest.json").read_bytes()
+    try:
+        text = (folder / "manifest.json").read_bytes()
+    except NotADirectoryError as error:
+        raise FileNotFoundError(folder) from error
     try:
         manifest = json.loads(text)
         seal = manifest.pop("seal")
@@ -111,8 +129,10 @@ def _write_column(path: Path, column: NDArray[Any]) -> dict[str, int]:
 def _read_column(path: Path, marks: dict[str, int]) -> NDArray[Any]:
     if _marks(path) != marks:
         raise Damaged(f"{path} was changed")
-    array_: NDArray[Any] = np.load(path, mmap_mode=None if marks["bytes"] <= 256 else "r", allow_pickle=False)
-    return array_
+    # an empty array has no bytes to map
+    column: NDArray[Any] = np.load(path, mmap_mode=None if marks["bytes"] <= 256 else "r", allow_pickle=False)
+    column.flags.writeable = False
+    return column
 
 
 def _marks(path: Path) -> dict[str, int]:

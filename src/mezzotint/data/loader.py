@@ -43,7 +43,8 @@ class Loader:
     start_step: steps already done (0 for a new run); the first item has `step == start_step`. last_step: the run's
     length in steps. rows: rows of the catalogue that are trained. micro_batch: the most samples of one Batch, None for
     the rank's whole share. latents, text: caches that `tasks.cache.fill` has filled, or None to decode pictures and
-    leave captions to the text encoder. Iterate once; `close()` (or `with`) ends the workers.
+    leave captions to the text encoder; cached latents are read in this process, without workers. Iterate once;
+    `close()` (or `with`) ends the workers.
 
     Raises, while iterating, DatasetError for a picture that cannot be read any more, CacheError E1303 for a cache entry
     that is missing or damaged, PeerLost E1810 when a worker is gone.
@@ -71,6 +72,8 @@ class Loader:
         self._steps = range(start_step, last_step)
         self._rank, self._world_size, self._micro_batch = rank, world_size, micro_batch
         self._settings = settings
+        # rows of the cache are copied from a memory map: sending them between processes takes several times longer
+        self._num_workers = 0 if latents is not None else settings.workers
         self._device = device or torch.device("cpu")
         self._pieces = Pieces(catalogue, settings, seed=seed, latents=latents, text=text)
         self._answers: Iterator[Piece | MezzotintError] | None = None
@@ -140,7 +143,7 @@ class Loader:
         return [(min(start + i, stop), min(start + i + size, stop)) for i in range(0, max(largest, 1), size)]
 
     def _start(self) -> None:
-        workers = self._settings.workers
+        workers = self._num_workers
         loader: DataLoader[Any] = DataLoader(
             self._pieces,
             sampler=self.requests(),

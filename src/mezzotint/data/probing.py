@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint import draws, durable, probes
-from mezzotint.data import media
+from mezzotint import draws, probes
+from mezzotint.data import columns, media
 from mezzotint.data.columns import Texts
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
@@ -32,8 +32,8 @@ _Answer = media.Probe | str
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What is known of n files. paths: absolute. stats: (n, 3) int64, size in bytes and times of modification and
-    change in nanoseconds. width, height: (n,) int32 after the EXIF turn. digest: (n, 32) uint8. conversions: (n,) uint16.
+    """What is known of n files. paths: absolute. stats: (n, 3) int64, bytes, times of modification and change in
+    nanoseconds. width, height: (n,) int32 after the EXIF turn. digest: (n, 32) uint8. conversions: (n,) uint16.
     is_known: (n,). reasons: why a file cannot be used, by number."""
 
     paths: Texts
@@ -99,13 +99,15 @@ def look(looked: Looked, journal: Path, *, max_pixels: int, workers: int, progre
     _read_journal(looked, journal, max_pixels)
     wanted = np.flatnonzero(~looked.is_known).tolist()
     done = len(looked.paths) - len(wanted)
-    with durable.storage_errors(journal), open(journal, "a", encoding="ascii") as notes:
+    with columns.written(journal):
+        notes = open(journal, "a", encoding="ascii")
+    with notes:
         for numbers, answers in _answers(looked.paths, wanted, max_pixels, workers):
             for i, answer in zip(numbers, answers, strict=True):
                 looked.put(i, answer)
-                if isinstance(answer, media.Probe):
-                    notes.write(_note(looked, i))
-            notes.flush()
+            with columns.written(journal):
+                notes.writelines(_note(looked, i) for i in numbers if looked.is_known[i])
+                notes.flush()
             done += len(numbers)
             if progress is not None:
                 progress(done, len(looked.paths))

@@ -24,7 +24,7 @@ from mezzotint.recipe.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Noised, TextEmbedding
 from mezzotint.weights import components, fingerprint, kinds, plain_vae, scheduler_file
 from mezzotint.weights.export import Replaced, write_model
-from mezzotint.weights.folder import FoundWeights, ModelFolder, open_folder, shipped
+from mezzotint.weights.folder import FoundWeights, ModelFolder, open_folder, read_json, shipped
 
 _COMPONENTS = {"denoiser": "unet", "text_encoder": "text_encoder", "vae": "vae"}
 _NETWORKS: dict[str, components.Network] = {"denoiser": "unet", "text_encoder": "clip_text", "vae": "vae"}
@@ -225,7 +225,7 @@ class Family(ModelFamily):
 
     @cached_property
     def _tokenizer(self) -> Any:
-        return CLIPTokenizer.from_pretrained(str(self._source.folder.root / "tokenizer"), local_files_only=True)
+        return _tokenizer(self._source)
 
     def _tokens(self, captions: Sequence[str]) -> Tensor:
         length = _length(self._source)
@@ -322,6 +322,25 @@ def _notes(source: _Source, parts: Collection[str]) -> Iterator[str]:
         variant = source.found(part).variant
         if variant:
             yield f"{_COMPONENTS[part]}: only weights of the variant {variant} are there; they were read as float32"
+
+
+def _tokenizer(source: _Source) -> Any:
+    """The folder's tokenizer. Its files are looked at first: the library makes an empty vocabulary where they lack."""
+    root = source.folder.root / "tokenizer"
+    if not (root / "tokenizer.json").is_file() and not (root / "merges.txt").is_file():
+        raise WeightsError(f"{root}: lacks merges.txt; fetch the whole tokenizer", code="E1409")
+    read_json(root / ("vocab.json" if (root / "merges.txt").is_file() else "tokenizer.json"))
+    try:
+        tokenizer = CLIPTokenizer.from_pretrained(str(root), local_files_only=True)
+    except Exception as error:  # the tokenizers library raises nothing narrower
+        raise WeightsError(f"{root}: makes no tokenizer ({error}); take another copy", code="E1409") from error
+    known = int(source.configs["text_encoder"]["vocab_size"])
+    if len(tokenizer) > known:
+        raise WeightsError(
+            f"{root}: has {len(tokenizer)} tokens, the text encoder knows {known}; they are of different models",
+            code="E1409",
+        )
+    return tokenizer
 
 
 def _pairs(block: Any) -> Iterator[tuple[nn.Module, ...]]:

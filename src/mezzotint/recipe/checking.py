@@ -23,6 +23,9 @@ from mezzotint.recipe.wording import NUMBER, say, shown
 
 Place = tuple[str | int, ...]
 
+_PROPOSALS = 50
+"""So many unknown keys get a proposal; a file with more is no recipe."""
+
 
 @dataclass(frozen=True, slots=True)
 class Issue:
@@ -69,9 +72,10 @@ def _gather(work: _Pass, error: ValidationError, *, first: bool) -> bool:
     """Takes over what pydantic found; later passes add only checks that no removed value can have caused. Returns
     whether anything was taken out, so that another pass can find more."""
     pruned = False
-    for entry in error.errors(include_url=False):
-        place = _place(work.tree, tuple(entry["loc"]))
-        issue = _issue(place, dict(entry))
+    entries = error.errors(include_url=False)
+    places = [_place(work.tree, tuple(entry["loc"])) for entry in entries]  # before anything is taken out
+    for entry, place in zip(entries, places, strict=True):
+        issue = _issue(place, dict(entry), propose=len(work.issues) < _PROPOSALS)
         if first or (entry["type"] == "value_error" and not _in_doubt(issue, work.doubtful)):
             _note(work, issue, prune=False)
         pruned = _remove(work.tree, place) or pruned
@@ -82,7 +86,7 @@ def _gather(work: _Pass, error: ValidationError, *, first: bool) -> bool:
 def _note(work: _Pass, issue: Issue, *, prune: bool) -> None:
     work.issues.append(issue)
     work.doubtful.add(issue.where)
-    if issue.code == "E1001":
+    if issue.code == "E1001" and issue.remedy:
         work.doubtful.add(nearest(issue.where) or issue.where)
     if prune:
         _remove(work.tree, issue.place)
@@ -130,13 +134,13 @@ def _place(tree: Any, loc: tuple[str | int, ...]) -> Place:
     return tuple(place)
 
 
-def _issue(place: Place, entry: dict[str, Any]) -> Issue:
+def _issue(place: Place, entry: dict[str, Any], *, propose: bool) -> Issue:
     path = dotted(place)
     found = owner(path)
     setting = found[0] if found else None
     kind = entry["type"]
     if kind == "extra_forbidden":
-        return Issue(place, path, "unknown key", advice(path), "E1001")
+        return Issue(place, path, "unknown key", advice(path) if propose else "", "E1001")
     if kind == "value_error":
         text = one_line(str(entry["ctx"]["error"]))
         names = mentioned(text)

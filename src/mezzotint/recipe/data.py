@@ -172,7 +172,8 @@ class DataSettings(Section):
     def _agree(self) -> DataSettings:
         if len(self.repeats) not in (1, len(self.path)):
             raise ValueError(
-                f"data.repeats has {len(self.repeats)} numbers for {len(self.path)} folders; give one for all or one for each"
+                f"data.repeats has {len(self.repeats)} numbers for {len(self.path)} folders; "
+                "give one for all or one for each"
             )
         if self.resolution % self.buckets.step:
             raise ValueError(

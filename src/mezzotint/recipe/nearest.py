@@ -8,7 +8,9 @@ explains most of it is proposed.
 from __future__ import annotations
 
 import difflib
+import functools
 import re
+from collections.abc import Sequence
 
 from mezzotint.recipe.paths import Setting, first_sentence, sections, settings
 
@@ -73,7 +75,7 @@ def _score_section(path: str, name: str, section: str) -> float:
     return found / max(1, len(wanted)) + _explained(last, wanted) + _name_score(path, name, section)
 
 
-def _explained(name: str, wanted: list[str]) -> float:
+def _explained(name: str, wanted: Sequence[str]) -> float:
     """Up to 0.5: how much of a known name was asked for. `max_train_steps` means `steps`, not `max_bad_steps`."""
     words = _words(name)
     return 0.5 * sum(word in wanted for word in words) / max(1, len(words))
@@ -91,10 +93,11 @@ def _name_score(path: str, name: str, known: str) -> float:
     return near + 0.3 * whole + (0.3 if home and known.rpartition(".")[0] == home else 0.0)
 
 
-def _words(text: str) -> list[str]:
+@functools.cache
+def _words(text: str) -> tuple[str, ...]:
     split = re.sub(r"([a-z])([A-Z])", r"\1 \2", text).lower()
     words = [_SAME.get(word, word) for word in re.findall(r"[a-z0-9]+", split)]
-    return [_stem(word) for word in words if word not in _EMPTY]
+    return tuple(_stem(word) for word in words if word not in _EMPTY)
 
 
 def _stem(word: str) -> str:

@@ -123,7 +123,7 @@ class OptimSettings(Section):
     """The peak learning rate. 1e-5 with batches of 32 and more, 1e-6 to 5e-6 for batches of 4–8 on SD1.5; small models
     take 1e-4 and more."""
 
-    part_lr: Annotated[dict[str, NonNegativeFloat], ALLOW] = {}
+    part_lr: Annotated[dict[str, NonNegativeFloat], ALLOW] = Field(default_factory=dict)
     """Another peak rate for a part, such as `{text_encoder: 1e-6}`. Parts not named take `optim.lr`."""
 
     schedule: ScheduleSettings = ScheduleSettings()

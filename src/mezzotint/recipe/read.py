@@ -24,8 +24,13 @@ ASSETS = _PACKAGE / "assets"
 """What travels in the wheel: recipes, model configurations, tokenizers."""
 
 MODELS = ASSETS / "models"
-DATA = ASSETS / "data"
 """Models that ship with Mezzotint, a folder each; `model.path` may be its name."""
+
+DATA = ASSETS / "data"
+"""Data sets that ship with Mezzotint, a folder each; `data.path` may be its name."""
+
+_MOST = 50
+"""So many problems are told of one recipe."""
 
 COMMAND_LINE = "command line"
 
@@ -81,7 +86,7 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def located(reading: Reading) -> Recipe:
-    """The recipe with `model.path` and `data.path` (which may be the name of what ships) made absolute where they were found, and `~` opened everywhere.
+    """The recipe with `model.path` and `data.path` made absolute where they were found, and `~` opened everywhere.
 
     What is not found stays as written, for the task to say so; `places` lists where it was looked for.
     """
@@ -124,7 +129,7 @@ def _reading(text: str, name: str, path: Path | None, overrides: Sequence[str]) 
         if issue.where not in hidden:
             problems.append(_problem(issue, document, applied.given))
     if problems or recipe is None:
-        raise RecipeError(name, problems=_in_order(problems))
+        raise RecipeError(name, problems=_shortened(_in_order(problems)))
     return Reading(recipe, name, path, _origin(document, applied.given), digest_of(recipe))
 
 
@@ -172,6 +177,15 @@ def _in_order(problems: list[Problem]) -> list[Problem]:
     """By line, the command line's last, each said once."""
     once = list(dict.fromkeys(problems))
     return sorted(once, key=lambda p: (p.line is None, p.line or 0))
+
+
+def _shortened(problems: list[Problem]) -> list[Problem]:
+    """A file that is no recipe at all is not told line by line."""
+    if len(problems) <= _MOST:
+        return problems
+    rest = f"and {len(problems) - _MOST} more; this does not look like a recipe of Mezzotint"
+    last = problems[_MOST]
+    return [*problems[:_MOST], Problem("…", rest, "`mezzotint ls` lists complete ones", last.code, last.line)]
 
 
 def _origin(document: Document, given: frozenset[str]) -> dict[str, str]:

@@ -45,12 +45,14 @@ class Recipe(Section):
             raise ValueError("run.steps and run.epochs are both set; give one of them")
         if self.data.cache.text and "text_encoder" in self.model.train:
             raise ValueError(
-                "data.cache.text keeps what the text encoder said before training, but model.train includes text_encoder; "
+                "data.cache.text keeps what the text encoder said before training, but "
+                "model.train includes text_encoder; "
                 "set data.cache.text=false or train the denoiser alone"
             )
         unknown = sorted(set(self.optim.part_lr) - set(self.model.train))
         if unknown:
             raise ValueError(
-                f"optim.part_lr names {', '.join(unknown)}, which model.train does not train (it trains {', '.join(self.model.train)})"
+                f"optim.part_lr names {', '.join(unknown)}, which model.train does not train (it "
+                f"trains {', '.join(self.model.train)})"
             )
         return self

@@ -152,7 +152,8 @@ class RunSettings(Section):
     """Steps between lines of metrics.jsonl and TensorBoard."""
 
     log_samples: Annotated[bool, FREE] = False
-    """Write which samples, timesteps and losses made each step into `logs/samples.rankN.jsonl`: to follow a run sample by sample."""
+    """Write which samples, timesteps and losses made each step into `logs/samples.rankN.jsonl`: to follow a run sample
+    by sample."""
 
     tensorboard: Annotated[bool, FREE] = True
     """Write TensorBoard events into `logs/` of the run folder."""

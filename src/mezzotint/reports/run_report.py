@@ -1,17 +1,139 @@
-"""Skeleton: being written. The signatures stand."""
+"""What a run was, in one picture and a few lines: logs/loss.png and logs/report.txt, from the run folder alone."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from mezzotint import durable
+from mezzotint.reports.curves import Curves
 from mezzotint.run_folder import RunFolder
+
+_BETA = 0.98
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """metrics.jsonl by kind of line: of steps, and of held-out measurements; each step once, in order."""
+
+    steps: Sequence[dict[str, Any]]
+    held_out: Sequence[dict[str, Any]]
 
 
 def run_report(folder: RunFolder) -> tuple[Path, ...]:
-    """Writes logs/loss.png and logs/report.txt; returns what was written."""
-    raise NotImplementedError
+    """Writes logs/loss.png (when a step was logged) and logs/report.txt; returns what was written.
+
+    Raises StorageError when the disk refuses.
+    """
+    # here, not above: matplotlib takes half a second that no start of a training should pay
+    from mezzotint.reports.loss_plot import plot
+
+    metrics = read_metrics(folder)
+    written = []
+    with durable.storage_errors(folder.logs):
+        folder.logs.mkdir(parents=True, exist_ok=True)
+        if metrics.steps:
+            written.append(folder.logs / "loss.png")
+            durable.write_file(written[-1], plot(curves_of(metrics), title=folder.path.name))
+        written.append(folder.logs / "report.txt")
+        durable.write_file(written[-1], "\n".join(summary(folder)) + "\n")
+    return tuple(written)
 
 
 def summary(folder: RunFolder) -> tuple[str, ...]:
-    """The text of logs/report.txt, line by line."""
-    raise NotImplementedError
+    """The lines of logs/report.txt: steps and time, loss, held-out loss, bad steps, checkpoints, exports, previews."""
+    metrics = read_metrics(folder)
+    lines = [f"run {folder.path.name}", *_training_lines(metrics)]
+    if attempts := folder.attempts():
+        lines.append(f"attempts      {attempts}")
+    bad = durable.read_lines(folder.bad_steps)
+    lines.append(f"bad steps     {len(bad)}" + (f", the last at step {bad[-1].get('step')}" if bad else ""))
+    for word, place, pattern in (
+        ("checkpoints", folder.checkpoints, "step-*"),
+        ("exports", folder.exports, "[!.]*"),
+        ("previews", folder.samples, "grid.png"),
+    ):
+        found = sorted(path.name for path in place.glob(pattern)) if place.is_dir() else []
+        lines.append(f"{word:<13} {f'{place.name}/' + ', '.join(found) if found else 'none'}")
+    return tuple(lines)
+
+
+def read_metrics(folder: RunFolder) -> Metrics:
+    """Reads metrics.jsonl. Of lines with the same step the last one counts; torn lines are left out."""
+    steps: dict[int, dict[str, Any]] = {}
+    held_out: dict[int, dict[str, Any]] = {}
+    for line in durable.read_lines(folder.metrics):
+        if not isinstance(line.get("step"), int):
+            continue
+        if "loss" in line:
+            steps[line["step"]] = line
+        elif "val/loss" in line:
+            held_out[line["step"]] = line
+    return Metrics([steps[n] for n in sorted(steps)], [held_out[n] for n in sorted(held_out)])
+
+
+def curves_of(metrics: Metrics) -> Curves:
+    """The curves of the plot."""
+    loss = _column(metrics.steps, "loss")
+    rates = sorted({name for line in metrics.steps for name in line if name.startswith("lr/")})
+    return Curves(
+        steps=_column(metrics.steps, "step"),
+        loss=loss,
+        smoothed=smoothed(loss),
+        rates={name.removeprefix("lr/"): _column(metrics.steps, name) for name in rates},
+        held_out_steps=_column(metrics.held_out, "step"),
+        held_out=_column(metrics.held_out, "val/loss"),
+        held_out_shadow=_column(metrics.held_out, "val/loss_shadow"),
+    )
+
+
+def smoothed(values: NDArray[np.float64], beta: float = _BETA) -> NDArray[np.float64]:
+    """The exponential mean over the values so far, corrected for its start; what is not finite is passed over."""
+    found = np.full(len(values), np.nan)
+    mean, count = 0.0, 0
+    for place, value in enumerate(values.tolist()):
+        if math.isfinite(value):
+            mean = beta * mean + (1 - beta) * value
+            count += 1
+        if count:
+            found[place] = mean / (1 - beta**count)
+    return found
+
+
+def _training_lines(metrics: Metrics) -> list[str]:
+    if not metrics.steps:
+        return ["steps         none logged"]
+    first, last = metrics.steps[0], metrics.steps[-1]
+    curve = smoothed(_column(metrics.steps, "loss"))
+    samples = _column(metrics.steps, "samples")
+    seconds = samples / np.maximum(_column(metrics.steps, "images_per_s"), 1e-9)
+    logged = len(metrics.steps)
+    of = "" if logged == last["step"] else f", {logged:,} of them logged; numbers below are of those"
+    lines = [
+        f"steps         {last['step']:,} in {last.get('epoch', 0) + 1:,} epochs{of}",
+        f"samples       {np.nansum(samples):,.0f} in {_words(float(np.nansum(seconds)))} of training, "
+        f"{np.nansum(samples) / max(float(np.nansum(seconds)), 1e-9):.3g} images/s",
+        f"loss          {float(first['loss']):.4f} at step {first['step']}, smoothed {curve[-1]:.4f} at the end",
+    ]
+    if metrics.held_out:
+        begin, end = metrics.held_out[0], metrics.held_out[-1]
+        at = [f"{float(line['val/loss']):.4f} at step {line['step']}" for line in (begin, end)]
+        shadow = f", averaged weights {float(end['val/loss_shadow']):.4f}" if "val/loss_shadow" in end else ""
+        lines.append(f"held-out loss {', '.join(at)}{shadow}")
+    return lines
+
+
+def _column(lines: Sequence[dict[str, Any]], name: str) -> NDArray[np.float64]:
+    return np.array([float(line.get(name, "nan")) for line in lines], dtype=np.float64)
+
+
+def _words(seconds: float) -> str:
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, rest = divmod(rest, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,13 @@ def _tile(pixels: Pixels) -> Image.Image:
 
 
 def _font(size: int) -> Font:
+    """DejaVu Sans, which matplotlib carries: Latin, Greek and Cyrillic. Pillow's own font, plain ASCII, without it;
+    what a font lacks is shown as a box."""
+    package = find_spec("matplotlib")  # looked for, not imported
+    if package is not None and package.origin is not None:
+        path = Path(package.origin).parent / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf"
+        if path.is_file():
+            return ImageFont.truetype(path, size=size - 2)
     return ImageFont.load_default(size=size)
 
 

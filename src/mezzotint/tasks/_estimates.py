@@ -19,6 +19,7 @@ from mezzotint.recipe.base import Every
 from mezzotint.recipe.data import DataSettings
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.shapes import Size, latent_size
+from mezzotint.stages import Epoch
 from mezzotint.tasks._memory import Memory, bytes_of
 from mezzotint.tasks._model_files import Component
 from mezzotint.tasks._wanted import wanted_latents, wanted_text
@@ -125,9 +126,8 @@ def bucket_rows(dataset: Dataset, settings: DataSettings, *, accumulation: int, 
     )
 
 
-def _per_bucket(epoch: object, count: int) -> NDArray[np.int64]:
-    lengths = np.diff(epoch.starts)  # type: ignore[attr-defined]
-    return np.bincount(epoch.bucket, weights=lengths, minlength=count).astype(np.int64)  # type: ignore[attr-defined]
+def _per_bucket(epoch: Epoch, count: int) -> NDArray[np.int64]:
+    return np.bincount(epoch.bucket, weights=np.diff(epoch.starts), minlength=count).astype(np.int64)
 
 
 def _bucket_row(
@@ -183,9 +183,7 @@ def cache_needs(
     return tuple(needs)
 
 
-def _latents(
-    recipe: Recipe, dataset: Dataset, caches: Caches, memory: Memory, rows: NDArray[np.int32]
-) -> CacheNeed:
+def _latents(recipe: Recipe, dataset: Dataset, caches: Caches, memory: Memory, rows: NDArray[np.int32]) -> CacheNeed:
     latents, catalogue = caches.latents, dataset.catalogue
     assert latents is not None
     entries = total = missing = 0
@@ -258,15 +256,15 @@ def refuse_full_disk(disk: Disk) -> None:
     """Raises StorageError E1710 when two checkpoints do not fit, E1711 when the cache does not."""
     if disk.cache > disk.free_cache:
         raise StorageError(
-            f"{disk.cache_folder}: the cache needs {disk.cache:,} bytes more and {disk.free_cache:,} are free; make room, "
-            "set data.cache.path to another disk, or data.cache.dtype=fp16",
+            f"{disk.cache_folder}: the cache needs {disk.cache:,} bytes more and {disk.free_cache:,} are free; make "
+            "room, set data.cache.path to another disk, or data.cache.dtype=fp16",
             code="E1711",
         )
     if disk.least > disk.free:
         beside = ", the cache on the same disk included," if disk.one_disk and disk.cache else ""
         raise StorageError(
-            f"{disk.folder}: two checkpoints{beside} need {disk.least:,} bytes and {disk.free:,} are free; make room, or "
-            "set run.folder to another disk",
+            f"{disk.folder}: two checkpoints{beside} need {disk.least:,} bytes and {disk.free:,} are free; make "
+            "room, or set run.folder to another disk",
             code="E1710",
         )
 

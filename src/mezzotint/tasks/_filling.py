@@ -209,7 +209,7 @@ def _summary(
         if cache is not None:
             cache.refresh()
             size += sum(store.bytes_on_disk for store in cache.stores)
-            folders.append(str(cache.folder))
+            folders.append(str(cache.folder.absolute()))
     return CacheSummary(wanted, wanted - made, made, why, encoded, size, tuple(folders))
 
 
@@ -339,7 +339,7 @@ class _Progress:
 
     def __init__(self, worker: Worker, what: str, count: int) -> None:
         others = f", this process's share of {worker.world_size}" if worker.world_size > 1 else ""
-        worker.say(f"cache: {count} {what} to encode{others}")
+        worker.say(f"cache: {count} {what if count > 1 else what[:-1]} to encode{others}")
         self._say, self._what, self._count = worker.say, what, count
         self._began = self._said = time.monotonic()
         self._done = 0

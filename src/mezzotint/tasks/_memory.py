@@ -20,12 +20,13 @@ from torch.overrides import TorchFunctionMode
 
 from mezzotint.data.cached import layout_of
 from mezzotint.diffusion.objective import Objective
+from mezzotint.errors import RecipeError
 from mezzotint.families.base import Grid, ModelFamily
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.shapes import Size, latent_size
-from mezzotint.stages import Condition, Noised, TextEmbedding
+from mezzotint.stages import Noised, TextEmbedding
 from mezzotint.tasks.assemble import family_class, needed_parts
 from mezzotint.training.precision import DTYPES, Precision
 from mezzotint.training.trained import trained_parameters
@@ -102,7 +103,8 @@ def memory(recipe: Recipe, batches: Mapping[Size, int], *, processes: int = 1, d
 
     recipe: located. batches: the largest batch of each bucket, in samples over all processes. device: "cpu" or "cuda",
     whose rules of autocast and attention hold. Raises WeightsError for a model that cannot be described, RecipeError
-    E1021 to E1024 for what cannot be trained so.
+    E1021 to E1024 for what cannot be trained so,
+    E1060 for an attention kernel that is not to be had.
     """
     return memory_of(Outline(recipe, device), batches, processes=processes)
 
@@ -180,13 +182,20 @@ class Outline:
             return layout_of(self.family.encode_text([""])).numbers
 
     def _loss(self, noised: Noised, text: TextEmbedding | None, weight: Tensor) -> Tensor:
-        with attending(self.recipe.model.attention), self.precision.autocast(torch.device(self.device)):
-            condition = self.family.condition(text or self.family.encode_text([""] * len(weight)), None)
-            predicted = self._predict(noised, condition)
+        kernel = self.recipe.model.attention
+        with attending(kernel), self.precision.autocast(torch.device(self.device)):
+            try:
+                condition = self.family.condition(text or self.family.encode_text([""] * len(weight)), None)
+                predicted = self.family.predict(noised, condition)
+            except RuntimeError as error:
+                if kernel == "auto" or "scaled_dot_product_attention" not in str(error):
+                    raise
+                raise RecipeError(
+                    f"model.attention is {kernel}, and that kernel cannot compute this model's attention on "
+                    f"{self.device} in {self.recipe.run.precision}; write model.attention=auto",
+                    code="E1060",
+                ) from error
         return self.objective.loss(predicted, noised, weight).total
-
-    def _predict(self, noised: Noised, condition: Condition) -> Tensor:
-        return self.family.predict(noised, condition)
 
     def _frozen_text(self, samples: int) -> TextEmbedding | None:
         """None when the text encoder is trained, so that its own pass counts."""

@@ -19,11 +19,8 @@ from mezzotint.training.state import Restored
 
 def command(folder: RunFolder, launch: Launch) -> str:
     """The line that goes on with a run, to be typed as it stands."""
-    path = folder.recipe
-    try:
-        path = path.relative_to(Path.cwd())
-    except ValueError:
-        pass
+    here = folder.recipe
+    path = here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here
     verb = f"train {shlex.quote(str(path))}"
     if launch.world_size > 1:
         return f"torchrun --nproc-per-node {launch.world_size} -m mezzotint {verb}"
@@ -112,7 +109,10 @@ def _batch_line(recipe: Recipe, runtime: Runtime, dataset: Dataset) -> str:
         "fill": f"{epoch.filled} visits repeated to fill batches",
         "drop": f"{epoch.left_out} pictures left out of an epoch",
     }[data.remainder]
-    return f"{data.batch_size} samples{share}{step} a step{held}; an epoch has {epoch.num_batches:,} batches, {epoch.num_steps:,} steps; {rest}"
+    return (
+        f"{data.batch_size} samples{share}{step} a step{held}; an epoch has {epoch.num_batches:,} "
+        f"batches, {epoch.num_steps:,} steps; {rest}"
+    )
 
 
 def _length_line(dataset: Dataset, steps: int) -> str:

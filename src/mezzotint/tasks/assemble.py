@@ -24,12 +24,11 @@ from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily, Prediction
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
 from mezzotint.training.precision import LossScale, Precision, cast
 from mezzotint.training.trained import trained_parameters
 from mezzotint.training.update import Update
-
-DEFAULT_STEPS = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from mezzotint import registry
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.read import MODELS, SCHEMA_COMMENT, shipped_recipes
 
+
 def run(arguments: Sequence[str]) -> int:
     """Lists everything, or the kinds that are named. Raises RecipeError E1012 for an unknown kind."""
     kinds = _kinds()

@@ -33,7 +33,8 @@ def choose(resume: str, folder: RunFolder, command: str) -> Start:
             there = state.listed(folder.checkpoints)
             if there:
                 raise CheckpointError(
-                    f"{folder.path}: run.resume is never, but {_names(there)} are here; go on with `{command} run.resume=auto`, "
+                    f"{folder.path}: run.resume is never, but {_names(there)} are here; go on "
+                    f"with `{command} run.resume=auto`, "
                     "or choose another run.name",
                     code="E1505",
                 )
@@ -54,7 +55,8 @@ def _newest(checkpoints: Path, *, insist: bool) -> Start:
     if found.passed_over:
         listing = "; ".join(f"{path.name}: {reason}" for path, reason in found.passed_over)
         raise CheckpointError(
-            f"{checkpoints}: no checkpoint can be trusted ({listing}); restore one from a backup, or start anew with another run.name",
+            f"{checkpoints}: no checkpoint can be trusted ({listing}); restore one from a "
+            "backup, or start anew with another run.name",
             code="E1506",
         )
     if insist:

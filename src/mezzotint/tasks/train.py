@@ -20,7 +20,7 @@ from mezzotint.errors import OutOfMemory, PeerLost, RecipeError, Stopped
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.reports.data_report import write_report
+from mezzotint.reports import data_report
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import Lock, RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
@@ -52,15 +52,15 @@ def train(reading: Reading) -> int:
         runtime = open_runtime(recipe.run, launch)
         stack.callback(runtime.close)
         folder = RunFolder(folder_of(reading, recipe))
+        stack.enter_context(_named_failures(runtime, announce.command(folder, launch)))
         lock = _take(folder, runtime)
         if lock is not None:
             stack.callback(lock.release)
         job = Job(reading, recipe, launch, runtime, folder, interrupts)
         stack.callback(job.close)
-        with _named_failures(job):
-            job.prepare()
-            job.train()
-            job.finish()
+        job.prepare()
+        job.train()
+        job.finish()
     return 0
 
 
@@ -176,7 +176,8 @@ class Job:
     def _check_shares(self) -> None:
         if self.recipe.data.batch_size < self.runtime.world_size:
             raise RecipeError(
-                f"data.batch_size is {self.recipe.data.batch_size}, but {self.runtime.world_size} processes were started; "
+                f"data.batch_size is {self.recipe.data.batch_size}, but "
+                f"{self.runtime.world_size} processes were started; "
                 f"write data.batch_size={self.runtime.world_size} or more, or start fewer",
                 code="E1803",
             )
@@ -275,7 +276,7 @@ class Job:
         durable.write_json(self.folder.path / "environment.json", environment(self.runtime, self.launch))
         text = yaml.safe_dump(assemble.effective(self.recipe), sort_keys=False, allow_unicode=True, width=100)
         durable.write_file(self.folder.recipe, SCHEMA_LINE + text)
-        write_report(self.dataset.catalogue, self.folder.path)
+        data_report.write(self.dataset.catalogue, self.folder.path)
         self.folder.record(
             "started", step=restored.step if restored else 0, steps=self.steps, recipe=self.reading.digest,
             processes=self.runtime.world_size, batch=self.recipe.data.batch_size, changes=changes,
@@ -343,26 +344,26 @@ class _Silence(io.StringIO):
 
 
 @contextmanager
-def _named_failures(job: Job) -> Iterator[None]:
+def _named_failures(runtime: Runtime, command: str) -> Iterator[None]:
     """Gives the library's failures their names, and prints the line that goes on whenever a run stops early."""
     try:
         yield
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(
-            f"{job.runtime.device} has not enough memory ({str(error).splitlines()[0]}); lower run.micro_batch "
+            f"{runtime.device} has not enough memory ({str(error).splitlines()[0]}); lower run.micro_batch "
             "(the mathematics stays the same), set run.recompute.enabled=true, or take a smaller data.resolution",
             code="E1751",
         ) from error
     except RuntimeError as error:
-        if job.runtime.world_size > 1 and _is_about_peers(error):
+        if runtime.world_size > 1 and _is_about_peers(error):
             raise PeerLost(
-                f"process {job.runtime.rank} lost another process of this run ({str(error).splitlines()[0]}); "
-                f"go on from the newest checkpoint: {job.command}",
+                f"process {runtime.rank} lost another process of this run ({str(error).splitlines()[0]}); "
+                f"go on from the newest checkpoint: {command}",
                 code="E1804",
             ) from error
         raise
     except Stopped as stopped:
-        raise Stopped(f"{stopped.message}; go on: {job.command}", signal_number=stopped.signal_number) from stopped
+        raise Stopped(f"{stopped.message}; go on: {command}", signal_number=stopped.signal_number) from stopped
 
 
 def _is_about_peers(error: RuntimeError) -> bool:

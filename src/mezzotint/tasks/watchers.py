@@ -54,7 +54,9 @@ def observers(
     if run.validation.every is not None and len(dataset.held):
         sinks = [metrics.numbers, *([board.numbers] if board else [])]
         timed.append(
-            _validation(recipe, runtime, dataset, caches, model, live, sinks) if first else _absent(run.validation.every)
+            _validation(recipe, runtime, dataset, caches, model, live, sinks)
+            if first
+            else _absent(run.validation.every)
         )
     if run.preview.every is not None:
         timed.append(

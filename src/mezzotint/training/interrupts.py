@@ -1,7 +1,7 @@
 """Signals: a handler only sets a flag; the loop looks at it between two steps, and all processes agree before they act.
 
-SIGTERM and SIGINT save at the step's end and stop; SIGUSR1 saves and goes on; SIGHUP (a closed terminal) changes nothing.
-A second SIGINT within five seconds leaves at once: what was being written is swept at the next start.
+SIGTERM and SIGINT save at the step's end and stop; SIGUSR1 saves and goes on; SIGHUP (a closed terminal) changes
+nothing. A second SIGINT within five seconds leaves at once: what was being written is swept at the next start.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
 class Interrupts:
-    """Takes over the process's signals within a `with`. Until `running` is set a stop raises Stopped where it meets the program: nothing is
-    half-written then that the next start would not sweep."""
+    """Takes over the process's signals within a `with`. Until `running` is set a stop raises Stopped where it meets
+    the program: nothing is half-written then that the next start would not sweep."""
 
     def __init__(self) -> None:
         self.running = False

@@ -185,7 +185,8 @@ def _is_known(line: bytes, step: int) -> bool:
         value = json.loads(line)
     except ValueError:
         return False
-    return isinstance(value, dict) and step > 0 and value.get("step", 0) <= step
+    found = value.get("step", 0) if isinstance(value, dict) else None
+    return isinstance(found, int) and step > 0 and found <= step
 
 
 def _line(report: StepReport) -> dict[str, Any]:

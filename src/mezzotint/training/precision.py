@@ -61,11 +61,15 @@ class Precision:
     def __str__(self) -> str:
         name = {value: key for key, value in DTYPES.items()}
         masters = "float32 masters apart" if self.separate_masters else "float32"
-        return f"{name[self.compute]} arithmetic, trained weights {name[self.weights]} ({masters}), frozen {name[self.frozen]}"
+        return (
+            f"{name[self.compute]} arithmetic, trained weights {name[self.weights]} ({masters}), "
+            f"frozen {name[self.frozen]}"
+        )
 
 
 def cast(module: nn.Module, dtype: torch.dtype) -> None:
-    """Changes the type of a module's floating numbers, in place, by torch's own rule: libraries wrap `to` with rules of theirs."""
+    """Changes the type of a module's floating numbers, in place, by torch's own rule: libraries wrap `to` with rules
+    of theirs."""
     nn.Module.to(module, dtype=dtype)
 
 

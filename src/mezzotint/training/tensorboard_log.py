@@ -34,8 +34,8 @@ from mezzotint.training.smoothed import Smoothed
 TAGS: Mapping[str, str] = {
     "loss/step": "Loss of the step: weighted mean over its samples, on all processes.",
     "loss/avg": "Exponential mean of loss/step, about the last fifty steps; goes on over a resume.",
-    "loss/by_timestep/0..9": "Mean unweighted loss of the samples since the last point whose timestep lies in this tenth "
-    "of the schedule (0: least noise), on the first process. Tenths without a sample have no point.",
+    "loss/by_timestep/0..9": "Mean unweighted loss of the first process's samples since the last point whose timestep "
+    "lies in this tenth of the schedule (0: least noise). Tenths without a sample have no point.",
     "val/loss": "Held-out loss, trained weights: mean squared error at fixed timesteps and noise, unweighted.",
     "val/loss_shadow": "The same with the averaged weights; only with optim.ema.",
     "val/loss_at/T": "Held-out loss at timestep T, trained weights.",

@@ -53,7 +53,8 @@ def _refuse_dropout(part: str, module: nn.Module) -> None:
         chance = child.p if isinstance(child, nn.Dropout) else vars(child).get("dropout", 0.0)
         if isinstance(chance, float) and chance > 0:
             raise RecipeError(
-                f"{part}/{name} has dropout {chance:g}; a trained part must have none, since its draws are not addressed: "
+                f"{part}/{name} has dropout {chance:g}; a trained part must have none, since its "
+                "draws are not addressed: "
                 "set it to 0 in the model's config.json",
                 code="E1024",
             )

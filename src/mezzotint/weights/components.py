@@ -5,7 +5,7 @@ diffusers' and transformers' classes are used, their loaders are not: those fetc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -94,13 +94,11 @@ def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:
     return module
 
 
-def _described(build: Any, where: Path) -> nn.Module:
+def _described(build: Callable[[], nn.Module], where: Path) -> nn.Module:
     try:
-        module = build()
+        return build()
     except (TypeError, ValueError, KeyError, NotImplementedError, ZeroDivisionError) as error:
         raise WeightsError(f"{where}: makes no network ({error}); take another copy", code="E1409") from error
-    assert isinstance(module, nn.Module)
-    return module
 
 
 def _expected(network: Network) -> str:

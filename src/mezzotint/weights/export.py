@@ -37,8 +37,9 @@ def write_model(
     replaced: by component. scheduler: the configuration to write. All other components are copied byte for byte.
     Raises WeightsError E1410 when `target` exists, E1403 for weights that are not finite, StorageError E1701.
     """
-    aside = folder.begin(target)
+    aside: Path | None = None
     try:
+        aside = folder.begin(target)
         for component in sorted(p.name for p in source.root.iterdir() if p.is_dir() and not p.name.startswith(".")):
             _write_component(aside / component, source.root / component, replaced.get(component), scheduler, dtype)
         folder.write_json(aside / "model_index.json", _index(source, scheduler))
@@ -48,7 +49,8 @@ def write_model(
         remedy = "make room on the disk" if full else "check the folder and its permissions"
         raise StorageError(f"{target}: the export could not be written ({error}); {remedy}", code="E1701") from error
     finally:
-        folder.discard(aside)
+        if aside is not None:
+            folder.discard(aside)
 
 
 def _write_component(

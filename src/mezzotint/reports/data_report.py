@@ -1,0 +1,110 @@
+"""What became of the data set's files, for people and for programs: a summary of some ten lines, a table of buckets, and
+one line of JSON for each file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from mezzotint import durable
+from mezzotint.data import buckets
+from mezzotint.data.catalogue import Catalogue, readable
+from mezzotint.data.colour import conversions_of
+from mezzotint.data.indexing import LONG_CAPTION_WORDS
+from mezzotint.data.plan import PlanColumns
+from mezzotint.recipe.data import DataSettings
+from mezzotint.stages import Epoch
+
+FILE = "data_report.jsonl"
+
+
+def summary(catalogue: Catalogue) -> str:
+    """The report in a few lines, for a terminal: used, converted, skipped and why. File names cannot disturb it."""
+    report = catalogue.report
+    lines = [f"{report.used} samples in {', '.join(readable(os.fspath(root)) for root in catalogue.roots)}"]
+    lines += [f"  {count} converted: {word}" for word, count in report.converted]
+    if report.upscaled:
+        lines.append(f"  {report.upscaled} smaller than their bucket, enlarged")
+    if report.empty_captions:
+        lines.append(f"  {report.empty_captions} captions empty")
+    if report.long_captions:
+        lines.append(
+            f"  {report.long_captions} captions of more than {LONG_CAPTION_WORDS} words; a text encoder cuts them"
+        )
+    lines += _examples("skipped", report.skipped)
+    lines += _examples("left out as the recipe asks", report.left_out)
+    if report.unknown:
+        kinds = ", ".join(f"{readable(suffix) or 'no ending'} {count}" for suffix, count in report.unknown[:8])
+        lines.append(f"  {sum(count for _, count in report.unknown)} other files not looked at: {kinds}")
+    return "\n".join(lines)
+
+
+def write(catalogue: Catalogue, folder: Path) -> Path:
+    """Writes `data_report.jsonl` into a run folder: for each file its id, its class (used, converted, skipped), the reason
+    and what was converted. Raises StorageError."""
+    path = folder / FILE
+    aside = folder / f".{FILE}.{os.getpid()}.partial"
+    with durable.storage_errors(path):
+        with open(aside, "w", encoding="ascii") as file:
+            file.writelines(_lines(catalogue))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+        durable.sync_folder(folder)
+    return path
+
+
+def bucket_table(columns: PlanColumns, settings: DataSettings, epoch: Epoch) -> str:
+    """The buckets of an epoch as a table of text: size, pictures, visits, batches, and what remains that fills no batch,
+    with what becomes of it. Buckets without pictures are left out."""
+    sizes = buckets.table(settings)
+    pictures = np.bincount(columns.bucket, minlength=len(sizes))
+    batches = np.bincount(epoch.bucket, minlength=len(sizes))
+    lengths = np.diff(epoch.starts)
+    visits = np.bincount(epoch.bucket, weights=lengths, minlength=len(sizes)).astype(np.int64)
+    is_part = lengths < settings.batch_size
+    remainder = np.zeros(len(sizes), np.int64)
+    remainder[epoch.bucket[is_part]] = lengths[is_part]
+    rows = [("bucket", "pictures", "visits", "batches", "remainder")]
+    for i, size in enumerate(sizes):
+        if pictures[i]:
+            rows.append((str(size), *(str(int(count[i])) for count in (pictures, visits, batches, remainder))))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join([*lines, _remainder(settings, epoch, int(is_part.sum()))])
+
+
+def _remainder(settings: DataSettings, epoch: Epoch, num_short: int) -> str:
+    total = f"{len(epoch.order)} visits in {epoch.num_batches} batches, {epoch.num_steps} steps an epoch"
+    match settings.remainder:
+        case "short":
+            return f"{total}; {num_short} batches are shorter than {settings.batch_size}"
+        case "fill":
+            return f"{total}; {epoch.filled} visits repeated to fill batches"
+        case "drop":
+            return f"{total}; {epoch.left_out} visits left out because they fill no batch"
+        case _:
+            raise AssertionError(settings.remainder)
+
+
+def _examples(word: str, files: tuple[tuple[str, str], ...]) -> list[str]:
+    if not files:
+        return []
+    shown = [f"    {readable(path)}: {readable(reason)}" for path, reason in files[:3]]
+    more = [f"    and {len(files) - 3} more, see {FILE}"] if len(files) > 3 else []
+    return [f"  {len(files)} {word}:", *shown, *more]
+
+
+def _lines(catalogue: Catalogue) -> Iterator[str]:
+    for row, flags in enumerate(catalogue.conversions.tolist()):
+        done = conversions_of(flags)
+        kind = "converted" if done else "used"
+        yield json.dumps({"id": catalogue.key(row), "class": kind, "conversion": list(done)}) + "\n"
+    for files in (catalogue.report.skipped, catalogue.report.left_out):
+        for path, reason in files:
+            yield json.dumps({"id": path, "class": "skipped", "reason": reason}) + "\n"

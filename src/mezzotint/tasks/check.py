@@ -1,0 +1,278 @@
+"""The verb `check`: reads everything and trains nothing. Recipe, files, parameters, batches, memory, disk, and, with
+`--dry`, time. Everything that would keep the run from starting is told together.
+
+Nothing is written but the index of the data set, in the cache folder.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from mezzotint.errors import CheckpointError, MezzotintError, Problem, RecipeError
+from mezzotint.recipe.read import Reading, located
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.resume_rules import differences, judge
+from mezzotint.run_folder import RunFolder
+from mezzotint.runtimes.base import Launch, device_for
+from mezzotint.runtimes.single import Runtime
+from mezzotint.tasks import _check_page, _estimates, assemble, resume, watchers
+from mezzotint.tasks._arguments import parse_with
+from mezzotint.tasks._dry import DryRun, dry_run
+from mezzotint.tasks._estimates import BucketRow, CacheNeed, Disk, Length
+from mezzotint.tasks._memory import Memory, Outline, memory_of
+from mezzotint.tasks._model_files import Component, components
+from mezzotint.tasks.assemble import Dataset
+from mezzotint.tasks.train import folder_of
+from mezzotint.training import state
+
+FLAGS = {
+    "--json": "one JSON document instead of the page",
+    "--all": "every setting, defaults included",
+    "--dry": "runs two real steps and tells how long the run would take",
+    "--processes=N": "as N processes would share the batches",
+}
+
+
+@dataclass(slots=True)
+class Checked:
+    """What a check has found. What could not be found out is None or empty, and `problems` says why. notes: sentences
+    about what will run and may not be meant. at_hand: bytes of memory free on the device, None where nobody tells."""
+
+    reading: Reading
+    recipe: Recipe
+    processes: int
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    files: tuple[Component, ...] = ()
+    memory: Memory | None = None
+    dataset: Dataset | None = None
+    buckets: tuple[BucketRow, ...] = ()
+    length: Length | None = None
+    caches: tuple[CacheNeed, ...] = ()
+    disk: Disk | None = None
+    dry: DryRun | None = None
+    at_hand: int | None = None
+    notes: list[str] = field(default_factory=list)
+    problems: list[MezzotintError] = field(default_factory=list)
+
+    @contextmanager
+    def gathering(self) -> Iterator[None]:
+        """An error of the reader's world within is kept, each once, and the check goes on."""
+        try:
+            yield
+        except MezzotintError as error:
+            self.keep(error)
+
+    def keep(self, error: MezzotintError) -> None:
+        """Adds a problem that is not among the others yet."""
+        if (error.code, error.message) not in [(known.code, known.message) for known in self.problems]:
+            self.problems.append(error)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """`mezzotint check RECIPE key=value … [--json] [--all] [--dry] [--processes=N]`. Returns 0 when the recipe can run.
+
+    Raises the problem that was found, or a RecipeError with all of them when they are several.
+    """
+    reading, flags = parse_with(arguments, "check", FLAGS)
+    launch = Launch.read()
+    if launch.rank:
+        return 0  # the first process looks for all
+    processes = _processes(flags.get("--processes"), launch)
+    checked = check(reading, processes=processes, dry="--dry" in flags)
+    if "--json" in flags:
+        print(json.dumps(_check_page.document(checked), indent=1, ensure_ascii=False))
+    else:
+        print("\n".join(_check_page.page(checked, every_setting="--all" in flags)))
+    sys.stdout.flush()  # before the problems, which go to stderr
+    _raise(checked)
+    return 0
+
+
+def check(reading: Reading, *, processes: int = 1, dry: bool = False) -> Checked:
+    """Looks at everything. Problems are in the answer; none of them is raised."""
+    checked = Checked(reading, located(reading), processes)
+    _look_at_settings(checked)
+    outline = _look_at_model(checked)
+    _look_at_data(checked)
+    if outline is not None:
+        _look_at_memory(checked, outline)
+    folder = RunFolder(folder_of(reading, checked.recipe))
+    _look_at_run_folder(checked, folder)
+    if checked.memory is not None:
+        _look_at_disk(checked, folder)
+    if dry and not checked.problems and checked.dataset is not None and checked.length is not None:
+        with checked.gathering():
+            checked.dry = dry_run(checked.recipe, checked.dataset, checked.length.steps, processes=processes)
+    return checked
+
+
+def _look_at_settings(checked: Checked) -> None:
+    recipe = checked.recipe
+    with checked.gathering():
+        checked.device = device_for(recipe.run, Launch())
+    if recipe.data.batch_size < checked.processes:
+        checked.keep(
+            RecipeError(
+                f"data.batch_size is {recipe.data.batch_size}, too few for {checked.processes} processes; "
+                f"write data.batch_size={checked.processes} or more",
+                code="E1803",
+            )
+        )
+    for part in recipe.model.train:
+        if recipe.optim.part_lr.get(part, recipe.optim.lr) == 0:
+            checked.keep(
+                RecipeError(
+                    f"the learning rate of {part} is 0, so that it cannot move; set optim.lr or optim.part_lr above 0, "
+                    "or take it out of model.train",
+                    code="E1602",
+                )
+            )
+    checked.at_hand = _memory_at_hand(checked.device)
+
+
+def _look_at_model(checked: Checked) -> Outline | None:
+    outline = None
+    with checked.gathering():
+        outline = Outline(checked.recipe, checked.device.type)
+    parts = outline.family.parts() if outline is not None else {}
+    checked.files, problems = components(checked.recipe.model, parts)
+    for problem in problems:
+        checked.keep(problem)
+    return outline
+
+
+def _look_at_data(checked: Checked) -> None:
+    recipe = checked.recipe
+    with checked.gathering():
+        runtime = Runtime(checked.device, Launch(), recipe.run)
+        dataset = assemble.open_dataset(recipe, runtime, _progress)
+        steps = assemble.length_in_steps(recipe, dataset.timeline)
+        checked.length = _estimates.length(dataset.timeline, steps)
+        checked.dataset = dataset
+        checked.buckets = _estimates.bucket_rows(
+            dataset, recipe.data, accumulation=recipe.optim.accumulation, seed=recipe.run.seed
+        )
+
+
+def _look_at_memory(checked: Checked, outline: Outline) -> None:
+    batches = {row.bucket: row.largest for row in checked.buckets if row.batches}
+    with checked.gathering():
+        checked.memory = memory_of(outline, batches, processes=checked.processes)
+        if checked.at_hand is not None and checked.memory.peak > checked.at_hand:
+            checked.notes.append(
+                f"the step's peak, {_check_page.size(checked.memory.peak)}, is more than the "
+                f"{_check_page.size(checked.at_hand)} that are free on {checked.device}: lower run.micro_batch (the "
+                "mathematics stays the same), or set run.recompute.enabled=true"
+            )
+
+
+def _look_at_run_folder(checked: Checked, folder: RunFolder) -> None:
+    """Whether `train` would start here or go on, without hashing a checkpoint."""
+    recipe = checked.recipe
+    there = state.listed(folder.checkpoints)
+    line = f"mezzotint train {checked.reading.name}"
+    with checked.gathering():
+        start = there[0] if there and recipe.run.resume in ("auto", "latest") else None
+        if recipe.run.resume == "never" or (recipe.run.resume == "latest" and not there):
+            resume.choose(recipe.run.resume, folder, line)
+        elif recipe.run.resume not in ("auto", "latest", "never"):
+            start = resume.choose(recipe.run.resume, folder, line).checkpoint
+        if start is not None:
+            _compare(checked, start)
+
+
+def _compare(checked: Checked, checkpoint: Path) -> None:
+    """Holds the recipe against that of a checkpoint. Raises RecipeError with every refused change."""
+    try:
+        recorded = json.loads((checkpoint / "state.json").read_text("utf-8"))["recipe"]
+        found = differences(recorded, checked.recipe)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{checkpoint}: state.json cannot be read ({error})", code="E1501") from error
+    changed, problems = judge(found, checked.recipe.run.allow_change)
+    checked.notes.append(f"the run folder has {checkpoint.name}: train goes on from there")
+    checked.notes += [f"not bit-exact from there: {one}" for one in changed]
+    if problems:
+        raise RecipeError(f"{checkpoint.name} cannot be continued with this recipe: it", problems=problems)
+
+
+def _look_at_disk(checked: Checked, folder: RunFolder) -> None:
+    recipe, memory = checked.recipe, checked.memory
+    assert memory is not None
+    if checked.dataset is not None:
+        with checked.gathering():
+            captions = watchers.preview_captions(recipe, checked.dataset)
+            caches = assemble.open_caches(recipe, assemble.family_class(recipe))
+            checked.caches = _estimates.cache_needs(recipe, checked.dataset, caches, memory, captions)
+    during = None
+    if checked.length is not None:
+        during = _estimates.times_due(
+            recipe.run.export.every, steps=checked.length.steps, steps_an_epoch=checked.length.steps_an_epoch
+        )
+    with checked.gathering():
+        checked.disk = _estimates.disk(
+            recipe,
+            folder.path,
+            assemble.cache_folder(recipe),
+            memory,
+            there=len(state.listed(folder.checkpoints)),
+            export=_estimates.export_bytes(recipe, memory, checked.files),
+            exports=None if during is None else during + 1,
+            cache=sum(need.missing_bytes for need in checked.caches),
+        )
+        _estimates.refuse_full_disk(checked.disk)
+        if checked.disk.wanted > checked.disk.free:
+            checked.notes.append(
+                f"all checkpoints and exports of the run take {_check_page.size(checked.disk.wanted)}, "
+                f"{_check_page.size(checked.disk.free)} are free at {folder.path}: lower run.save.keep, export less "
+                "often, or make room"
+            )
+
+
+def _memory_at_hand(device: torch.device) -> int | None:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return 1024 * int(found[0]) if found else None
+
+
+def _progress(done: int, total: int) -> None:
+    if total >= 1000 and done * 10 // total > (done - 1) * 10 // total:
+        print(f"looking at pictures: {done:,} of {total:,}", file=sys.stderr)
+
+
+def _processes(given: str | None, launch: Launch) -> int:
+    if given is None:
+        return launch.world_size
+    if not given.isdecimal() or int(given) < 1:
+        raise RecipeError(f"mezzotint check: --processes is a whole number above 0, got {given!r}", code="E1012")
+    return int(given)
+
+
+def _raise(checked: Checked) -> None:
+    """One problem is raised as it is; several become one list."""
+    if not checked.problems:
+        return
+    if len(checked.problems) == 1:
+        raise checked.problems[0]
+    listed: list[Problem] = []
+    for error in checked.problems:
+        inner = error.problems if isinstance(error, RecipeError) else ()
+        listed += inner or [Problem(_kind(error), error.message, "", error.code)]
+    raise RecipeError(checked.reading.name, problems=listed)
+
+
+def _kind(error: MezzotintError) -> str:
+    """Which part of the request a problem concerns, by its code."""
+    words = {"E12": "data", "E13": "cache", "E14": "model", "E15": "run", "E16": "optim", "E17": "disk", "E18": "run"}
+    return words.get(error.code[:3], "recipe")

@@ -1,0 +1,442 @@
+"""Every kind of picture file is used, converted or refused with a reason."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import socket
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageCms, PngImagePlugin
+from safetensors.numpy import load_file
+
+from mezzotint.data import media
+from mezzotint.data.colour import Conversion, conversions_of
+from mezzotint.errors import DatasetError
+from mezzotint.shapes import Size
+from mezzotint.stages import Placement
+
+PARITY = Path(__file__).parents[1] / "parity" / "data" / "diffusers"
+LIMIT = 1_000_000
+
+
+def whole(size: Size, flipped: bool = False) -> Placement:
+    return Placement(size, size, (0, 0), flipped)
+
+
+def pixels_of(path: Path, background: str = "#ffffff", limit: int = LIMIT) -> np.ndarray[Any, Any]:
+    """(H, W, 3) of the whole picture."""
+    size = media.probe(path, limit).size
+    found = media.picture(path, whole(size), resize="lanczos", background=background, max_pixels=limit)
+    return found.transpose(1, 2, 0)
+
+
+def refusal(path: Path, limit: int = LIMIT) -> str:
+    for attempt in (
+        lambda: media.probe(path, limit),
+        lambda: media.picture(path, whole(Size(8, 8)), resize="lanczos", background="#ffffff", max_pixels=limit),
+    ):
+        with pytest.raises(DatasetError) as found:
+            attempt()
+        assert found.value.code == "E1206"
+        assert str(path) in found.value.message
+    return found.value.message
+
+
+def corners(width: int = 30, height: int = 20) -> Image.Image:
+    """A picture of four plain quarters: red, green / blue, yellow."""
+    image = Image.new("RGB", (width, height))
+    for colour, box in (
+        ("#ff0000", (0, 0, width // 2, height // 2)),
+        ("#00ff00", (width // 2, 0, width, height // 2)),
+        ("#0000ff", (0, height // 2, width // 2, height)),
+        ("#ffff00", (width // 2, height // 2, width, height)),
+    ):
+        image.paste(colour, box)
+    return image
+
+
+# --- plain files --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["png", "bmp", "tif", "webp", "ppm", "gif", "jpg", "avif"])
+def test_plain_pictures_are_read_and_hashed(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    corners().save(path, **({"lossless": True} if ending == "webp" else {"quality": 95} if ending == "jpg" else {}))
+    found = media.probe(path, LIMIT)
+    assert found == media.Probe(Size(30, 20), hashlib.sha256(path.read_bytes()).digest(), 0)
+    close = 40 if ending in ("jpg", "avif") else 0
+    middle = pixels_of(path).astype(int)[5, 5]
+    assert np.abs(middle - [255, 0, 0]).max() <= close
+
+
+def test_a_wrong_ending_does_not_matter(tmp_path: Path) -> None:
+    path = tmp_path / "photo.jpg"
+    corners().save(path, "PNG")
+    assert media.probe(path, LIMIT).size == Size(30, 20)
+
+
+def test_grey_palette_and_one_bit_become_rgb_without_a_remark(tmp_path: Path) -> None:
+    for mode in ("L", "P", "1"):
+        path = tmp_path / f"{mode}.png"
+        corners().convert(mode).save(path)
+        assert media.probe(path, LIMIT).conversions == 0
+        assert (pixels_of(path) == np.asarray(corners().convert(mode).convert("RGB"))).all()
+
+
+# --- conversions --------------------------------------------------------------------------------------------------------
+
+
+def oriented(upright: Image.Image, orientation: int) -> Image.Image:
+    """What a camera stores so that EXIF `orientation` shows it upright (TIFF 6.0, tag 274)."""
+    t = Image.Transpose
+    undo = {2: t.FLIP_LEFT_RIGHT, 3: t.ROTATE_180, 4: t.FLIP_TOP_BOTTOM, 5: t.TRANSPOSE}
+    undo |= {6: t.ROTATE_90, 7: t.TRANSVERSE, 8: t.ROTATE_270}
+    return upright.transpose(undo[orientation]) if orientation in undo else upright
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("ending", ["png", "jpg", "tif", "webp"])
+def test_exif_turns_before_anything_is_measured(tmp_path: Path, orientation: int, ending: str) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = tmp_path / f"a.{ending}"
+    stored = oriented(corners(), orientation)
+    stored.save(path, exif=exif, **({"quality": 95, "subsampling": 0} if ending == "jpg" else {"lossless": True}))
+    found = media.probe(path, LIMIT)
+    assert found.size == Size(30, 20)
+    assert found.conversions == (Conversion.TURNED if orientation > 1 else 0)
+    assert np.abs(pixels_of(path).astype(int) - np.asarray(corners())).max() <= 60
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
+def test_broken_exif_loses_no_picture(tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    corners().save(path, exif=b"Exif\0\0MM\0*\xff\xff\xff\xffgarbage")
+    assert media.probe(path, LIMIT) == media.Probe(Size(30, 20), hashlib.sha256(path.read_bytes()).digest(), 0)
+
+
+def test_transparency_shows_the_background_and_no_hidden_colour(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    data = np.zeros((4, 4, 4), np.uint8)
+    data[:, :2] = (255, 0, 0, 0)  # red, but invisible
+    data[:, 2:] = (0, 0, 255, 128)
+    Image.fromarray(data, "RGBA").save(path)
+    assert media.probe(path, LIMIT).conversions == Conversion.ALPHA
+    found = pixels_of(path, "#00ff00")
+    assert found[0, 0].tolist() == [0, 255, 0]
+    assert np.abs(found[0, 3].astype(int) - [0, 127, 128]).max() <= 1
+
+
+def test_full_opacity_is_no_conversion(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    corners().convert("RGBA").save(path)
+    assert media.probe(path, LIMIT).conversions == 0
+
+
+@pytest.mark.parametrize("mode", ["P", "L", "RGB", "1", "LA", "PA"])
+def test_other_ways_to_be_transparent(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "a.png"
+    if mode == "PA":
+        image = corners().convert("P")
+        path = tmp_path / "a.gif"
+        image.save(path, transparency=image.getpixel((0, 0)))
+    elif mode == "LA":
+        Image.merge("LA", [Image.new("L", (4, 4), 9), Image.new("L", (4, 4), 0)]).save(path)
+    else:
+        image = Image.new("L", (4, 4), 0).convert(mode)
+        image.save(path, transparency=(0, 0, 0) if mode == "RGB" else 0)
+    assert media.probe(path, LIMIT).conversions & Conversion.ALPHA
+    assert pixels_of(path, "#123456")[0, 0].tolist() == [0x12, 0x34, 0x56]
+
+
+@pytest.mark.parametrize("ending", ["png", "tif", "pgm"])
+def test_sixteen_bit_grey_keeps_its_mean(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    ramp = np.linspace(0, 65535, 256 * 16).astype(np.uint16).reshape(16, 256)
+    Image.fromarray(ramp).save(path)
+    assert media.probe(path, LIMIT).conversions == Conversion.DEEP
+    found = pixels_of(path)
+    assert abs(float(found.mean()) - 127.5) < 0.5
+    assert found.min() == 0
+    assert found.max() == 255
+
+
+def test_signed_and_wide_tiff_are_scaled_by_their_type(tmp_path: Path) -> None:
+    path = tmp_path / "a.tif"
+    Image.fromarray(np.full((4, 4), 2**30, np.int32)).save(path)
+    assert media.probe(path, LIMIT).conversions == Conversion.DEEP
+    assert abs(int(pixels_of(path)[0, 0, 0]) - 128) <= 1
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png(width: int, height: int, *chunks: bytes, depth: int = 8, colour: int = 2) -> bytes:
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + b"".join(chunks) + chunk(b"IEND", b"")
+
+
+def test_sixteen_bit_colour_is_scaled_and_reported(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    rows = (b"\0" + np.full((4, 3), 0x8040, ">u2").tobytes()) * 4
+    path.write_bytes(png(4, 4, chunk(b"IDAT", zlib.compress(rows)), depth=16))
+    assert media.probe(path, LIMIT).conversions == Conversion.DEEP
+    assert pixels_of(path)[0, 0].tolist() == [128, 128, 128]
+
+
+def test_cmyk_becomes_rgb(tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    Image.new("CMYK", (16, 16), (0, 255, 255, 0)).save(path, quality=95)
+    assert media.probe(path, LIMIT).conversions == Conversion.CMYK
+    assert np.abs(pixels_of(path)[8, 8].astype(int) - [255, 0, 0]).max() <= 8
+
+
+def printer_profile(lightness: int, a: int, b: int) -> bytes:
+    """A CMYK profile by which every mixture of inks looks the same (ICC.1:2001-04, lut8Type)."""
+    neutral = b"".join(struct.pack(">i", 65536 * (i % 4 == 0)) for i in range(9))
+    straight = bytes(range(256))
+    table = (
+        b"mft1\0\0\0\0" + bytes([4, 3, 2, 0]) + neutral + straight * 4 + bytes([lightness, a, b]) * 16 + straight * 3
+    )
+    white = b"XYZ \0\0\0\0" + struct.pack(">3i", 63190, 65536, 54061)
+    tags = struct.pack(">I", 2)
+    tags += b"A2B0" + struct.pack(">II", 156, len(table)) + b"wtpt" + struct.pack(">II", 156 + len(table), len(white))
+    size = 156 + len(table) + len(white)
+    head = struct.pack(">I4sI4s4s4s12x4s", size, bytes(4), 0x02400000, b"prtr", b"CMYK", b"Lab ", b"acsp")
+    head += bytes(68 - len(head)) + struct.pack(">3i", 63190, 65536, 54061)
+    return head + bytes(128 - len(head)) + tags + table + white
+
+
+def test_cmyk_goes_through_its_profile(tmp_path: Path) -> None:
+    path = tmp_path / "a.tif"
+    Image.new("CMYK", (16, 16), (0, 255, 255, 0)).save(path, icc_profile=printer_profile(160, 70, 190))
+    assert media.probe(path, LIMIT).conversions == Conversion.CMYK | Conversion.PROFILE
+    red, green, blue = pixels_of(path)[0, 0].tolist()
+    assert green > red + 60  # red ink, but the profile says green
+    assert green > blue + 60
+
+
+def test_profile_of_other_pixels_is_ignored_and_reported(tmp_path: Path) -> None:
+    path = tmp_path / "a.tif"
+    rgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    Image.new("CMYK", (16, 16), (0, 255, 255, 0)).save(path, icc_profile=rgb)
+    assert media.probe(path, LIMIT).conversions == Conversion.CMYK | Conversion.BAD_PROFILE
+
+
+def rotated_profile() -> bytes:
+    """sRGB with its primaries in another place: what is red in the file is green to see."""
+    profile = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
+    tags = {}
+    for i in range(struct.unpack(">I", profile[128:132])[0]):
+        at = 132 + 12 * i
+        tags[bytes(profile[at : at + 4])] = at + 4
+    entries = [bytes(profile[tags[name] : tags[name] + 8]) for name in (b"rXYZ", b"gXYZ", b"bXYZ")]
+    for name, entry in zip((b"rXYZ", b"gXYZ", b"bXYZ"), entries[1:] + entries[:1], strict=True):
+        profile[tags[name] : tags[name] + 8] = entry
+    return bytes(profile)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "P"])
+def test_colour_profile_is_converted_to_srgb(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "a.png"
+    Image.new("RGB", (8, 8), "#ff0000").convert(mode).save(path, icc_profile=rotated_profile())
+    assert media.probe(path, LIMIT).conversions == Conversion.PROFILE
+    assert np.abs(pixels_of(path)[0, 0].astype(int) - [0, 255, 0]).max() <= 3
+
+
+def test_srgb_profile_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    noise = Image.effect_noise((32, 32), 90).convert("RGB")
+    noise.save(path, icc_profile=ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
+    assert media.probe(path, LIMIT).conversions == 0
+    assert (pixels_of(path) == np.asarray(noise)).all()
+
+
+def test_broken_profile_is_ignored_and_reported(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    corners().save(path, icc_profile=b"no profile at all")
+    assert media.probe(path, LIMIT).conversions == Conversion.BAD_PROFILE
+    assert (pixels_of(path) == np.asarray(corners())).all()
+
+
+def test_lab_becomes_rgb(tmp_path: Path) -> None:
+    path = tmp_path / "a.tif"
+    srgb, lab = ImageCms.createProfile("sRGB"), ImageCms.createProfile("LAB")
+    stored = ImageCms.profileToProfile(Image.new("RGB", (8, 8), "#c04020"), srgb, lab, outputMode="LAB")
+    assert stored is not None
+    stored.info.pop("icc_profile", None)
+    stored.save(path)
+    assert media.probe(path, LIMIT).conversions == Conversion.COLOUR_SPACE
+    assert np.abs(pixels_of(path)[0, 0].astype(int) - [0xC0, 0x40, 0x20]).max() <= 4
+
+
+@pytest.mark.parametrize("ending", ["png", "gif", "webp", "tif", "avif"])
+def test_first_of_several_frames_is_taken_and_reported(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    frames = [Image.new("RGB", (16, 16), colour) for colour in ("#ff0000", "#00ff00", "#0000ff")]
+    options: dict[str, Any] = {"lossless": True} if ending == "webp" else {}
+    frames[0].save(path, save_all=True, append_images=frames[1:], **options)
+    assert media.probe(path, LIMIT).conversions == Conversion.FIRST_FRAME
+    assert np.abs(pixels_of(path)[8, 8].astype(int) - [255, 0, 0]).max() <= 6
+
+
+def test_conversions_have_words() -> None:
+    assert conversions_of(Conversion.ALPHA | Conversion.CMYK) == (
+        "transparency laid on the background colour",
+        "CMYK to RGB",
+    )
+    assert all(conversions_of(flag) for flag in Conversion)
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["png", "jpg", "gif", "webp", "tif", "bmp", "avif"])
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
+def test_truncated_files_are_refused(tmp_path: Path, ending: str, part: float) -> None:
+    buffer = io.BytesIO()
+    noise = Image.effect_noise((64, 64), 90).convert("RGB")
+    noise.save(buffer, {"jpg": "JPEG", "tif": "TIFF"}.get(ending, ending.upper()))
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(buffer.getvalue()[: int(len(buffer.getvalue()) * part)])
+    with pytest.raises(DatasetError) as found:
+        media.probe(path, LIMIT)
+    assert found.value.code == "E1206"
+
+
+def test_wrong_checksum_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    rows = (b"\0" + bytes(12)) * 4
+    data = bytearray(png(4, 4, chunk(b"IDAT", zlib.compress(rows, 0))))
+    data[data.index(b"IDAT") + 20] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DatasetError, match=r"wrong checksum in chunk 'IDAT'"):
+        media.probe(path, LIMIT)
+
+
+def test_bomb_is_refused_by_its_header(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(png(50_000, 50_000, chunk(b"IDAT", zlib.compress(bytes(10_000)))))
+    assert "50000 × 50000 pixels are more than data.max_pixels (1,000,000)" in refusal(path)
+
+
+def test_limit_is_ours_and_pillows_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.png"
+    corners().save(path)
+    assert "more than data.max_pixels (599)" in refusal(path, 599)
+    assert media.probe(path, 600).size == Size(30, 20)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    assert media.probe(path, 600).size == Size(30, 20)
+
+
+def test_text_bomb_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    text = b"k\0\0" + zlib.compress(bytes(PngImagePlugin.MAX_TEXT_CHUNK + 10))
+    rows = (b"\0" + bytes(12)) * 4
+    path.write_bytes(png(4, 4, chunk(b"zTXt", text), chunk(b"IDAT", zlib.compress(rows))))
+    assert "too large" in refusal(path)
+
+
+def make_empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def make_text(path: Path) -> None:
+    path.write_text("<html>404</html>")
+
+
+def make_svg(path: Path) -> None:
+    path.write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+
+
+def make_eps(path: Path) -> None:
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EOF\n")
+
+
+def make_float(path: Path) -> None:
+    Image.fromarray(np.ones((4, 4), np.float32)).save(path, "TIFF")
+
+
+def make_socket(path: Path) -> None:
+    here = os.getcwd()
+    os.chdir(path.parent)  # the name of a socket has at most 107 bytes
+    try:
+        with socket.socket(socket.AF_UNIX) as opened:
+            opened.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (make_empty, "empty file"),
+        (make_text, "not a picture"),
+        (make_svg, "not a picture"),
+        (make_eps, "not a picture"),
+        (make_float, "float pixels"),
+        (os.mkfifo, "not a regular file"),
+        (os.mkdir, ""),
+        (make_socket, ""),
+        (lambda path: path.symlink_to(path), ""),
+        (lambda path: None, "No such file"),
+    ],
+)
+@pytest.mark.timeout(20)
+def test_what_is_no_picture_is_refused_with_a_reason(
+    tmp_path: Path, make: Callable[[Path], object], reason: str
+) -> None:
+    path = tmp_path / "a.png"
+    make(path)
+    assert reason in refusal(path)
+
+
+def test_digest_of_what_cannot_be_read_is_none(tmp_path: Path) -> None:
+    assert media.digest_of(tmp_path / "none.png") is None
+
+
+# --- placing ------------------------------------------------------------------------------------------------------------
+
+
+def test_resized_cropped_and_mirrored(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    corners(60, 20).save(path)
+    placement = Placement(Size(10, 10), Size(30, 10), (0, 12), flipped=True)
+    found = media.picture(path, placement, resize="box", background="#ffffff", max_pixels=LIMIT)
+    expected = np.asarray(corners(30, 10))[:, 12:22][:, ::-1].transpose(2, 0, 1)
+    assert found.dtype == np.uint8
+    assert found.flags.c_contiguous
+    assert (found == expected).all()
+
+
+@pytest.mark.parametrize("name", ["lanczos", "bicubic", "bilinear", "box"])
+def test_filters_are_antialiased(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a.png"
+    stripes = np.zeros((64, 64, 3), np.uint8)
+    stripes[:, ::2] = 255
+    Image.fromarray(stripes).save(path)
+    found = media.picture(
+        path, Placement(Size(8, 8), Size(8, 8), (0, 0)), resize=name, background="#ffffff", max_pixels=LIMIT
+    )
+    assert np.abs(found.astype(int) - 127).max() < 12
+
+
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("name", ["bilinear", "lanczos"])
+def test_pixels_equal_those_of_the_diffusers_scripts(number: int, name: str) -> None:
+    record = json.loads((PARITY / "transforms.json").read_text())[str(number)]
+    height, width = record["resized_height_width"]
+    placement = Placement(Size(64, 64), Size(width, height), tuple(record["sdxl_center_crop_top_left"]))
+    path = PARITY / "shapes6" / f"{number:04}.png"
+    found = media.picture(path, placement, resize=name, background="#ffffff", max_pixels=LIMIT)
+    assert (found == load_file(PARITY / "transforms_uint8.safetensors")[f"{number}.{name}.center_crop"]).all()

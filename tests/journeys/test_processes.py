@@ -1,0 +1,126 @@
+"""The same draws on any number of processes, workers and micro-batches; and launched as people launch."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mezzotint import durable
+from mezzotint.training import state
+
+SETTINGS = {"run__steps": 6, "optim__accumulation": 2, "data__remainder": "short", "data__batch_size": 5}
+
+
+def by_step(folder: Path, processes: int) -> list[list[tuple[str, float]]]:
+    """For each step, the samples of all processes with their timesteps, in an order that no process decides."""
+    found: dict[int, list[tuple[str, float]]] = {}
+    for rank in range(processes):
+        for line in durable.read_lines(folder / "logs" / f"samples.rank{rank}.jsonl"):
+            found.setdefault(line["step"], []).extend(zip(line["keys"], line["timesteps"], strict=True))
+    return [sorted(found[step]) for step in sorted(found)]
+
+
+def losses(folder: Path) -> list[float]:
+    return [line["loss"] for line in durable.read_lines(folder / "metrics.jsonl") if "loss" in line]
+
+
+@pytest.fixture(scope="module")
+def alone(shared_world: Any) -> Path:
+    assert shared_world.wait(shared_world.fork("alone", **SETTINGS)) == 0, shared_world.out("alone")
+    return Path(shared_world.root / "alone")
+
+
+@pytest.mark.parametrize("change", [{"data__workers": 2}, {"run__micro_batch": 1}, {"run__micro_batch": 2}])
+def test_workers_and_micro_batches_change_no_draw(shared_world: Any, alone: Path, change: dict[str, Any]) -> None:
+    name = "-".join(f"{k}{v}" for k, v in change.items())
+    assert shared_world.wait(shared_world.fork(name, **SETTINGS, **change)) == 0, shared_world.out(name)
+    other = shared_world.root / name
+    assert by_step(other, 1) == by_step(alone, 1)
+    assert losses(other) == pytest.approx(losses(alone), rel=2e-5)
+    if "data__workers" in change:
+        assert losses(other) == losses(alone)
+
+
+@pytest.mark.distributed
+def test_two_processes_draw_the_same_and_one_goes_on_alone(shared_world: Any, alone: Path) -> None:
+    world = shared_world
+    for child in world.fork_group("two", 2, **SETTINGS):
+        assert world.wait(child) == 0, world.out("two")
+    two = world.root / "two"
+    assert by_step(two, 2) == by_step(alone, 1)
+    assert losses(two) == pytest.approx(losses(alone), rel=2e-5)
+
+    for child in world.fork_group("then-one", 2, **SETTINGS | {"run__steps": 3}):
+        assert world.wait(child) == 0, world.out("then-one")
+    assert world.wait(world.fork("then-one", **SETTINGS)) == 0, world.out("then-one")
+    assert losses(world.root / "then-one") == pytest.approx(losses(alone), rel=2e-5)
+    resumed = [e for e in durable.read_lines(world.root / "then-one" / "history.jsonl") if e["event"] == "resumed"]
+    assert "world size: 2 → 1" in resumed[0]["changes"]
+    assert "not bit-exact from here" in world.out("then-one")
+
+
+@pytest.mark.distributed
+@pytest.mark.faults
+def test_sigterm_to_one_of_two_saves_the_same_step_and_both_leave(shared_world: Any, alone: Path) -> None:
+    world = shared_world
+    children = world.fork_group("term", 2, faults={1: "step.backward@3:term"}, **SETTINGS)
+    assert [world.wait(child) for child in children] == [143, 143], world.out("term")
+    assert state.newest(world.root / "term" / "checkpoints").path.name == "step-00000003"
+    for child in world.fork_group("term", 2, **SETTINGS):
+        assert world.wait(child) == 0, world.out("term")
+    assert losses(world.root / "term") == losses(world.root / "two")
+
+
+@pytest.mark.distributed
+@pytest.mark.faults
+def test_a_killed_process_ends_the_other_soon_and_by_name(shared_world: Any) -> None:
+    world = shared_world
+    children = world.fork_group("lost", 2, faults={1: "step.backward@4:kill"}, **SETTINGS)
+    assert world.wait(children[1]) == 128 + signal.SIGKILL
+    began = time.monotonic()
+    assert world.wait(children[0]) == 6, world.out("lost")
+    assert time.monotonic() - began < 30
+    assert "lost another process of this run" in world.out("lost")
+
+
+@pytest.mark.distributed
+def test_more_processes_than_samples_are_refused(shared_world: Any) -> None:
+    for child in shared_world.fork_group("many", 2, **SETTINGS | {"data__batch_size": 1}):
+        assert shared_world.wait(child) == 2
+    assert "data.batch_size is 1, but 2 processes were started" in shared_world.out("many")
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        ["torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", "0"],
+        ["accelerate.commands.accelerate_cli", "launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
+         "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"],
+    ],
+    ids=["torchrun", "accelerate"],
+)  # fmt: skip
+def test_under_the_launchers_that_people_use(shared_world: Any, alone: Path, launcher: list[str]) -> None:
+    name = launcher[0].split(".")[0]
+    words = shared_world.words(name, **SETTINGS | {"run__steps": 2})
+    env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    done = subprocess.run(
+        [sys.executable, "-m", *launcher, "-m", "mezzotint", "train", *words],
+        env=env | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = shared_world.root / name
+    assert json.loads((folder / "environment.json").read_text())["processes"] == 2
+    assert losses(folder) == pytest.approx(losses(alone)[:2], rel=2e-5)

@@ -1,0 +1,98 @@
+"""The report after a run: the loss plot and the summary."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mezzotint import durable
+from mezzotint.reports.run_report import read_metrics, run_report, smoothed, summary
+from mezzotint.run_folder import RunFolder
+
+
+def made_up_run(folder: RunFolder, steps: int, *, bad: int | None = None) -> None:
+    rng = np.random.default_rng(3)
+    with open(folder.metrics, "w") as file:
+        for step in range(1, steps + 1):
+            if step % 50 == 1:
+                held = {"step": step - 1, "val/loss": 0.15 + 0.5 / step**0.5}
+                file.write(json.dumps(held | {"val/loss_shadow": 0.14 + 0.6 / step**0.5}) + "\n")
+            loss = (0.12 + 0.8 / step**0.5) * float(np.exp(0.3 * rng.standard_normal()))
+            rate = 1e-4 * min(1.0, step / 40) * (1 + np.cos(np.pi * step / steps)) / 2
+            line = {
+                "step": step, "epoch": step // 30, "loss": "nan" if step == bad else loss, "norm": 1.0, "samples": 8,
+                "images_per_s": 16.0, "lr/denoiser": rate, "lr/denoiser.no_decay": rate, "lr/text_encoder": rate / 4,
+            }  # fmt: skip
+            file.write(json.dumps(line) + "\n")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path / "fox-$5").open()
+
+
+def test_the_loss_plot_is_written_and_shows_every_curve(folder: RunFolder) -> None:
+    made_up_run(folder, 400, bad=200)
+    written = run_report(folder)
+    assert [path.relative_to(folder.path).as_posix() for path in written] == ["logs/loss.png", "logs/report.txt"]
+    with Image.open(written[0]) as image:
+        assert image.size == (1650, 1050)
+        colours = {colour for _, colour in image.convert("RGB").getcolors(1 << 20) or []}
+    shown = {tuple(bytes.fromhex(c)) for c in ("1f4e8c", "c4462d", "e08e2b", "b9c6d8", "3d7a5f", "7a5fa0")}
+    assert shown <= colours
+
+
+@pytest.mark.parametrize(("steps", "bad"), [(1, None), (1, 1), (2, 2), (5, 1)])
+def test_short_and_broken_runs_have_a_plot(folder: RunFolder, steps: int, bad: int | None) -> None:
+    made_up_run(folder, steps, bad=bad)
+    written = run_report(folder)
+    with Image.open(written[0]) as image:
+        assert np.asarray(image.convert("L")).std() > 1
+
+
+def test_a_run_without_steps_has_a_summary_and_no_plot(folder: RunFolder) -> None:
+    assert [path.name for path in run_report(folder)] == ["report.txt"]
+    assert "none logged" in (folder.logs / "report.txt").read_text()
+
+
+def test_the_summary_says_steps_samples_loss_and_what_lies_where(folder: RunFolder) -> None:
+    made_up_run(folder, 60)
+    folder.record("started")
+    folder.record("started")
+    durable.append_line(folder.bad_steps, {"step": 17})
+    (folder.checkpoints / "step-00000060").mkdir()
+    (folder.exports / "step-00000060").mkdir()
+    (folder.exports / ".partial-x").mkdir()
+    text = "\n".join(summary(folder))
+    assert "steps         60 in 3 epochs" in text
+    assert "samples       480 in 30.0 s of training, 16 images/s" in text
+    first = read_metrics(folder).steps[0]["loss"]
+    assert f"loss          {first:.4f} at step 1, smoothed" in text
+    assert "held-out loss 0.6500 at step 0, 0.2200 at step 50, averaged weights 0.2240" in text
+    assert "attempts      2" in text
+    assert "bad steps     1, the last at step 17" in text
+    assert "checkpoints   checkpoints/step-00000060" in text
+    assert "exports       exports/step-00000060" in text
+    assert "previews      none" in text
+
+
+def test_of_lines_with_the_same_step_the_last_counts_and_torn_ones_do_not(folder: RunFolder) -> None:
+    folder.metrics.write_text('{"step": 1, "loss": 3.0}\n{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
+    assert [line["loss"] for line in read_metrics(folder).steps] == [2.0]
+
+
+def test_smoothing_passes_over_what_is_not_finite() -> None:
+    found = smoothed(np.array([np.nan, 2.0, np.inf, 2.0]))
+    assert np.isnan(found[0])
+    assert found[1:].tolist() == pytest.approx([2.0, 2.0, 2.0])
+
+
+def test_reading_a_report_module_does_not_import_matplotlib() -> None:
+    code = "import sys, mezzotint.reports.run_report; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,456 @@
+"""The pages tell the truth: links lead somewhere, recipes and command lines read, examples run, lists are complete."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from mezzotint import errors, registry
+from mezzotint.cli import VERBS, Verb
+from mezzotint.data import catalogue, colour, media
+from mezzotint.errors import CODES, MezzotintError, RecipeError
+from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.base import change_of
+from mezzotint.recipe.data import DataSettings
+from mezzotint.recipe.paths import by_path, owner, sections
+from mezzotint.recipe.read import Reading, read, read_text, shipped_recipes
+from mezzotint.run_folder import RunFolder
+from mezzotint.runtimes.base import Runtime
+from mezzotint.stages import StepReport
+from mezzotint.tasks import cp, explain, ls, schema
+from mezzotint.training import state
+from mezzotint.training.metrics_log import MetricsLog
+from mezzotint.training.progress import Progress
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "mezzotint"
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
+EXAMPLES = {"data/formats/caption_table.py", "tasks/history.py"}
+"""Files that a page tells the reader to write."""
+NOT_SETTINGS = {"run.log"}
+PLACEHOLDER = re.compile(r"…|\b(?:VERB|PATH|CODE|RECIPE|NAME|PATTERN)\b")
+
+Load = Callable[[str, str], ModuleType]
+
+
+def fences(text: str) -> Iterator[tuple[str, str]]:
+    """(words after the fence, content) of each fenced block."""
+    for block in re.finditer(r"^```([^\n]*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL):
+        yield block[1].strip(), block[2]
+
+
+def blocks(kind: str) -> list[Any]:
+    return [
+        pytest.param(words, body, id=f"{name}-{number}")
+        for name, text in TEXTS.items()
+        for number, (words, body) in enumerate(fences(text))
+        if words.split()[:1] == [kind]
+    ]
+
+
+def block(page: str, words: str) -> str:
+    """The one block of a page with these words after its fence."""
+    (body,) = [body for found, body in fences(TEXTS[page]) if found == words]
+    return body
+
+
+def inline(text: str) -> Iterator[str]:
+    """What stands between backticks outside of blocks."""
+    for code in re.finditer(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)):
+        yield code[1]
+
+
+def lines_with(text: str, first: str) -> list[str]:
+    """First cells of the table rows whose first column is headed so, without backticks."""
+    found: list[str] = []
+    inside = False
+    for line in text.splitlines():
+        cells = [cell.strip().replace("`", "") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        inside = bool(cells) and (inside or cells[0] == first)
+        if inside and cells[0] != first and not set(cells[0]) <= set("-"):
+            found.append(cells[0])
+    return found
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
+    """Makes a module of a text, as a file, as a reader would."""
+
+    def made(name: str, text: str) -> ModuleType:
+        path = tmp_path / f"{name}.py"
+        path.write_text(text, "utf-8")
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, name, module)
+        spec.loader.exec_module(module)
+        return module
+
+    return made
+
+
+# --- links, names, paths ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_link_leads_to_a_file_and_a_heading(name: str) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", TEXTS[name]):
+        if target.startswith(("http://", "https://")):
+            continue
+        path, _, heading = target.partition("#")
+        found = (ROOT / name).parent / path if path else ROOT / name
+        assert found.exists(), f"{name} leads to {target}"
+        if heading:
+            titles = re.findall(r"^#+ (.+)$", found.read_text("utf-8"), flags=re.MULTILINE)
+            assert heading in {re.sub(r"[^\w\- ]", "", t.lower()).replace(" ", "-") for t in titles}, target
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    linked = {(DOCS / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)\)", TEXTS["docs/README.md"])}
+    assert {page for page in DOCS.rglob("*") if page.is_file()} - {DOCS / "README.md"} <= linked
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_settings_codes_and_files_that_are_named_are_there(name: str) -> None:
+    text = TEXTS[name]
+    for code in re.findall(r"\bE1\d{3}\b", text):
+        assert code in CODES, code
+    for word in inline(text):
+        path = re.fullmatch(r"((?:model|data|objective|optim|run|sample)(?:\.[a-z_0-9]+)+)(?:\+?=(.*))?", word)
+        # a decision may name what was turned down
+        if path and word not in NOT_SETTINGS and "decisions/" not in name:
+            assert owner(path[1]) is not None or path[1] in sections(), word
+        if re.fullmatch(r"[a-z_0-9./-]+/[a-z_0-9.-]+\.(py|yaml|toml|json|txt)", word) and word not in EXAMPLES:
+            assert any((base / word).exists() for base in (SOURCE, ROOT)), word
+        if re.fullmatch(r"(tests|docs|tools|recipes|benchmarks)/[\w/]*", word):
+            assert (ROOT / word).is_dir(), word
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_no_page_names_a_machine(name: str) -> None:
+    assert not re.search(r"(?<![\w.])/(?:work|home|root|tmp)/", TEXTS[name])
+
+
+# --- recipes and command lines ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("words", "body"), blocks("yaml"))
+def test_every_recipe_shown_reads(words: str, body: str) -> None:
+    read_text(body)
+
+
+def commands() -> list[Any]:
+    """Every command line shown, in blocks and in running text, without those that stand for many."""
+    found: dict[str, None] = {}
+    for text in TEXTS.values():
+        shown = [line for words, body in fences(text) if words == "sh" for line in body.splitlines()]
+        shown += [word for word in inline(text) if re.match(r"(mezzotint|torchrun|accelerate|make) ", word)]
+        found |= dict.fromkeys(" ".join(shlex.split(line, comments=True)) for line in shown)
+    return [command for command in found if command and not PLACEHOLDER.search(command.replace("runs/NAME", ""))]
+
+
+def test_command_lines_are_found() -> None:
+    assert {"make demo", "make test", "mezzotint train tiny_cpu"} <= set(commands())
+    assert sum("-m mezzotint" in command for command in commands()) >= 3
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_line_shown_can_be_typed(command: str) -> None:
+    words = command.split(" ")
+    if words[0] == "make":
+        assert f"\n{words[1]}:" in (ROOT / "Makefile").read_text("utf-8")
+    elif words[0] in ("torchrun", "accelerate"):
+        if "-m" in words:
+            assert words[words.index("-m") + 1] == "mezzotint"
+            accepts(words[words.index("-m") + 2 :])
+    elif words[0] == "mezzotint":
+        accepts(words[1:])
+
+
+def accepts(words: list[str]) -> None:
+    """Reads a command line as far as it goes without data and weights."""
+    if words[0].startswith("-"):
+        assert words[0] in ("--help", "--version")
+        return
+    verb = {verb.name: verb for verb in VERBS}[words[0]]
+    rest = [word for word in words[1:] if word not in ("--help", ">", "recipe.schema.json")]
+    switches = {switch.partition("=")[0] for switch in verb.switches}
+    assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= switches, words
+    rest = [word for word in rest if not word.startswith("--")]
+    match verb.name:
+        case "explain":
+            assert all(explain.explained(word) for word in rest)
+        case "ls":
+            assert set(rest) <= set(ls._kinds())
+        case "cp":
+            assert all(cp._shipped(word).is_file() for word in rest[:1])
+        case "schema":
+            assert not rest
+        case _:
+            assert verb.reads_recipe
+            read_with(rest)
+
+
+def read_with(words: list[str]) -> Reading:
+    """A shipped recipe by its name, and an empty one for a file that is the reader's own."""
+    if not words:
+        return read_text("schema: 1")
+    if words[0].endswith(".yaml"):
+        return read_text("schema: 1", overrides=words[1:])
+    return read(words[0], words[1:])
+
+
+def test_a_command_line_that_does_not_read_would_be_found() -> None:
+    for wrong in ("train nosuch", "train photos optim.learning_rate=1", "explain optim.lrr", "train photos --fast"):
+        with pytest.raises((RecipeError, AssertionError)):
+            accepts(wrong.split(" "))
+    with pytest.raises(KeyError):
+        accepts(["bench"])
+
+
+def test_the_readme_shows_the_message_as_it_is() -> None:
+    with pytest.raises(RecipeError) as caught:
+        read("photos", ["optim.learning_rate=1", "data.batch_size=0"])
+    assert str(caught.value) + "\n" == block("README.md", "text")
+
+
+# --- examples ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("words", "body"), blocks("python"))
+def test_every_example_runs(load: Load, words: str, body: str) -> None:
+    assert words.split()[1:2] == ["run"]
+    load("example", body)
+
+
+def test_the_reader_of_the_page_reads_what_is_written_and_notices_damage(load: Load, tmp_path: Path) -> None:
+    body = block("docs/checkpoint-format.md", "python run")
+    assert set(re.findall(r"^(?:import|from) (\w+)", body, flags=re.MULTILINE)) == {
+        "hashlib", "json", "pathlib", "safetensors",
+    }  # fmt: skip
+    page = load("reader", body)
+    written = {
+        "w/denoiser/a": torch.arange(6.0).view(2, 3),
+        "ema/denoiser/a": torch.ones(2, 3),
+        "opt.mean/denoiser/a": torch.zeros(2, 3),
+        "opt.applied": torch.tensor(3.0),
+        "opt.shadow_updates": torch.tensor(3.0, dtype=torch.float64),
+        "scaler/scale": torch.tensor(65536.0),
+    }
+    values = {"progress": {"step": 3}, "recipe": {"schema": 1}}
+    folder = state.write(tmp_path, step=3, tensors=written, values=values, recipe_digest="ab")
+    step, tensors, found = page.read_checkpoint(folder)
+    assert (step, found) == (3, values)
+    assert tensors.keys() == written.keys()
+    for name, tensor in written.items():
+        assert torch.equal(torch.from_numpy(tensors[name]), tensor), name
+    for file in sorted(folder.iterdir()):
+        content = file.read_bytes()
+        if file.name != "manifest.json":
+            file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+            with pytest.raises(ValueError, match=rf"{file.name} is damaged"):
+                page.read_checkpoint(folder)
+        file.write_bytes(content)
+    manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
+    for change in ({"schema": 2}, {"files": {"../state.json": {}}}):
+        (folder / "manifest.json").write_text(json.dumps(manifest | change), "utf-8")
+        with pytest.raises(ValueError):
+            page.read_checkpoint(folder)
+
+
+def test_the_format_example_makes_a_data_set(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "mezzotint.data.formats.caption_table"
+    monkeypatch.setitem(sys.modules, name, load("caption_table", block("docs/how-to-add.md", "python run format")))
+    monkeypatch.setattr(registry, "names", lambda folder: ("caption-table", "image-folder"))
+    folder = tmp_path / "pictures"
+    (folder / "deep").mkdir(parents=True)
+    for place, colour_of in (("a.png", "red"), ("deep/b.png", "blue"), ("c.png", "green")):
+        Image.new("RGB", (64, 48), colour_of).save(folder / place)
+    (folder / "captions.tsv").write_text("a.png\ta red field\ndeep/b.png\ta blue field\n", "utf-8")
+    settings = DataSettings(path=(folder,), format="caption-table", resolution=64)
+    made = catalogue.build(settings, tmp_path / "index")
+    assert {made.key(row): made.captions(row) for row in range(len(made))} == {
+        "a.png": ("a red field",),
+        "deep/b.png": ("a blue field",),
+    }
+    assert "c.png" in repr(made.report)
+
+
+def test_the_observer_example_names_spikes_and_goes_on_after_a_resume(load: Load, tmp_path: Path) -> None:
+    page = load("spikes", block("docs/how-to-add.md", "python run observer"))
+    losses = [1.0, 1.2, 9.0, 1.0, 0.8, 12.0]
+
+    def watched(path: Path, stop: int) -> list[dict[str, Any]]:
+        observer = page.Spikes(path, 3.0)
+        for step, loss in enumerate(losses):
+            if step == stop:
+                remembered = json.loads(json.dumps(observer.state()))
+                observer = page.Spikes(path, 3.0)
+                observer.load(remembered)
+            assert observer.due(Progress(step=step + 1, last_step=6)) is False  # it follows, every step
+            observer.look(report(step, loss), Progress(step=step + 1, last_step=6))
+        return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+    whole = watched(tmp_path / "whole.jsonl", stop=-1)
+    assert [line["step"] for line in whole] == [3, 6]
+    assert whole[0]["keys"] == ["a.png"]
+    assert watched(tmp_path / "parts.jsonl", stop=4) == whole
+
+
+def report(step: int, loss: float) -> StepReport:
+    return StepReport(
+        step=step, epoch=0, loss=loss, norm=1.0, rates={"denoiser": 1e-4}, samples=4, seconds=0.5, wait_seconds=0.1,
+        applied=True, overflow=False, keys=("a.png",), timesteps=(7.0,), losses=(loss,),
+    )  # fmt: skip
+
+
+def test_the_setting_and_optimizer_examples_carry_help_and_a_rule(load: Load) -> None:
+    setting = load("setting", block("docs/how-to-add.md", "python run setting")).ObjectiveSettings
+    assert change_of(setting, "input_perturbation") == "allow"
+    assert setting.model_fields["input_perturbation"].description.startswith("Adds this much more noise")
+    optim = load("optim", block("docs/how-to-add.md", "python run optimizer"))
+    assert isinstance(optim.OptimSettings(optimizer={"kind": "lion", "momentum": 0.9}).optimizer, optim.Lion)
+    assert optim.OptimSettings().optimizer.kind == "adamw"
+
+
+def test_the_verb_example_prints_the_history(load: Load, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = load("history", block("docs/how-to-add.md", "python run verb"))
+    folder = RunFolder(tmp_path / "run").open()
+    folder.record("started", step=0)
+    folder.record("finished", step=20)
+    assert page.run([str(folder.path)]) == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["started", "finished"]
+    with pytest.raises(RecipeError, match="write mezzotint history FOLDER"):
+        page.run([])
+    entry = load("entry", block("docs/how-to-add.md", "python run entry").replace("\nVerb(", "\nENTRY = Verb(")).ENTRY
+    assert isinstance(entry, Verb)
+    assert len(entry.examples) == 3
+
+
+# --- lists ------------------------------------------------------------------------------------------------------------
+
+
+def written_pages() -> dict[Path, str]:
+    spec = importlib.util.spec_from_file_location("write_docs", ROOT / "tools" / "write_docs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    pages: dict[Path, str] = module.pages()
+    return pages
+
+
+def test_written_pages_are_current() -> None:
+    for path, text in written_pages().items():
+        assert path.read_text("utf-8") == text, f"{path.name} is out of date; run: make docs"
+
+
+def test_written_pages_hold_every_code_setting_and_kind_of_error() -> None:
+    pages = {path.name: text for path, text in written_pages().items()}
+    assert set(re.findall(r"^\| `(E\d{4})` \|", pages["errors.md"], flags=re.MULTILINE)) == set(CODES)
+    rules = pages["resume.md"].partition("<!-- begin rules")[2]
+    assert set(by_path()) == set(re.findall(r"`([^`]+)`", rules))
+    for kind in MezzotintError.__subclasses__():
+        assert f"| `{kind.__name__}` |" in pages["errors.md"]
+
+
+def test_the_readme_lists_every_exit_status() -> None:
+    listed = {row for row in lines_with(TEXTS["README.md"], "status") if row.isdigit()}
+    known = {kind.exit_status for kind in MezzotintError.__subclasses__() if kind is not errors.Stopped}
+    assert listed == {"0", "1", *map(str, known)}
+
+
+def test_the_tree_of_the_house_is_the_source() -> None:
+    drawn = set(re.findall(r"[├└]─ ([\w.]+/?)", block("docs/structure.md", "tree")))
+    there = {p.name for p in SOURCE.glob("*.py") if not p.name.startswith("__")}
+    there |= {f"{p.name}/" for p in SOURCE.iterdir() if p.is_dir() and p.name != "__pycache__"}
+    assert drawn == there
+
+
+def test_the_floors_of_the_page_are_the_linters() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["id"] == "layers"]
+    there = [[m for m in re.findall(r"\w+", layer) if _is_there(m)] for layer in layers]
+    drawn = [re.findall(r"\w+", line) for line in block("docs/structure.md", "floors").splitlines()]
+    assert drawn == there
+
+
+def _is_there(module: str) -> bool:
+    return (SOURCE / module / "__init__.py").exists() or (SOURCE / f"{module}.py").exists()
+
+
+def test_the_journey_names_functions_that_are_there() -> None:
+    rows = re.findall(r"^\|[^|]*\| `([\w/]+\.py)` \| `(\w+)` \|", TEXTS["docs/journey.md"], flags=re.MULTILINE)
+    assert len(rows) >= 18
+    for file, function in rows:
+        assert re.search(rf"^\s*(?:def|class) {function}\b", (SOURCE / file).read_text("utf-8"), re.MULTILINE), function
+
+
+def test_the_types_of_the_journey_are_those_that_travel() -> None:
+    source = (SOURCE / "stages.py").read_text("utf-8")
+    assert set(lines_with(TEXTS["docs/journey.md"], "type")) == set(re.findall(r"^class (\w+)", source, re.MULTILINE))
+
+
+def test_families_and_runtimes_are_listed_with_all_they_must_have() -> None:
+    page = TEXTS["docs/how-to-add.md"]
+    methods = {word for row in lines_with(page, "method") for word in row.split(", ")}
+    assert methods == set(ModelFamily.__abstractmethods__)
+    runtime = page.partition("## … a runtime")[2].partition("these methods:")[2].partition(".")[0]
+    assert set(re.findall(r"`(\w+)`", runtime)) == set(Runtime.__abstractmethods__)
+
+
+def test_every_key_of_the_metrics_is_explained(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run").open()
+    log = MetricsLog(folder, 1)
+    log.look(report(0, 0.5), Progress(step=1, last_step=1))
+    log.close()
+    (line,) = folder.metrics.read_text("utf-8").splitlines()
+    keys = {"lr/GROUP" if key.startswith("lr/") else key for key in json.loads(line)}
+    assert {key for row in lines_with(TEXTS["docs/metrics.md"], "key") for key in row.split(", ")} == keys
+
+
+def test_everything_in_a_run_folder_is_explained() -> None:
+    listed = "\n".join(lines_with(TEXTS["docs/run-folder.md"], "what"))
+    properties = [name for name, value in vars(RunFolder).items() if isinstance(value, property)]
+    paths = [getattr(RunFolder(Path("run")), name) for name in properties]
+    assert len(paths) >= 8, properties
+    for path in [*paths, Path("lock"), Path("environment.json"), Path("data_report.jsonl")]:
+        assert path.name in listed, path
+
+
+def test_endings_and_conversions_of_pictures_are_all_told() -> None:
+    page = TEXTS["docs/data.md"]
+    (shown,) = re.findall(r"Endings looked at: `([^`]+)`", page)
+    assert set(shown.split()) == media.SUFFIXES
+    said = {"TURNED": "EXIF", "ALPHA": "transparency", "DEEP": "16-bit", "CMYK": "CMYK", "PROFILE": "colour profile"}
+    said |= {"BAD_PROFILE": "broken colour profile", "FIRST_FRAME": "first frame", "COLOUR_SPACE": "YCbCr"}
+    assert said.keys() == colour.Conversion.__members__.keys()
+    for words in said.values():
+        assert words in page, words
+
+
+def test_every_shipped_recipe_is_in_the_changelog() -> None:
+    for name in shipped_recipes():
+        assert f"`{name}`" in TEXTS["CHANGELOG.md"]
+    for verb in VERBS:
+        assert f"`{verb.name}`" in TEXTS["CHANGELOG.md"]
+
+
+def test_the_schema_page_is_what_the_verb_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    assert schema.run([]) == 0
+    assert capsys.readouterr().out == (DOCS / "recipe.schema.json").read_text("utf-8")

@@ -1,0 +1,365 @@
+"""Held-out loss and previews: they use the networks and leave no trace."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mezzotint import probes
+from mezzotint.errors import StorageError
+from mezzotint.families.sd import Family
+from mezzotint.recipe.base import Every
+from mezzotint.recipe.sample import SampleSettings
+from mezzotint.run_folder import RunFolder
+from mezzotint.sampling.sample import Request, embedded
+from mezzotint.shapes import Size
+from mezzotint.stages import Batch, TextEmbedding
+from mezzotint.training.previews import Previews
+from mezzotint.training.progress import Progress
+from mezzotint.training.trainer import Trainer
+from mezzotint.training.validation import Validation, latents_of, spread
+
+Make = Callable[..., Any]
+CPU = torch.device("cpu")
+WITH_SHADOW = {"lr": 1e-3, "ema": {"rule": "constant", "decay": 0.9}}
+
+
+def text_of(family: Family, n: int) -> TextEmbedding:
+    with torch.no_grad():
+        return TextEmbedding(family.encode_text([f"picture {i}" for i in range(n)]).states)
+
+
+@pytest.fixture
+def family() -> Family:
+    return Family.tiny()
+
+
+@pytest.fixture
+def trainer(family: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make) -> Trainer:
+    steps = [step_batches([batch_of(latents_at(1, 2), text_of(family, 2))], step) for step in range(3)]
+    made: Trainer = trainer_over(family, steps, optim=WITH_SHADOW)
+    return made
+
+
+@pytest.fixture
+def held_out(family: Family, batch_of: Make, latents_at: Make) -> Batch:
+    batch: Batch = batch_of(latents_at(9, 3), text_of(family, 3))
+    return batch
+
+
+def validation(trainer: Trainer, *batches: Batch, **given: Any) -> Validation:
+    return Validation(
+        batches,
+        **{
+            "every": Every(2, "steps"),
+            "timesteps": 4,
+            "seed": 7,
+            "family": trainer.family,
+            "objective": trainer.objective,
+            "update": trainer.update,
+            "precision": trainer.precision,
+            "device": CPU,
+            "sinks": [],
+            "warn": pytest.fail,
+        }
+        | given,
+    )
+
+
+def rows(batch: Batch, *which: int) -> Batch:
+    index = list(which)
+    assert batch.latents is not None
+    assert batch.text is not None
+    return replace(
+        batch,
+        keys=tuple(batch.keys[i] for i in index),
+        captions=tuple(batch.captions[i] for i in index),
+        latents=batch.latents[index],
+        text=TextEmbedding(batch.text.states[index]),
+        posterior_keys=batch.posterior_keys[index],
+        positions=batch.positions[index],
+    )
+
+
+def digest(trainer: Trainer) -> str:
+    found = hashlib.sha256(torch.get_rng_state().numpy().tobytes())
+    for part in trainer.family.parts().values():
+        found.update(str([module.training for module in part.modules()]).encode())
+        for parameter in part.parameters():
+            found.update(parameter.detach().numpy().tobytes())
+            found.update(str(parameter.grad is None).encode())
+    for tensor in trainer.tensors().values():
+        found.update(tensor.numpy().tobytes())
+    return found.hexdigest()
+
+
+def test_held_out_loss_is_the_same_when_measured_twice_whatever_was_drawn_between(
+    trainer: Trainer, held_out: Batch
+) -> None:
+    first = validation(trainer, held_out).measure()
+    torch.randn(5)
+    torch.manual_seed(99)
+    again = validation(trainer, held_out)
+    assert again.measure() == first
+    assert again.measure() == first
+    assert set(first) == {
+        f"val/loss{kind}{at}" for kind in ("", "_shadow") for at in ("", "_at/125", "_at/375", "_at/625", "_at/875")
+    }
+
+
+def test_measuring_leaves_no_trace_and_a_run_goes_the_same_way(
+    trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make, held_out: Batch
+) -> None:
+    ends = []
+    for measured in (False, True):
+        family = Family.tiny()
+        steps = [step_batches([batch_of(latents_at(1, 2), text_of(family, 2))], step) for step in range(3)]
+        trainer = trainer_over(family, steps, optim=WITH_SHADOW)
+        family.parts()["denoiser"].train()
+        if measured:
+            before = digest(trainer)
+            validation(trainer, held_out).measure()
+            assert digest(trainer) == before
+            trainer.observers = [*trainer.observers, validation(trainer, held_out, every=Every(1, "steps"))]
+        trainer.run()
+        ends.append(([r.loss for r in trainer.observers[0].seen], digest(trainer)))
+    assert ends[0] == ends[1]
+
+
+def test_held_out_loss_follows_the_weights_and_the_shadow_follows_slower(trainer: Trainer, held_out: Batch) -> None:
+    observer = validation(trainer, held_out)
+    before = observer.measure()
+    assert before["val/loss"] == before["val/loss_shadow"]
+    trainer.run()
+    after = observer.measure()
+    assert after["val/loss"] != before["val/loss"]
+    assert after["val/loss_shadow"] not in (after["val/loss"], before["val/loss_shadow"])
+
+
+def test_the_order_and_split_of_held_out_samples_change_nothing_but_rounding(trainer: Trainer, held_out: Batch) -> None:
+    whole = validation(trainer, held_out).measure()
+    parted = validation(trainer, rows(held_out, 2), rows(held_out, 1, 0)).measure()
+    assert parted == pytest.approx(whole, rel=1e-5)
+    assert validation(trainer, held_out, seed=8).measure()["val/loss"] != pytest.approx(whole["val/loss"], rel=1e-4)
+
+
+def test_held_out_loss_is_the_plain_squared_error_whatever_the_objective_weighs(
+    trainer: Trainer, family: Family, trainer_over: Make, held_out: Batch
+) -> None:
+    plain = validation(trainer, held_out).measure()
+    other = trainer_over(family, [], optim=WITH_SHADOW, objective={"loss": "huber", "min_snr_gamma": 1.0})
+    assert validation(other, held_out).measure() == plain
+
+
+def test_held_out_loss_is_the_mean_over_timesteps_and_near_one_without_training(
+    trainer: Trainer, held_out: Batch
+) -> None:
+    found = validation(trainer, held_out).measure()
+    at = [value for tag, value in found.items() if tag.startswith("val/loss_at/")]
+    assert found["val/loss"] == pytest.approx(sum(at) / 4)
+    assert 0.5 < found["val/loss"] < 3.0
+
+
+def test_moments_and_pixels_are_encoded_as_in_training(trainer: Trainer, held_out: Batch) -> None:
+    pixels = torch.linspace(-1, 1, 3 * 3 * 64 * 64).reshape(3, 3, 64, 64)
+    moments = trainer.family.encode_media(pixels)
+    from_pixels = replace(held_out, latents=None, pixels=pixels)
+    from_moments = replace(held_out, latents=None, moments=moments)
+    x_0 = latents_of(trainer.family, from_pixels, CPU)
+    assert torch.equal(x_0, trainer.latents(from_pixels))
+    assert torch.equal(x_0, latents_of(trainer.family, from_moments, CPU))
+    assert validation(trainer, from_pixels).measure() == validation(trainer, from_moments).measure()
+
+
+def test_held_out_loss_reaches_the_sinks_at_the_start_in_between_and_at_the_end(
+    trainer: Trainer, held_out: Batch
+) -> None:
+    seen: list[tuple[int, float]] = []
+
+    def refuse(step: int, values: Mapping[str, float]) -> None:
+        raise StorageError("the disk is full")
+
+    def keep(step: int, values: Mapping[str, float]) -> None:
+        seen.append((step, values["val/loss"]))
+
+    trainer.observers = [*trainer.observers, validation(trainer, held_out, sinks=[refuse, keep])]
+    trainer.run()
+    assert [step for step, _ in seen] == [0, 2, 3]
+
+
+def test_without_held_out_samples_or_interval_nothing_is_due(trainer: Trainer, held_out: Batch) -> None:
+    start = Progress(step=0, last_step=9)
+    assert validation(trainer, held_out).due(start)
+    assert not validation(trainer).due(start)
+    assert not validation(trainer, held_out, every=None).due(start)
+
+
+def test_too_little_memory_costs_the_measurement_and_not_the_run(
+    trainer: Trainer, held_out: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    observer = validation(trainer, held_out, warn=said.append)
+    before = digest(trainer)
+
+    def full(*given: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(trainer.family, "predict", full)
+    observer.look(None, Progress(step=4, last_step=9))
+    assert said == ["held-out loss of step 4: left out, the memory does not suffice; training goes on"]
+    assert digest(trainer) == before
+
+
+def test_timesteps_are_spread_evenly_over_the_schedule() -> None:
+    assert spread(4, 1000) == (125, 375, 625, 875)
+    assert spread(1, 1000) == (500,)
+    assert spread(50, 10) == tuple(range(10))
+
+
+def previews(trainer: Trainer, folder: RunFolder, **given: Any) -> Previews:
+    requests = [
+        Request(prompt=prompt, size=Size(64, 48), seed=5, index=i)
+        for i, prompt in enumerate(("a red kite", "ein Fuß ☃"))
+    ]
+    return Previews(
+        folder,
+        given.pop("requests", requests),
+        **{
+            "every": Every(2, "steps"),
+            "weights": "both",
+            "settings": SampleSettings(steps=2, guidance=3.0),
+            "family": trainer.family,
+            "objective": trainer.objective,
+            "update": trainer.update,
+            "precision": trainer.precision,
+            "device": CPU,
+            "decode": trainer.family.decode_media,
+            "warn": pytest.fail,
+        }
+        | given,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path / "run").open()
+
+
+def test_previews_are_drawn_from_step_0_on_and_leave_no_trace(
+    trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make, folder: RunFolder
+) -> None:
+    ends = []
+    for shown in (False, True):
+        family = Family.tiny()
+        steps = [step_batches([batch_of(latents_at(1, 2), text_of(family, 2))], step) for step in range(3)]
+        trainer = trainer_over(family, steps, optim=WITH_SHADOW)
+        family.parts()["denoiser"].train()
+        if shown:
+            trainer.observers = [*trainer.observers, previews(trainer, folder)]
+        trainer.run()
+        ends.append(([r.loss for r in trainer.observers[0].seen], digest(trainer)))
+    assert ends[0] == ends[1]
+    names = sorted(p.relative_to(folder.samples).as_posix() for p in folder.samples.rglob("*.png"))
+    drawn = ["00-raw.png", "00-shadow.png", "01-raw.png", "01-shadow.png"]
+    assert names == ["grid.png", *(f"step-0000000{step}/{name}" for step in (0, 2, 3) for name in drawn)]
+
+    def pixels(name: str) -> bytes:
+        with Image.open(folder.samples / name) as image:
+            return image.tobytes()
+
+    assert pixels("step-00000000/00-raw.png") == pixels("step-00000000/00-shadow.png")
+    assert pixels("step-00000003/00-raw.png") != pixels("step-00000003/00-shadow.png")
+    assert pixels("step-00000000/00-raw.png") != pixels("step-00000003/00-raw.png")
+
+
+def test_a_picture_carries_its_settings(trainer: Trainer, folder: RunFolder) -> None:
+    previews(trainer, folder).look(None, Progress(step=20, last_step=99))
+    with Image.open(folder.samples / "step-00000020" / "01-shadow.png") as image:
+        assert image.size == (64, 48)
+        assert image.text == {  # type: ignore[attr-defined]
+            "prompt": "ein Fuß ☃", "negative_prompt": "", "size": "64x48", "seed": "5", "index": "1", "steps": "2",
+            "guidance": "3.0", "solver": "ddim", "training_step": "20", "weights": "shadow",
+        }  # fmt: skip
+
+
+def test_embeddings_made_before_and_a_vae_loaded_apart_draw_the_same_pictures(
+    trainer: Trainer, folder: RunFolder, tmp_path: Path
+) -> None:
+    whole = previews(trainer, folder)
+    whole.look(None, Progress(step=1, last_step=9))
+    bare = Family.tiny()
+    parts = bare.parts()
+    ready = embedded(trainer.family, whole._requests)
+    decode = trainer.family.decode_media
+    for part in ("text_encoder", "vae"):
+        del parts[part]  # type: ignore[attr-defined]
+    other = RunFolder(tmp_path / "cached").open()
+    previews(trainer, other, family=bare, requests=ready, decode=decode).look(None, Progress(step=1, last_step=9))
+    for path in folder.samples.glob("step-*/*.png"):
+        assert path.read_bytes() == (other.samples / path.relative_to(folder.samples)).read_bytes()
+
+
+def test_the_grid_has_a_column_a_step_and_none_of_a_future_that_was_undone(trainer: Trainer, folder: RunFolder) -> None:
+    observer = previews(trainer, folder)
+    widths = []
+    for step in (2, 4, 4, 3):
+        observer.look(None, Progress(step=step, last_step=9))
+        with Image.open(folder.samples / "grid.png") as image:
+            widths.append(image.width)
+    assert widths[0] < widths[1] == widths[2] == widths[3]
+    (folder.samples / "step-00000002" / "00-raw.png").write_bytes(b"not a picture")
+    observer.look(None, Progress(step=3, last_step=9))
+
+
+def test_pictures_reach_the_sinks(trainer: Trainer, folder: RunFolder) -> None:
+    seen: list[tuple[int, str, tuple[int, ...], np.dtype[Any]]] = []
+    observer = previews(trainer, folder, sinks=[lambda step, name, p: seen.append((step, name, p.shape, p.dtype))])
+    observer.look(None, Progress(step=2, last_step=9))
+    assert [name for _, name, _, _ in seen] == ["0/raw", "1/raw", "0/shadow", "1/shadow"]
+    assert seen[0] == (2, "0/raw", (48, 64, 3), np.dtype(np.uint8))
+
+
+@pytest.mark.parametrize(("weights", "names"), [("raw", {"00-raw.png"}), ("shadow", {"00-shadow.png"})])
+def test_only_the_weights_asked_for_draw(weights: str, names: set[str], trainer: Trainer, folder: RunFolder) -> None:
+    one = [Request(prompt="a", size=Size(64, 64))]
+    previews(trainer, folder, weights=weights, requests=one).look(None, Progress(step=2, last_step=9))
+    assert {path.name for path in folder.samples.glob("step-*/*")} == names
+
+
+def test_too_little_memory_costs_the_preview_and_not_the_run(trainer: Trainer, folder: RunFolder) -> None:
+    def full(latents: torch.Tensor) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    said: list[str] = []
+    before = digest(trainer)
+    previews(trainer, folder, decode=full, warn=said.append).look(None, Progress(step=2, last_step=9))
+    assert said == ["previews of step 2: left out, the memory does not suffice; training goes on"]
+    assert digest(trainer) == before
+    assert not list(folder.samples.iterdir())
+
+
+def test_a_disk_that_refuses_previews_is_a_storage_error_that_training_survives(
+    trainer: Trainer, folder: RunFolder
+) -> None:
+    folder.samples.rmdir()
+    folder.samples.write_text("in the way")
+    said: list[str] = []
+    trainer.warn = said.append
+    trainer.observers = [*trainer.observers, previews(trainer, folder)]
+    trainer.run()
+    assert trainer.progress.step == 3
+    assert "previews cannot be written" in said[0]
+
+
+def test_the_preview_probe_is_reached(trainer: Trainer, folder: RunFolder) -> None:
+    probes.arm("preview.begin@1:raise")
+    with pytest.raises(RuntimeError, match=r"preview\.begin"):
+        previews(trainer, folder).look(None, Progress(step=2, last_step=9))
