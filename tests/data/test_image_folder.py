@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +60,13 @@ def test_digest_of_a_listing_changes_with_name_size_and_time(tmp_path: Path) -> 
     put(tmp_path, "a.png", "b.png")
     seen = [walk(tmp_path, SUFFIXES).digest()]
     assert walk(tmp_path, SUFFIXES).digest() == seen[0]
-    for change in (
+    changes: list[Callable[[], object]] = [
         lambda: put(tmp_path, "a.png", text="xy"),
         lambda: os.utime(tmp_path / "b.png", ns=(1, 1)),
         lambda: os.rename(tmp_path / "b.png", tmp_path / "c.png"),
         lambda: put(tmp_path, "other.md"),
-    ):
+    ]
+    for change in changes:
         change()
         seen.append(walk(tmp_path, SUFFIXES).digest())
     assert len(set(seen)) == 5
@@ -133,7 +135,7 @@ def test_a_root_that_is_no_folder_is_named(tmp_path: Path, kind: str) -> None:
     assert str(root) in found.value.message
 
 
-# --- captions -----------------------------------------------------------------------------------------------------------
+# --- captions -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

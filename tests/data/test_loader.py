@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import multiprocessing
 import os
 import pickle
 import signal
@@ -9,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from mezzotint.data import buckets, plan
 from mezzotint.data import catalogue as catalogues
 from mezzotint.data import pieces as pieces_module
 from mezzotint.data.cached import LatentCache, LatentLayout, TextCache, layout_of, pack
@@ -211,7 +215,8 @@ def test_weights_follow_the_sample(catalogue: Catalogue, folder: Path) -> None:
 
 
 @pytest.mark.faults
-def test_a_worker_that_is_killed_is_named(catalogue: Catalogue, folder: Path) -> None:
+@pytest.mark.parametrize("waits_for_its_end", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_worker_that_is_killed_is_named(catalogue: Catalogue, folder: Path, waits_for_its_end: bool) -> None:
     settings = data(folder, workers=2, prefetch=1)
     before = signal.getsignal(signal.SIGCHLD)
     loader = Loader(
@@ -222,6 +227,8 @@ def test_a_worker_that_is_killed_is_named(catalogue: Catalogue, folder: Path) ->
     assert signal.getsignal(signal.SIGCHLD) == before  # nothing interrupts the training from outside
     victim = loader._workers[0]
     os.kill(victim.pid, signal.SIGKILL)
+    if waits_for_its_end:
+        victim.join()
     with pytest.raises(PeerLost, match=rf"process {victim.pid}\) was killed by SIGKILL") as caught:
         for _ in batches:
             pass
@@ -248,6 +255,36 @@ def test_workers_leave_interrupts_to_the_parent(catalogue: Catalogue, folder: Pa
     assert not any(worker.is_alive() for worker in workers)
 
 
+def _hold_a_lock_and_load(catalogue: Catalogue, folder: Path, lock: Path, ready: Any) -> None:
+    torch.set_num_threads(1)
+    with open(lock, "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        settings = data(folder, workers=2)
+        loader = Loader(catalogue, rows_of(catalogue), settings, accumulation=1, seed=1, start_step=0, last_step=9999)
+        next(iter(loader))
+        ready.put([worker.pid for worker in loader._workers])
+        time.sleep(60)
+
+
+@pytest.mark.faults
+def test_workers_end_with_a_killed_run_and_keep_no_lock(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    ready = context.SimpleQueue()
+    run = context.Process(target=_hold_a_lock_and_load, args=(catalogue, folder, tmp_path / "lock", ready))
+    run.start()
+    workers = ready.get()
+    with open(tmp_path / "lock", "rb") as file:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert run.pid is not None
+        os.kill(run.pid, signal.SIGKILL)
+        run.join()
+        began = time.monotonic()
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert time.monotonic() - began < 2.0  # the library's own watch looks every five seconds
+    assert len(workers) == 2
+
+
 def test_pieces_can_travel_to_a_worker_that_was_not_forked(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
     settings = data(folder, cache={"latents": True, "text": True, "crops": 2})
     latents, text = _caches(catalogue, settings, tmp_path)
@@ -263,6 +300,47 @@ def test_pieces_can_travel_to_a_worker_that_was_not_forked(catalogue: Catalogue,
         assert one.text is not None
         assert other.text is not None
         assert torch.equal(one.text.states, other.text.states)
+
+
+def test_pinning_reaches_every_tensor_and_changes_none(
+    catalogue: Catalogue, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stands in for a machine with a GPU: what is pinned there is copied here."""
+    pinned: list[int] = []
+
+    def pin(tensor: torch.Tensor) -> torch.Tensor:
+        pinned.append(tensor.numel())
+        return tensor.clone()
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    settings = data(folder, cache={"latents": True, "text": True})
+    latents, text = _caches(catalogue, settings, tmp_path)
+    both: dict[str, Any] = {"latents": latents, "text": text}
+    for caches in ({}, both):
+        loader = Loader(
+            catalogue, rows_of(catalogue), settings, accumulation=1, seed=7, start_step=0, last_step=1, **caches
+        )
+        piece = loader._pieces[next(loader.requests())]
+        assert isinstance(piece, pieces_module.Piece)
+        pinned.clear()
+        plain, moved = (pieces_module.to_batch(p, torch.device("cpu")) for p in (piece, piece.pin_memory()))
+        assert list(seen(StepBatches(0, 0, 0, (plain,)))) == list(seen(StepBatches(0, 0, 0, (moved,))))
+        assert len(pinned) == (8 if caches else 5)  # four small ones; pixels, or latents with states, mask and pooled
+
+
+@pytest.mark.gpu
+def test_batches_on_a_gpu_equal_those_on_the_cpu(catalogue: Catalogue, folder: Path) -> None:
+    for workers in (0, 2):
+        settings = data(folder, workers=workers)
+        on_gpu = steps(catalogue, settings, 0, 5, device=torch.device("cuda"))
+        for one, other in zip(on_gpu, steps(catalogue, settings, 0, 5), strict=True):
+            for here, there in zip(one.batches, other.batches, strict=True):
+                assert here.keys == there.keys
+                assert here.pixels is not None
+                assert there.pixels is not None
+                assert here.pixels.is_cuda
+                torch.testing.assert_close(here.pixels.cpu(), there.pixels, rtol=0, atol=1e-6)
+                assert torch.equal(here.positions.cpu(), there.positions)
 
 
 def test_cached_latents_need_no_workers(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
@@ -304,8 +382,6 @@ def _caches(catalogue: Catalogue, settings: DataSettings, folder: Path) -> tuple
     """Caches filled with numbers that say which entry they are: no encoder is needed for that."""
     latents = LatentCache(folder, settings, identity="vae", compute="fp32", seed=7)
     latents.define(LatentLayout(channels=8, pixels=8))
-    from mezzotint.data import buckets
-
     table = buckets.table(settings)
     of_row = buckets.assign(catalogue.width, catalogue.height, table)
     for row in range(len(catalogue)):
@@ -363,8 +439,6 @@ def test_cached_batches_carry_the_rows_of_their_samples(catalogue: Catalogue, fo
 def test_cached_crops_are_those_that_the_batch_reports(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
     settings = data(folder, cache={"latents": True, "crops": 4})
     latents, _ = _caches(catalogue, settings, tmp_path)
-    from mezzotint.data import buckets, plan
-
     table = buckets.table(settings)
     of_row = buckets.assign(catalogue.width, catalogue.height, table)
     keys = [catalogue.key(row) for row in range(len(catalogue))]

@@ -64,7 +64,7 @@ def corners(width: int = 30, height: int = 20) -> Image.Image:
     return image
 
 
-# --- plain files --------------------------------------------------------------------------------------------------------
+# --- plain files --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ending", ["png", "bmp", "tif", "webp", "ppm", "gif", "jpg", "avif"])
@@ -92,7 +92,7 @@ def test_grey_palette_and_one_bit_become_rgb_without_a_remark(tmp_path: Path) ->
         assert (pixels_of(path) == np.asarray(corners().convert(mode).convert("RGB"))).all()
 
 
-# --- conversions --------------------------------------------------------------------------------------------------------
+# --- conversions --------------------------------------------------------------------------------------------
 
 
 def oriented(upright: Image.Image, orientation: int) -> Image.Image:
@@ -298,7 +298,7 @@ def test_conversions_have_words() -> None:
     assert all(conversions_of(flag) for flag in Conversion)
 
 
-# --- refusals -----------------------------------------------------------------------------------------------------------
+# --- refusals -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ending", ["png", "jpg", "gif", "webp", "tif", "bmp", "avif"])
@@ -405,7 +405,7 @@ def test_digest_of_what_cannot_be_read_is_none(tmp_path: Path) -> None:
     assert media.digest_of(tmp_path / "none.png") is None
 
 
-# --- placing ------------------------------------------------------------------------------------------------------------
+# --- placing ------------------------------------------------------------------------------------------------
 
 
 def test_resized_cropped_and_mirrored(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -26,6 +27,12 @@ def by_step(folder: Path, processes: int) -> list[list[tuple[str, float]]]:
         for line in durable.read_lines(folder / "logs" / f"samples.rank{rank}.jsonl"):
             found.setdefault(line["step"], []).extend(zip(line["keys"], line["timesteps"], strict=True))
     return [sorted(found[step]) for step in sorted(found)]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def losses(folder: Path) -> list[float]:
@@ -102,9 +109,9 @@ def test_more_processes_than_samples_are_refused(shared_world: Any) -> None:
 @pytest.mark.parametrize(
     "launcher",
     [
-        ["torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", "0"],
-        ["accelerate.commands.accelerate_cli", "launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
-         "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"],
+        ["torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port"],
+        ["accelerate.commands.accelerate_cli", "launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
+         "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port"],
     ],
     ids=["torchrun", "accelerate"],
 )  # fmt: skip
@@ -113,8 +120,8 @@ def test_under_the_launchers_that_people_use(shared_world: Any, alone: Path, lau
     words = shared_world.words(name, **SETTINGS | {"run__steps": 2})
     env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
     done = subprocess.run(
-        [sys.executable, "-m", *launcher, "-m", "mezzotint", "train", *words],
-        env=env | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
+        [sys.executable, "-m", *launcher, str(free_port()), "-m", "mezzotint", "train", *words],
+        env=env | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=120,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import random
 import re
 import signal
 from collections.abc import Callable, Collection, Sequence
@@ -18,6 +19,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from mezzotint import draws, probes
+from mezzotint.data import buckets
 from mezzotint.data import catalogue as catalogues
 from mezzotint.data import loader as loaders
 from mezzotint.data.cache import Store
@@ -30,6 +32,7 @@ from mezzotint.families.sd import Family
 from mezzotint.recipe.data import DataSettings
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks import cache
+from mezzotint.tasks._wanted import wanted_latents
 from mezzotint.tasks.cache import CacheSummary, fill
 
 SIZES = [(32, 32), (40, 40), (64, 32), (32, 64), (48, 40), (33, 50)]
@@ -110,8 +113,8 @@ def filled(
         encoders.append(Encoder(tuple(parts), spoil=spoil))
         return cast(ModelFamily, encoders[-1])
 
+    rows = changes.pop("rows", np.arange(len(catalogue), dtype=np.int32))
     given: dict[str, Any] = {"device": torch.device("cpu"), "say": said.append} | changes
-    rows = np.arange(len(catalogue), dtype=np.int32)
     summary = fill(catalogue, rows, settings, latents=latents, text=text, load=load, **given)
     return Filled(summary, encoders, catalogue, latents, text, said)
 
@@ -165,8 +168,6 @@ def test_an_edited_caption_and_an_edited_picture_are_made_again_and_nothing_else
 
 def take(found: Filled) -> dict[str, Tensor]:
     """Every entry that the data set wants, by what it is of."""
-    from mezzotint.data import buckets
-
     table = buckets.table(data(Path()))
     entries: dict[str, Tensor] = {}
     for row in range(len(found.catalogue)):
@@ -251,8 +252,6 @@ def test_drawn_placements_make_as_many_entries_as_asked(root: Path) -> None:
 
 
 def addresses_of(found: Filled, variants: int) -> list[bytes]:
-    from mezzotint.tasks._wanted import wanted_latents
-
     rows = np.arange(len(found.catalogue), dtype=np.int32)
     settings = found.latents._settings
     assert found.latents.variants == variants
@@ -389,6 +388,27 @@ def test_a_kill_loses_only_what_was_not_finished(root: Path, fault: str, left: i
     whole, fresh = take(again), take(filled(root, data(root, cache={"path": root / "other"})))
     assert whole.keys() == fresh.keys()
     assert all(torch.equal(whole[key], fresh[key]) for key in fresh)
+    assert filled(root).encoders == []
+
+
+@pytest.mark.faults
+def test_kills_at_any_moment_leave_a_cache_that_goes_on(root: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    out = context.SimpleQueue()
+    fresh = take(filled(root, data(root, cache={"path": root / "other"})))
+    present = 0
+    for trial in range(6):
+        run = context.Process(target=_fill_and_report, args=(root, "", out))
+        run.start()
+        run.join(random.Random(trial).uniform(0.0, 0.08))
+        run.kill()
+        run.join()
+        found = filled(root, rows=np.zeros(0, dtype=np.int32))  # makes the empty caption alone
+        there = take(found)
+        assert len(there) >= present
+        assert all(torch.equal(there[key], fresh[key]) for key in there)
+        present = len(there)
+    assert take(filled(root)).keys() == fresh.keys()
     assert filled(root).encoders == []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,19 @@ def text_of(family: Family, n: int) -> TextEmbedding:
         return TextEmbedding(family.encode_text([f"picture {i}" for i in range(n)]).states)
 
 
-@pytest.fixture
-def family() -> Family:
+@pytest.fixture(scope="module")
+def _model() -> Family:
     return Family.tiny()
+
+
+@pytest.fixture
+def family(_model: Family) -> Iterator[Family]:
+    """One model for all tests, its weights put back after each."""
+    kept = {name: {k: t.clone() for k, t in part.state_dict().items()} for name, part in _model.parts().items()}
+    yield _model
+    for name, part in _model.parts().items():
+        part.load_state_dict(kept[name])
+        part.eval()
 
 
 @pytest.fixture
@@ -226,7 +236,7 @@ def test_timesteps_are_spread_evenly_over_the_schedule() -> None:
 
 def previews(trainer: Trainer, folder: RunFolder, **given: Any) -> Previews:
     requests = [
-        Request(prompt=prompt, size=Size(64, 48), seed=5, index=i)
+        Request(prompt=prompt, size=Size(32, 24), seed=5, index=i)
         for i, prompt in enumerate(("a red kite", "ein Fuß ☃"))
     ]
     return Previews(
@@ -283,9 +293,9 @@ def test_previews_are_drawn_from_step_0_on_and_leave_no_trace(
 def test_a_picture_carries_its_settings(trainer: Trainer, folder: RunFolder) -> None:
     previews(trainer, folder).look(None, Progress(step=20, last_step=99))
     with Image.open(folder.samples / "step-00000020" / "01-shadow.png") as image:
-        assert image.size == (64, 48)
+        assert image.size == (32, 24)
         assert image.text == {  # type: ignore[attr-defined]
-            "prompt": "ein Fuß ☃", "negative_prompt": "", "size": "64x48", "seed": "5", "index": "1", "steps": "2",
+            "prompt": "ein Fuß ☃", "negative_prompt": "", "size": "32x24", "seed": "5", "index": "1", "steps": "2",
             "guidance": "3.0", "solver": "ddim", "training_step": "20", "weights": "shadow",
         }  # fmt: skip
 
@@ -324,12 +334,12 @@ def test_pictures_reach_the_sinks(trainer: Trainer, folder: RunFolder) -> None:
     observer = previews(trainer, folder, sinks=[lambda step, name, p: seen.append((step, name, p.shape, p.dtype))])
     observer.look(None, Progress(step=2, last_step=9))
     assert [name for _, name, _, _ in seen] == ["0/raw", "1/raw", "0/shadow", "1/shadow"]
-    assert seen[0] == (2, "0/raw", (48, 64, 3), np.dtype(np.uint8))
+    assert seen[0] == (2, "0/raw", (24, 32, 3), np.dtype(np.uint8))
 
 
 @pytest.mark.parametrize(("weights", "names"), [("raw", {"00-raw.png"}), ("shadow", {"00-shadow.png"})])
 def test_only_the_weights_asked_for_draw(weights: str, names: set[str], trainer: Trainer, folder: RunFolder) -> None:
-    one = [Request(prompt="a", size=Size(64, 64))]
+    one = [Request(prompt="a", size=Size(32, 32))]
     previews(trainer, folder, weights=weights, requests=one).look(None, Progress(step=2, last_step=9))
     assert {path.name for path in folder.samples.glob("step-*/*")} == names
 

@@ -72,9 +72,10 @@ def written(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        free = durable.free_bytes(place.parent)
         raise StorageError(
-            f"{place}: the data index cannot be written: {error.strerror or error} "
-            f"({durable.free_bytes(place.parent):,} bytes are free); make room, or set data.cache.path to another folder",
+            f"{place}: the data index cannot be written: {error.strerror or error} ({free:,} bytes are free); "
+            "make room, or set data.cache.path to another folder",
             code="E1720",
         ) from error
 

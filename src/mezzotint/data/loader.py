@@ -7,9 +7,11 @@ by (seed, epoch, sample, visit), so the answer depends on no rank, worker, split
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import multiprocessing
-import multiprocessing.process
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Loader", "held_out", "plan_columns"]
 
 _DECIDED_BY_PARENT = (signal.SIGINT, signal.SIGTERM)
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h; follows the thread that started the worker
 
 
 class Loader:
@@ -144,6 +147,7 @@ class Loader:
 
     def _start(self) -> None:
         workers = self._num_workers
+        in_main = threading.current_thread() is threading.main_thread()
         loader: DataLoader[Any] = DataLoader(
             self._pieces,
             sampler=self.requests(),
@@ -151,11 +155,10 @@ class Loader:
             num_workers=workers,
             prefetch_factor=self._settings.prefetch if workers else None,
             pin_memory=self._device.type == "cuda",
-            worker_init_fn=_leave_signals_to_parent if workers else None,
+            worker_init_fn=functools.partial(_begin_worker, follows=in_main) if workers else None,
             generator=torch.Generator(),  # the library draws a number for its workers: not from the global stream
         )
         before = set(multiprocessing.active_children())
-        in_main = threading.current_thread() is threading.main_thread()
         on_child = signal.getsignal(signal.SIGCHLD) if in_main else None
         masked = signal.pthread_sigmask(signal.SIG_BLOCK, _DECIDED_BY_PARENT)
         try:
@@ -169,6 +172,7 @@ class Loader:
 
     def _next_piece(self) -> Piece:
         assert self._answers is not None, "the loader is closed"
+        self._require_workers()
         try:
             answer = next(self._answers)
         except (RuntimeError, OSError, EOFError) as error:
@@ -177,14 +181,19 @@ class Loader:
             raise answer
         return answer
 
+    def _require_workers(self) -> None:
+        for worker in self._workers:
+            if not worker.is_alive():
+                raise PeerLost(_obituary(worker), code="E1810")
+
     def _explained(self, error: Exception) -> Exception:
-        deadline = time.monotonic() + 1.0
+        # what failed may be a message that a dying worker did not finish: its end is seen a little later
+        deadline = time.monotonic() + (1.0 if self._workers else 0.0)
         while time.monotonic() < deadline:
-            for worker in self._workers:
-                if not worker.is_alive():
-                    return PeerLost(_obituary(worker), code="E1810")
-            if not self._workers:
-                break
+            try:
+                self._require_workers()
+            except PeerLost as lost:
+                return lost
             time.sleep(0.02)
         return error
 
@@ -225,10 +234,13 @@ def _length(epoch: Epoch, batch: int) -> int:
     return int(epoch.starts[batch + 1] - epoch.starts[batch])
 
 
-def _leave_signals_to_parent(_worker: int) -> None:
+def _begin_worker(_number: int, *, follows: bool) -> None:
     for number in _DECIDED_BY_PARENT:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _DECIDED_BY_PARENT)
+    if follows and sys.platform == "linux":
+        # a killed run can be started again at once: no orphan holds on to the locks that a fork inherits
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _obituary(worker: Any) -> str:

@@ -52,6 +52,7 @@ class Piece:
     request: Request
     keys: tuple[str, ...]
     captions: tuple[str, ...]
+    positions: Tensor
     posterior_keys: Tensor
     geometry: Tensor
     weight: Tensor
@@ -61,11 +62,21 @@ class Piece:
     text: TextEmbedding | None = None
 
     def pin_memory(self) -> Self:
-        """The same with its big tensors in page-locked memory; the library's pinning thread calls this."""
+        """The same in page-locked memory, from which copies to the device wait for nothing. The library's pinning
+        thread calls it."""
         text = self.text
         if text is not None:
             text = TextEmbedding(text.states.pin_memory(), _pinned(text.mask), _pinned(text.pooled))
-        return replace(self, pixels=_pinned(self.pixels), latents=_pinned(self.latents), text=text)
+        return replace(
+            self,
+            positions=self.positions.pin_memory(),
+            posterior_keys=self.posterior_keys.pin_memory(),
+            geometry=self.geometry.pin_memory(),
+            weight=self.weight.pin_memory(),
+            pixels=_pinned(self.pixels),
+            latents=_pinned(self.latents),
+            text=text,
+        )
 
 
 class Pieces(Dataset[Any]):
@@ -114,6 +125,7 @@ class Pieces(Dataset[Any]):
             request,
             keys,
             chosen,
+            torch.from_numpy(request.positions),
             torch.from_numpy(posterior.view(np.int64)),
             self._geometry(request.rows, placed),
             torch.from_numpy((catalogue.weight[request.rows] * request.factor).astype(np.float32)),

@@ -24,7 +24,7 @@ from mezzotint.data.columns import Texts
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
 
-_CHUNK = 32
+_CHUNK = 8
 
 Progress = Callable[[int, int], None]
 _Answer = media.Probe | str
@@ -100,7 +100,7 @@ def look(looked: Looked, journal: Path, *, max_pixels: int, workers: int, progre
     wanted = np.flatnonzero(~looked.is_known).tolist()
     done = len(looked.paths) - len(wanted)
     with columns.written(journal):
-        notes = open(journal, "a", encoding="ascii")
+        notes = journal.open("a", encoding="ascii")
     with notes:
         for numbers, answers in _answers(looked.paths, wanted, max_pixels, workers):
             for i, answer in zip(numbers, answers, strict=True):

@@ -40,6 +40,8 @@ class ModelFamily(ABC):
     grid: Grid
     trainable: ClassVar[tuple[str, ...]] = ("denoiser",)
     """Parts that can be trained."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the reader about what was met in the model's files."""
 
     @classmethod
     @abstractmethod
@@ -89,6 +91,10 @@ class ModelFamily(ABC):
     @abstractmethod
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """Captions → embeddings, (B, L, D). Carries a gradient when the text encoder is trained and grad is enabled."""
+
+    def lost_tokens(self, captions: Sequence[str]) -> tuple[int, ...]:
+        """How many tokens of each caption do not fit and are cut off; 0 where all fit."""
+        return tuple(0 for _ in captions)
 
     @abstractmethod
     def condition(self, text: TextEmbedding, batch: Batch | None) -> Condition:

@@ -1,5 +1,5 @@
-"""What became of the data set's files, for people and for programs: a summary of some ten lines, a table of buckets, and
-one line of JSON for each file.
+"""What became of the data set's files, for people and for programs: a summary of some ten lines, a table of buckets,
+and one line of JSON for each file.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def summary(catalogue: Catalogue) -> str:
 
 
 def write(catalogue: Catalogue, folder: Path) -> Path:
-    """Writes `data_report.jsonl` into a run folder: for each file its id, its class (used, converted, skipped), the reason
-    and what was converted. Raises StorageError."""
+    """Writes `data_report.jsonl` into a run folder: for each file its id, its class (used, converted, skipped), the
+    reason and what was converted. Raises StorageError."""
     path = folder / FILE
     aside = folder / f".{FILE}.{os.getpid()}.partial"
     with durable.storage_errors(path):
@@ -60,8 +60,8 @@ def write(catalogue: Catalogue, folder: Path) -> Path:
 
 
 def bucket_table(columns: PlanColumns, settings: DataSettings, epoch: Epoch) -> str:
-    """The buckets of an epoch as a table of text: size, pictures, visits, batches, and what remains that fills no batch,
-    with what becomes of it. Buckets without pictures are left out."""
+    """The buckets of an epoch as a table of text: size, pictures, visits, batches, and what remains that fills no
+    batch, with what becomes of it. Buckets without pictures are left out."""
     sizes = buckets.table(settings)
     pictures = np.bincount(columns.bucket, minlength=len(sizes))
     batches = np.bincount(epoch.bucket, minlength=len(sizes))
@@ -70,7 +70,7 @@ def bucket_table(columns: PlanColumns, settings: DataSettings, epoch: Epoch) -> 
     is_part = lengths < settings.batch_size
     remainder = np.zeros(len(sizes), np.int64)
     remainder[epoch.bucket[is_part]] = lengths[is_part]
-    rows = [("bucket", "pictures", "visits", "batches", "remainder")]
+    rows: list[tuple[str, ...]] = [("bucket", "pictures", "visits", "batches", "remainder")]
     for i, size in enumerate(sizes):
         if pictures[i]:
             rows.append((str(size), *(str(int(count[i])) for count in (pictures, visits, batches, remainder))))

@@ -27,9 +27,10 @@ def plot(curves: Curves, *, title: str) -> bytes:
     above.set_title(_plain(title), loc="left", fontsize=13, color=_INK, fontweight="bold", pad=12)
     below.set_xlabel("step", color=_PAPER_INK)
     below.xaxis.set_major_locator(MaxNLocator(integer=True))
-    # half a step of room: a run of one step has an axis, too
+    # room at the sides: a run of one step has an axis, too
     first = min(curves.steps[0], *curves.held_out_steps.tolist(), np.inf)
-    below.set_xlim(first - 0.5, curves.steps[-1] + max(0.5, 0.01 * len(curves.steps)))
+    room = max(0.5, 0.01 * (curves.steps[-1] - first))
+    below.set_xlim(first - room, curves.steps[-1] + room)
     for axes in (above, below):
         _dress(axes)
     file = io.BytesIO()
@@ -71,7 +72,7 @@ def _draw_rates(axes: Any, rates: Mapping[str, Column], steps: Column) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(4))
     axes.yaxis.set_major_formatter(lambda x, _: f"{x:.3g}")
     if by_curve:
-        axes.legend(loc="upper right", frameon=False, labelcolor=_INK, fontsize=9)
+        axes.legend(loc="best", frameon=False, labelcolor=_INK, fontsize=9)
 
 
 def _dress(axes: Any) -> None:

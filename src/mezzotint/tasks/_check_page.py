@@ -59,7 +59,9 @@ def page(checked: Checked, *, every_setting: bool = False) -> list[str]:
     lines = [f"mezzotint check {checked.reading.name}"]
     for title, found in sections.items():
         for number, line in enumerate(found):
-            lines += _wrapped(f"{title if number == 0 else '':<12}", line)
+            margin = f"{title if number == 0 else '':<12}"
+            # settings stay on their line, so that their origin stands beside them
+            lines += [margin + line] if title == "recipe" else _wrapped(margin, line)
     return lines
 
 
@@ -76,12 +78,13 @@ def _recipe(checked: Checked, every_setting: bool) -> Iterator[str]:
     values = values_of(checked.recipe)
     shown = values if every_setting else {path: values[path] for path in values if path in origins}
     wide = max((len(path) for path in shown), default=0)
+    room = min(max((len(_value(value)) for value in shown.values()), default=0), WIDTH - 12 - wide - 18)
     yield f"{len(origins)} settings given, {len(values) - len(origins)} at their defaults" + (
         "" if every_setting else " (--all lists them)"
     )
     for path, value in shown.items():
         where = origins.get(path, "default")
-        yield f"  {path:<{wide}}  {_value(value):<{max(1, WIDTH - 12 - wide - 20)}}  {where}"
+        yield f"  {path:<{wide}}  {_value(value):<{room}}  {where}"
 
 
 def values_of(recipe: Recipe) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Noised, TextEmbedding
 from mezzotint.tasks.assemble import family_class, needed_parts
-from mezzotint.training.precision import DTYPES, Precision
+from mezzotint.training.precision import DTYPES, Precision, cast
 from mezzotint.training.trained import trained_parameters
 from mezzotint.training.trainer import attending
 from mezzotint.training.update import Update
@@ -132,8 +132,8 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
 
 
 class Outline:
-    """A model of a recipe without memory for its values: parts as fake tensors in the types they are trained in, its
-    trained parameters, update and objective."""
+    """A model of a recipe without memory for its values: parts as fake tensors in the types they are trained in, the
+    objective; and, on the meta device, the trained parameters with their update, to be counted."""
 
     def __init__(self, recipe: Recipe, device: str = "cpu") -> None:
         self.recipe, self.device = recipe, device
@@ -141,16 +141,19 @@ class Outline:
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         kind = family_class(recipe)
         self.family = described(kind, recipe.model)
+        for name, module in self.family.parts().items():
+            cast(module, self.precision.weights if name in recipe.model.train else self.precision.frozen)
+        self.trained = trained_parameters(self.family.parts(), recipe.model, kind.trainable)
+        # a tensor without values cannot be copied to the CPU; the shadow's bytes are the same wherever it lies
+        beside = recipe.optim.ema.model_copy(update={"device": "same"})
+        optim = recipe.optim.model_copy(update={"ema": beside})
+        self.update = Update(self.trained, optim, separate_masters=self.precision.separate_masters)
         with self._fake:
-            for name, module in self.family.parts().items():
-                is_trained = name in recipe.model.train
-                _give_fakes(module, device, self.precision.weights if is_trained else self.precision.frozen)
-            self.trained = trained_parameters(self.family.parts(), recipe.model, kind.trainable)
-            self.update = Update(self.trained, recipe.optim, separate_masters=self.precision.separate_masters)
+            for module in self.family.parts().values():
+                _give_fakes(module, device)
             self.objective = Objective(
                 recipe.objective, self.family.schedule, recipe.model.prediction or self.family.prediction
             ).to(device)
-        self._again = _Counter(())
         self._again_most = 0
         if recipe.run.recompute.enabled:
             blocks = list(self.family.blocks())
@@ -268,21 +271,22 @@ class _Counter:
         return sum(storage.nbytes() for storage in self._seen.values())
 
 
-def _give_fakes(module: nn.Module, device: str, dtype: torch.dtype) -> None:
+def _give_fakes(module: nn.Module, device: str) -> None:
     """Puts a fake tensor in the place of every parameter and buffer; shared ones stay shared."""
-    made: dict[int, Any] = {}
+    made: dict[int, tuple[Tensor, Any]] = {}  # with the one replaced, whose id must not pass to another meanwhile
 
-    def fake(tensor: Tensor) -> Tensor:
-        kind = dtype if tensor.is_floating_point() else tensor.dtype
-        return torch.empty(tensor.shape, dtype=kind, device=device)
+    def fake(tensor: Tensor) -> Any:
+        if id(tensor) not in made:
+            empty = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+            is_parameter = isinstance(tensor, nn.Parameter)
+            made[id(tensor)] = (tensor, nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty)
+        return made[id(tensor)][1]
 
     for child in module.modules():
-        for name, parameter in child._parameters.items():
-            if parameter is not None:
-                child._parameters[name] = made.setdefault(id(parameter), nn.Parameter(fake(parameter)))
-        for name, buffer in child._buffers.items():
-            if buffer is not None:
-                child._buffers[name] = made.setdefault(id(buffer), fake(buffer))
+        for tensors in (child._parameters, child._buffers):
+            for name, tensor in tensors.items():
+                if tensor is not None:
+                    tensors[name] = fake(tensor)
 
 
 def _part(outline: Outline, name: str, trained: Mapping[str, int]) -> Part:

@@ -47,7 +47,7 @@ def before_step_one(
     return [
         f"mezzotint {mezzotint.__version__}   run {recipe.run.name} in {folder.path}",
         f"  model      {_model_line(recipe)}",
-        *[f"  note       {note}" for note in getattr(model.family, "notes", ())],
+        *[f"  note       {note}" for note in model.family.notes],
         f"  parameters {_parameter_line(recipe, model)}",
         f"  data       {_data_line(recipe, dataset)}",
         f"  buckets    {_bucket_line(recipe, dataset)}",

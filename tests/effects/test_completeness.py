@@ -1,0 +1,94 @@
+"""Every setting of the schema has a row here that shows its effect, and every row is of a setting that there is."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mezzotint.errors import RecipeError
+from mezzotint.recipe import paths, reference
+from mezzotint.recipe.read import read_text
+
+HERE = Path(__file__).parent
+
+
+def rows_in(source: str) -> set[str]:
+    """The settings named by `@pytest.mark.effect(…)` on the tests of a file; a test that is skipped shows nothing."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
+            continue
+        marks = [mark for mark in map(_mark, node.decorator_list) if mark is not None]
+        if not any(name in ("skip", "skipif", "xfail", "slow", "gpu") for name, _ in marks):
+            found.update(word for name, words in marks if name == "effect" for word in words)
+    return found
+
+
+def _mark(decorator: ast.expr) -> tuple[str, list[str]] | None:
+    """`pytest.mark.NAME(words)` as (NAME, words)."""
+    call = decorator if isinstance(decorator, ast.Call) else None
+    where = call.func if call else decorator
+    if not ast.unparse(where).startswith("pytest.mark."):
+        return None
+    return ast.unparse(where).rpartition(".")[2], [ast.literal_eval(a) for a in call.args] if call and _plain(
+        call
+    ) else []
+
+
+def _plain(call: ast.Call) -> bool:
+    return all(isinstance(argument, ast.Constant) for argument in call.args)
+
+
+def leaves(schema: dict[str, Any]) -> set[str]:
+    """The dotted paths of everything in the JSON Schema that has no properties of its own."""
+
+    def sections(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if "$ref" in node:
+            node = schema["$defs"][node["$ref"].rpartition("/")[2]]
+        if "properties" in node:
+            yield node
+        for choice in (*node.get("allOf", ()), *node.get("anyOf", ()), *node.get("oneOf", ())):
+            yield from sections(choice)
+
+    def walk(node: dict[str, Any], prefix: str) -> Iterator[str]:
+        for name, inner in node["properties"].items():
+            nested = list(sections(inner))
+            if not nested:
+                yield prefix + name
+            for section in nested:
+                yield from walk(section, f"{prefix}{name}.")
+
+    return set(walk(schema, ""))
+
+
+def test_every_setting_has_a_row() -> None:
+    shown = set[str]().union(*(rows_in(path.read_text()) for path in HERE.glob("test_*.py")))
+    settings = {setting.path for setting in paths.settings()}
+    assert settings - shown == set(), "settings without a row: write a test with @pytest.mark.effect that shows it"
+    assert shown - settings == set(), "rows of settings that are not there"
+
+
+def test_the_list_of_settings_is_that_of_the_json_schema() -> None:
+    assert leaves(reference.json_schema()) == {setting.path for setting in paths.settings()}
+
+
+def test_only_marks_on_tests_that_run_count() -> None:
+    mark = '@pytest.mark.effect("optim.lr")\n'
+    assert rows_in(mark + "def test_a(): ...") == {"optim.lr"}
+    assert rows_in(mark + "def helper(): ...") == set()
+    assert rows_in(f"@pytest.mark.skip\n{mark}def test_a(): ...") == set()
+    assert rows_in(f'@pytest.mark.skipif("sys.platform")\n{mark}def test_a(): ...') == set()
+    assert rows_in("def test_a(): ...") == set()
+
+
+# breaks if the version were any number: an old Mezzotint would read a later schema's recipe as its own
+@pytest.mark.effect("schema")
+def test_schema_is_the_version_that_this_reader_knows() -> None:
+    assert read_text("schema: 1").recipe.version == 1
+    for other in ("2", "0", "'1'"):
+        with pytest.raises(RecipeError, match="schema"):
+            read_text(f"schema: {other}")

@@ -1,0 +1,433 @@
+"""Rows of the section `data`: which samples are seen, how they are placed, in what order, and what is cached."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mezzotint import draws
+from mezzotint.data import captions, plan
+from mezzotint.data.loader import Loader
+from mezzotint.data.pieces import Request
+from mezzotint.errors import DatasetError, RecipeError
+from mezzotint.recipe.data import DataSettings, HoldoutSettings
+from mezzotint.shapes import Size
+
+Make = Callable[..., Any]
+DRAWN = 10_000
+
+
+def three_sigma(share: float, count: int = DRAWN) -> float:
+    return float(3 * (share * (1 - share) / count) ** 0.5)
+
+
+def columns(count: int, repeats: float = 1.0) -> plan.PlanColumns:
+    """Samples without files, all of one bucket."""
+    hashes = draws.keys(0, "effects", np.arange(count))
+    return plan.PlanColumns(hashes, np.zeros(count, np.int16), np.full(count, repeats, np.float32))
+
+
+def lengths(epoch: Any) -> list[int]:
+    return sorted(np.diff(epoch.starts).tolist(), reverse=True)
+
+
+def shapes(fed: Any) -> set[tuple[int, int]]:
+    """Width and height of every batch."""
+    return {(b.pixels.shape[3], b.pixels.shape[2]) for b in fed.batches()}
+
+
+# breaks if only the first folder were read, or keys of two folders could be the same
+@pytest.mark.effect("data.path")
+def test_path_is_one_folder_or_several(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    one, two = noisy(tmp_path / "one", [(32, 32)] * 2), noisy(tmp_path / "two", [(32, 32)] * 3)
+    alone, both = feed(two), feed(one, two)
+    assert sorted(k for b in alone.batches() for k in b.keys) == ["000.png", "001.png", "002.png"]
+    assert sorted(k for b in both.batches() for k in b.keys) == [
+        "0/000.png", "0/001.png", "1/000.png", "1/001.png", "1/002.png",
+    ]  # fmt: skip
+
+
+# breaks if the format were fixed: an unknown one would be read as a folder of pictures
+@pytest.mark.effect("data.format")
+def test_format_is_found_by_its_name(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(32, 32)])
+    assert len(feed(folder, format="image-folder").catalogue) == 1
+    with pytest.raises(RecipeError, match="image-folder"):
+        feed(folder, format="image-folders")
+
+
+# breaks if a fraction were rounded, or a folder's number did not reach its samples
+@pytest.mark.effect("data.repeats")
+def test_repeats_is_how_often_an_epoch_visits_a_sample(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    one, two = noisy(tmp_path / "one", [(32, 32)] * 2), noisy(tmp_path / "two", [(32, 32)] * 2)
+    seen = Counter(k for b in feed(one, two, repeats=[1, 3]).batches() for k in b.keys)
+    assert seen == {"0/000.png": 1, "0/001.png": 1, "1/000.png": 3, "1/001.png": 3}
+    assert set(Counter(k for b in feed(one, repeats=4).batches() for k in b.keys).values()) == {4}
+    epoch = plan.plan(columns(DRAWN, 2.5), DataSettings(), accumulation=1, seed=0, epoch=0)
+    counts = np.bincount(epoch.order)
+    assert set(counts) == {2, 3}
+    assert abs((counts == 3).mean() - 0.5) < three_sigma(0.5)
+
+
+# breaks if batches were cut at another number
+@pytest.mark.effect("data.batch_size")
+def test_batch_size_is_the_size_of_full_batches(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(32, 32)] * 6)
+    for size, wanted in ((4, [4, 2]), (3, [3, 3]), (6, [6])):
+        assert sorted((b.size for b in feed(folder, batch_size=size).batches()), reverse=True) == wanted
+
+
+# breaks if one policy were taken for another
+@pytest.mark.effect("data.remainder")
+def test_remainder_is_trained_short_filled_up_or_left_out(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(32, 32)] * 6)
+    found = {kind: feed(folder, batch_size=4, remainder=kind) for kind in ("short", "fill", "drop")}
+    sizes = {kind: sorted(b.size for b in fed.batches()) for kind, fed in found.items()}
+    assert sizes == {"short": [2, 4], "fill": [4, 4], "drop": [4]}
+    assert {kind: (fed.epoch().filled, fed.epoch().left_out) for kind, fed in found.items()} == {
+        "short": (0, 0), "fill": (2, 0), "drop": (0, 2),
+    }  # fmt: skip
+
+
+# breaks if the bucket table were not made of the settings
+@pytest.mark.effect("data.resolution", "data.buckets.shape", "data.buckets.step", "data.buckets.max_aspect")
+def test_resolution_and_buckets_are_the_sizes_of_batches(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(100, 100), (130, 100), (400, 100)])
+    assert shapes(feed(folder, resolution=64)) == {(64, 64), (72, 56), (80, 48)}
+    assert shapes(feed(folder, resolution=96)) == {(96, 96), (112, 80), (128, 72)}
+    assert shapes(feed(folder, resolution=64, buckets__shape="square")) == {(64, 64)}
+    assert shapes(feed(folder, resolution=64, buckets__step=16)) == {(64, 64), (80, 48)}
+    longest = {
+        limit: max(w / h for w, h in shapes(feed(folder, resolution=64, buckets__max_aspect=limit)))
+        for limit in (1.0, 2.0, 4.0)
+    }
+    assert longest[1.0] == 1.0
+    assert 1.5 < longest[2.0] <= 2.0
+    assert 3.0 < longest[4.0] <= 4.0
+
+
+def corners(fed: Any, count: int) -> np.ndarray[Any, Any]:
+    """Row and column of the crop of a sample, at so many visits of its bucket."""
+    bucket = Size(32, 32)
+    placed = (
+        plan.placement(fed.catalogue, 0, bucket, fed.recipe.data, seed=0, epoch=0, visit=visit)
+        for visit in range(count)
+    )
+    return np.array([(*p.crop_top_left, p.flipped) for p in placed])
+
+
+# breaks if the middle were not the middle, the draw not even, or the loader asked for another placement
+@pytest.mark.effect("data.crop")
+def test_crop_is_the_middle_or_drawn_at_each_visit(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(42, 32)])
+    square = {"buckets__shape": "square", "steps": 20}
+    middle, drawn = feed(folder, crop="center", **square), feed(folder, crop="random", **square)
+    assert {tuple(c) for c in corners(middle, 50).tolist()} == {(0, 5, 0)}
+    column = corners(drawn, DRAWN)[:, 1]
+    assert set(column.tolist()) == set(range(11))
+    shares = np.bincount(column) / DRAWN
+    assert np.abs(shares - 1 / 11).max() < 1.34 * three_sigma(1 / 11)  # eleven at once: four sigma
+    assert {tuple(b.crop_top_left[0].tolist()) for b in middle.batches()} == {(0, 5)}
+    seen = {b.crop_top_left[0, 1].item(): b.pixels[0] for b in drawn.batches()}
+    whole = torch.from_numpy(np.asarray(Image.open(folder / "000.png")).transpose(2, 0, 1).copy()) / 127.5 - 1
+    assert len(seen) > 5
+    for left, pixels in seen.items():
+        torch.testing.assert_close(pixels, whole[:, :, left : left + 32])
+
+
+# breaks if the share were another one, or a flipped picture not mirrored
+@pytest.mark.effect("data.flip")
+def test_flip_is_the_share_of_mirrored_visits(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(32, 32)])
+    flipped = corners(feed(folder, flip=0.3), DRAWN)[:, 2]
+    assert abs(flipped.mean() - 0.3) < three_sigma(0.3)
+    [never], [always] = (feed(folder, flip=share).batches() for share in (0, 1))
+    assert torch.equal(always.pixels, never.pixels.flip(-1))
+    assert not torch.equal(always.pixels, never.pixels)
+
+
+# breaks if another filter resized
+@pytest.mark.effect("data.resize")
+@pytest.mark.parametrize("name", ["lanczos", "bicubic", "bilinear", "box"])
+def test_resize_names_the_filter(name: str, feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(80, 80)])
+    [batch] = feed(folder, resize=name).batches()
+    with Image.open(folder / "000.png") as image:
+        pixels = np.asarray(image.resize((32, 32), getattr(Image.Resampling, name.upper())))
+    assert torch.equal(batch.pixels[0], torch.from_numpy(pixels.transpose(2, 0, 1).copy()).float() / 127.5 - 1)
+
+
+# breaks if small pictures were always used, or never
+@pytest.mark.effect("data.small")
+def test_small_pictures_are_enlarged_or_left_out(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(32, 32), (24, 24)])
+    large, left = feed(folder, small="upscale"), feed(folder, small="skip")
+    assert (len(large.catalogue), large.report.upscaled) == (2, 1)
+    assert shapes(large) == {(32, 32)}
+    assert len(left.catalogue) == 1
+    assert [path for path, _ in left.report.left_out] == ["001.png"]
+
+
+# breaks if another colour lay behind what is transparent
+@pytest.mark.effect("data.background")
+def test_background_is_the_colour_behind_transparency(feed: Make, tmp_path: Path) -> None:
+    folder = tmp_path / "clear"
+    folder.mkdir()
+    Image.new("RGBA", (32, 32), (9, 9, 9, 0)).save(folder / "a.png")
+    (folder / "a.txt").write_text("nothing")
+    for colour, wanted in (("'#ff0000'", (1, -1, -1)), ("'#00ff00'", (-1, 1, -1))):
+        [batch] = feed(folder, background=colour).batches()
+        assert torch.equal(batch.pixels[0], torch.tensor(wanted).float()[:, None, None].expand(3, 32, 32))
+
+
+# breaks if pictures were not measured before they are decoded
+@pytest.mark.effect("data.max_pixels")
+def test_max_pixels_skips_larger_pictures(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(32, 32), (50, 50)])
+    assert len(feed(folder, max_pixels=2500).catalogue) == 2
+    tight = feed(folder, max_pixels=2499)
+    assert len(tight.catalogue) == 1
+    [(path, reason)] = tight.report.skipped
+    assert path == "001.png"
+    assert "2,499" in reason
+
+
+# breaks if no share of broken files stopped a start, or any did
+@pytest.mark.effect("data.max_skipped")
+def test_max_skipped_is_the_share_of_broken_files_that_is_let_pass(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(32, 32)] * 4)
+    for number in range(21):
+        (folder / f"broken-{number}.png").write_bytes(b"no picture")
+        (folder / f"broken-{number}.txt").write_text("broken")
+    with pytest.raises(DatasetError, match=r"21 of 25 files cannot be used"):
+        feed(folder, max_skipped=0.5)
+    assert len(feed(folder, max_skipped=0.9).report.skipped) == 21
+
+
+def said(fed: Any) -> list[str]:
+    return sorted(c for b in fed.batches() for c in b.captions)
+
+
+# breaks if captions came from elsewhere
+@pytest.mark.effect("data.captions.source")
+def test_captions_source_is_beside_or_in_the_name(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(32, 32)] * 2)
+    (folder / "000.png").rename(folder / "a_red_hat.png")
+    (folder / "000.txt").unlink()
+    assert said(feed(folder, captions__source="filename")) == ["001", "a red hat"]
+    assert said(feed(folder, captions__source="either")) == ["a red hat", "picture 1"]
+    assert said(feed(folder, captions__source="sidecar", captions__missing="skip")) == ["picture 1"]
+
+
+# breaks if missing captions were always an error, or never
+@pytest.mark.effect("data.captions.missing")
+def test_captions_missing_is_an_error_a_skip_or_empty(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(32, 32)] * 2)
+    (folder / "000.txt").unlink()
+    with pytest.raises(DatasetError, match=r"000\.png") as raised:
+        feed(folder, captions__missing="error")
+    assert raised.value.code == "E1203"
+    skipped = feed(folder, captions__missing="skip")
+    assert said(skipped) == ["picture 1"]
+    assert skipped.report.left_out == (("000.png", "no caption"),)
+    assert said(feed(folder, captions__missing="empty")) == ["", "picture 1"]
+
+
+# breaks if lines were joined where one is to be chosen, or chosen unevenly
+@pytest.mark.effect("data.captions.lines")
+def test_captions_lines_are_joined_or_chosen(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(32, 32)])
+    (folder / "000.txt").write_text("one\ntwo\nthree\n")
+    assert said(feed(folder, captions__lines="join")) == ["one two three"]
+    fed = feed(folder, captions__lines="choose", steps=30)
+    assert set(said(fed)) == {"one", "two", "three"}
+    lines = fed.catalogue.captions(0)
+    drawn = Counter(
+        captions.choose(lines, seed=0, epoch=0, key_hash=5, visit=visit, dropout=0.0) for visit in range(DRAWN)
+    )
+    assert all(abs(n / DRAWN - 1 / 3) < three_sigma(1 / 3) for n in drawn.values())
+
+
+# breaks if the chance were another one, or did not reach the loader
+@pytest.mark.effect("data.captions.dropout")
+def test_captions_dropout_is_the_share_of_empty_ones(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    fed = feed(noisy(tmp_path / "one", [(32, 32)]), captions__dropout=0.2)
+    pieces = fed.loader._pieces  # what answers the loader's requests, asked without decoding anything
+    where = np.zeros(DRAWN, np.int32)
+    visits = np.arange(DRAWN, dtype=np.int32)
+    request = Request(0, 0, DRAWN, True, 0, where, visits, visits.astype(np.float32), visits.astype(np.int64))
+    pieces._pixels = lambda *ignored: torch.zeros(1)
+    dropped = sum(caption == "" for caption in pieces[request].captions)
+    assert abs(dropped / DRAWN - 0.2) < three_sigma(0.2)
+
+
+# breaks if the share were another one, the limit not held, or held-out samples trained all the same
+@pytest.mark.effect("data.holdout.share", "data.holdout.max_samples")
+def test_holdout_keeps_a_share_out_of_training(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    fed = feed(noisy(tmp_path / "one", [(32, 32)] * 8), holdout__share=0.4, holdout__max_samples=2)
+    assert (len(fed.dataset.rows), len(fed.dataset.held)) == (6, 2)
+    trained = {k for b in fed.batches() for k in b.keys}
+    assert trained == {fed.catalogue.key(row) for row in fed.dataset.rows}
+    assert not trained & {fed.catalogue.key(row) for row in fed.dataset.held}
+    many = dataclasses.replace(
+        fed.catalogue, key_hash=draws.keys(0, "effects", np.arange(DRAWN)), width=np.ones(DRAWN, np.int32)
+    )
+    held = len(many.split(HoldoutSettings(share=0.4, max_samples=DRAWN), seed=0)[1])
+    assert abs(held / DRAWN - 0.4) < three_sigma(0.4)
+    assert len(many.split(HoldoutSettings(share=0.4, max_samples=77), seed=0)[1]) == 77
+    assert len(feed(tmp_path / "one", holdout__share=0.0).dataset.held) == 0
+
+
+# breaks if workers were not started, or what they decode differed
+@pytest.mark.effect("data.workers")
+def test_workers_are_processes_that_decode_the_same(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(32, 32)] * 4)
+    found = {}
+    for workers in (0, 2):
+        before = len(multiprocessing.active_children())
+        fed = feed(folder, workers=workers, batch_size=2, crop="random", flip=0.5)
+        batches = iter(fed.loader)
+        first = next(batches)
+        assert len(multiprocessing.active_children()) - before == workers
+        found[workers] = [b.pixels for step in (first, *batches) for b in step.batches]
+        fed.loader.close()
+    assert all(torch.equal(a, b) for a, b in zip(found[0], found[2], strict=True))
+
+
+class Counting(Loader):
+    """Counts the requests that have been handed to workers."""
+
+    asked = 0
+
+    def requests(self) -> Iterator[Request]:
+        for request in super().requests():
+            self.asked += 1
+            yield request
+
+
+# breaks if the workers were asked for another number of batches ahead
+@pytest.mark.effect("data.prefetch")
+@pytest.mark.parametrize("ahead", [2, 5])
+def test_prefetch_counts_the_batches_that_a_worker_keeps_ready(
+    ahead: int, feed: Make, noisy: Make, tmp_path: Path
+) -> None:
+    fed = feed(noisy(tmp_path / "one", [(32, 32)]), workers=1, prefetch=ahead)
+    data = fed.recipe.data
+    rows = fed.dataset.rows
+    with Counting(fed.catalogue, rows, data, accumulation=1, seed=0, start_step=0, last_step=50) as loader:
+        next(iter(loader))
+        assert loader.asked == ahead + 1
+
+
+# breaks if both ways gave the same epochs, or `add` had another meaning
+@pytest.mark.effect("data.epoch_seed")
+def test_epoch_seed_is_an_address_or_a_sum(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(40, 32)] * 8)
+
+    def epochs(kind: str, seed: int) -> list[Any]:
+        """Order and crops of three epochs of one batch each."""
+        square = {"buckets__shape": "square", "batch_size": 8, "crop": "random"}
+        fed = feed(folder, epoch_seed=kind, seed=seed, steps=3, **square)
+        return [(b.keys, b.crop_top_left.tolist()) for b in fed.batches()]
+
+    added, later = epochs("add", 5), epochs("add", 6)
+    assert added[1:] == later[:2]
+    addressed = epochs("address", 5)
+    assert addressed[0] == added[0]
+    assert addressed[1] not in (*added, *epochs("address", 6))
+
+
+# --- the cache ----------------------------------------------------------------------------------------------------
+
+
+# breaks if a cached run loaded the VAE, or encoded pictures all the same
+@pytest.mark.effect("data.cache.latents")
+def test_cache_latents_trains_without_a_vae(prepare: Make) -> None:
+    plain, cached = prepare(data__cache__latents=False), prepare(data__cache__latents=True)
+    assert "vae" in plain.family.parts()
+    assert "vae" not in cached.family.parts()
+    [encoded], [stored] = plain.next_batches().batches, cached.next_batches().batches
+    assert encoded.pixels is not None
+    assert stored.pixels is None
+    # one colour each, so that all crops are alike
+    torch.testing.assert_close(plain.family.encode_media(encoded.pixels), stored.moments, rtol=1e-4, atol=1e-4)
+
+
+# breaks if a cached run loaded the text encoder, or embedded captions all the same
+@pytest.mark.effect("data.cache.text")
+def test_cache_text_trains_without_a_text_encoder(prepare: Make) -> None:
+    plain, cached = prepare(data__cache__text=False), prepare(data__cache__text=True)
+    assert "text_encoder" in plain.family.parts()
+    assert "text_encoder" not in cached.family.parts()
+    [told], [stored] = plain.next_batches().batches, cached.next_batches().batches
+    assert told.text is None
+    assert told.captions == stored.captions
+    with torch.no_grad():
+        torch.testing.assert_close(
+            plain.family.encode_text(told.captions).states, stored.text.states, rtol=1e-4, atol=1e-5
+        )
+
+
+# breaks if caches or indexes lay elsewhere
+@pytest.mark.effect("data.cache.path")
+def test_cache_path_is_where_caches_and_indexes_lie(prepare: Make, tmp_path: Path) -> None:
+    ready = prepare(data__cache__path=tmp_path / "here", data__cache__text=True)
+    assert {"catalogues", "latents", "text"} <= {p.name for p in (tmp_path / "here").iterdir()}
+    assert ready.job.caches.latents.folder.is_relative_to(tmp_path / "here")
+    assert ready.job.caches.text.folder.is_relative_to(tmp_path / "here")
+
+
+def row_bytes(ready: Any) -> dict[Any, int]:
+    latents = ready.job.caches.latents
+    sizes = {Size(b.latents.shape[-1] * 8, b.latents.shape[-2] * 8) if b.latents is not None else
+             Size(b.moments.shape[-1] * 8, b.moments.shape[-2] * 8) for b in ready.next_batches().batches}  # fmt: skip
+    return {size: latents.store(size).row_bytes for size in sizes}
+
+
+# breaks if moments were stored whatever is asked, or a stored draw were drawn again
+@pytest.mark.effect("data.cache.content")
+def test_cache_content_is_moments_or_one_draw(prepare: Make) -> None:
+    moments, sample = prepare(data__cache__content="moments"), prepare(data__cache__content="sample")
+    [with_moments], [with_draw] = moments.next_batches().batches, sample.next_batches().batches
+    assert with_moments.latents is None
+    assert with_draw.moments is None
+    assert with_moments.moments.shape[1] == 2 * with_draw.latents.shape[1] == 8
+    assert sum(row_bytes(moments).values()) == 2 * sum(row_bytes(sample).values())
+    mean, std = with_moments.moments.chunk(2, dim=1)
+    assert float(((with_draw.latents - mean) / std).abs().max()) < 6, "a draw of this very posterior"
+    drawn = [moments.trainer.latents(with_moments), sample.trainer.latents(with_draw)]
+    assert torch.equal(drawn[1], with_draw.latents)
+    assert not torch.equal(drawn[0], mean)
+
+
+# breaks if numbers were stored in another type
+@pytest.mark.effect("data.cache.dtype")
+@pytest.mark.parametrize(("name", "dtype"), [("fp16", torch.float16), ("bf16", torch.bfloat16)])
+def test_cache_dtype_is_the_type_of_stored_numbers(name: str, dtype: torch.dtype, prepare: Make) -> None:
+    whole, small = (prepare(data__cache__dtype=kind, data__cache__text=True) for kind in ("fp32", name))
+    [exact], [rounded] = whole.next_batches().batches, small.next_batches().batches
+    assert torch.equal(rounded.moments, exact.moments.to(dtype).float())
+    assert torch.equal(rounded.text.states, exact.text.states.to(dtype).float())
+    assert not torch.equal(rounded.moments, exact.moments)
+    assert sum(row_bytes(whole).values()) == 2 * sum(row_bytes(small).values())
+
+
+# breaks if another number of placements were kept, or visits took the first one alone
+@pytest.mark.effect("data.cache.crops")
+def test_cache_crops_counts_the_placements_of_a_picture(prepare: Make, noisy: Make, tmp_path: Path) -> None:
+    given = {"data__path": noisy(tmp_path / "one", [(80, 48)]), "run__steps": 40, "data__buckets__shape": "square"}
+    for crops in (1, 3):
+        ready = prepare(data__cache__crops=crops, data__cache__path=tmp_path / "cache", **given)
+        seen = Counter(tuple(b.moments.flatten().tolist()) for step in ready.job.loader for b in step.batches)
+        assert len(seen) == crops
+        assert sum(seen.values()) == 40
+        assert min(seen.values()) > 40 / crops / 3

@@ -1,0 +1,151 @@
+"""Rows of the section `model`: which networks are trained, and what of them moves."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mezzotint.diffusion.objective import StepDraws
+from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.families import sd
+from mezzotint.recipe.read import read_text
+from mezzotint.tasks import assemble
+
+Prepare = Callable[..., Any]
+
+
+# breaks if the family were fixed: an unknown name would train all the same
+@pytest.mark.effect("model.family")
+def test_family_is_found_by_its_name(prepare: Prepare) -> None:
+    assert type(prepare(model__family="sd").family) is sd.Family
+    assert assemble.family_class(read_text("model: {family: sd}").recipe) is sd.Family
+    with pytest.raises(RecipeError, match="sd"):
+        assemble.family_class(read_text("model: {family: sdd}").recipe)
+
+
+# breaks if the model came from another folder than the one named
+@pytest.mark.effect("model.path")
+def test_path_is_the_folder_that_is_read(prepare: Prepare, shared_world: Any, tmp_path: Path) -> None:
+    wider = shutil.copytree(shared_world.model, tmp_path / "wider")
+    config = json.loads((wider / "unet" / "config.json").read_text())
+    config["block_out_channels"] = [32, 32, 32, 32]
+    (wider / "unet" / "config.json").write_text(json.dumps(config))
+    assert conv_in(prepare(model__path=shared_world.model)).shape[0] == 16
+    assert conv_in(prepare(model__path=wider)).shape[0] == 32
+
+
+def conv_in(ready: Any) -> torch.Tensor:
+    found: torch.Tensor = ready.trainer.update.masters["denoiser/conv_in.weight"]
+    return found
+
+
+# breaks if `files` did not read what lies there, or `random` did
+@pytest.mark.effect("model.weights")
+def test_weights_come_from_files_or_from_the_seed(prepare: Prepare, shared_world: Any) -> None:
+    random = prepare(model__weights="random", run__seed=1, optim__ema__rule="none")
+    random.trainer.export(random.trainer)
+    [exported] = random.job.folder.exports.iterdir()
+    files = prepare(model__path=exported, model__weights="files")
+    for name, tensor in random.trainer.update.masters.items():
+        assert torch.equal(tensor, files.trainer.update.masters[name])
+    assert not torch.equal(conv_in(prepare(model__path=exported, model__weights="random")), conv_in(files))
+    with pytest.raises(WeightsError, match=r"model\.weights=random"):
+        prepare(model__path=shared_world.model, model__weights="files", data__cache__latents=False)
+
+
+# breaks if the setting did not reach the objective's target, or the exported scheduler
+@pytest.mark.effect("model.prediction")
+def test_prediction_is_the_target(prepare: Prepare) -> None:
+    x_0 = torch.full((2, 4, 2, 2), 0.5)
+    draws, times = StepDraws.at(0, 0, np.arange(2), "cpu"), torch.tensor([100, 900])
+    for given, name in (("null", "epsilon"), ("epsilon", "epsilon"), ("v", "v_prediction")):
+        ready = prepare(model__prediction=given, optim__ema__rule="none")
+        noised = ready.objective.noise_at(x_0, draws, times)
+        a = ready.objective.schedule.alpha_bar[times].reshape(2, 1, 1, 1)
+        v = a.sqrt() * noised.noise - (1 - a).sqrt() * x_0
+        torch.testing.assert_close(ready.objective.target(noised), v if given == "v" else noised.noise)
+        ready.trainer.export(ready.trainer)
+        [exported] = ready.job.folder.exports.iterdir()
+        config = json.loads((exported / "scheduler" / "scheduler_config.json").read_text())
+        assert config["prediction_type"] == name
+
+
+# breaks if the last layer were taken all the same, or the final norm left out
+@pytest.mark.effect("model.clip_skip")
+def test_clip_skip_leaves_out_last_layers(prepare: Prepare) -> None:
+    whole, skipped = prepare(model__clip_skip=0, data__cache__text=False).family, prepare(model__clip_skip=1, data__cache__text=False).family
+    encoder = skipped.parts()["text_encoder"]
+    seen: list[torch.Tensor] = []
+    hook = encoder.encoder.layers[0].register_forward_hook(
+        lambda module, inputs, output: seen.append(output[0] if isinstance(output, tuple) else output)
+    )
+    found = skipped.encode_text(["a red circle"]).states
+    hook.remove()
+    assert len(encoder.encoder.layers) == 2
+    torch.testing.assert_close(found, encoder.final_layer_norm(seen[0]))
+    assert not torch.allclose(found, whole.encode_text(["a red circle"]).states)
+
+
+# breaks if a part that is not named moved, or one that is named did not
+@pytest.mark.effect("model.train")
+@pytest.mark.parametrize("parts", [["denoiser"], ["text_encoder"], ["denoiser", "text_encoder"]])
+def test_train_names_the_parts_that_move(prepare: Prepare, parts: list[str]) -> None:
+    ready = prepare(model__train=parts, optim__lr=1e-3, data__cache__text=False, data__cache__latents=False)
+    before = {part: [p.detach().clone() for p in m.parameters()] for part, m in ready.family.parts().items()}
+    ready.step()
+    moved = {
+        part
+        for part, module in ready.family.parts().items()
+        if any(not torch.equal(old, new) for old, new in zip(before[part], module.parameters(), strict=True))
+    }
+    assert moved == set(parts)
+    assert {name.split("/")[1] for name in ready.trainer.tensors() if name.startswith("w/")} == set(parts)
+
+
+# breaks if a pattern were not honoured, or froze more than it matches
+@pytest.mark.effect("model.freeze")
+def test_freeze_keeps_what_its_patterns_match(prepare: Prepare) -> None:
+    ready = prepare(model__freeze=["denoiser/down_blocks.*", "*.bias"], optim__lr=1e-3)
+    before = {name: p.detach().clone() for name, p in ready.family.parts()["denoiser"].named_parameters()}
+    ready.step()
+    for name, parameter in ready.family.parts()["denoiser"].named_parameters():
+        is_frozen = name.startswith("down_blocks.") or name.endswith(".bias")
+        assert torch.equal(before[name], parameter.detach()) == is_frozen, name
+
+
+class Kernels(TorchDispatchMode):
+    """Counts calls of fused attention kernels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = str(func)
+        self.calls["flash" if "flash_attention" in name else "softmax" if "_softmax." in name else ""] += 1
+        return func(*args, **(kwargs or {}))
+
+
+# breaks if the trainer computed attention outside of the kernel's context
+@pytest.mark.effect("model.attention")
+def test_attention_chooses_the_kernel(prepare: Prepare) -> None:
+    found = {}
+    for kernel in ("flash", "math"):
+        ready = prepare(model__attention=kernel)
+        batches = ready.next_batches()
+        with Kernels() as seen:
+            ready.trainer.step(batches)
+        found[kernel] = seen.calls
+    assert found["flash"]["flash"] > 0
+    assert found["flash"]["softmax"] == 0
+    assert found["math"]["flash"] == 0
+    assert found["math"]["softmax"] > 0

@@ -1,0 +1,126 @@
+"""Rows of the section `objective`: what a step is taught, by the formulas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from mezzotint.diffusion.objective import Objective, StepDraws
+from mezzotint.diffusion.schedule import Schedule
+from mezzotint.stages import Noised
+
+Prepare = Callable[..., Any]
+STABLE_DIFFUSION = Schedule.scaled_linear()
+
+
+def draws_of(count: int, seed: int = 0) -> StepDraws:
+    return StepDraws.at(seed, 3, np.arange(count), "cpu")
+
+
+def at(objective: Objective, timesteps: list[int]) -> Noised:
+    """A noised batch at given timesteps, one sample each."""
+    x_0 = torch.zeros(len(timesteps), 4, 2, 2)
+    return objective.noise_at(x_0, draws_of(len(timesteps)), torch.tensor(timesteps))
+
+
+def loss_of_error(objective: Objective, error: float) -> float:
+    noised = at(objective, [500])
+    return float(objective.loss(objective.target(noised) + error, noised, torch.ones(1)).per_sample)
+
+
+# breaks if Objective._error took one formula for both, or the settings did not reach the trainer's objective
+@pytest.mark.effect("objective.loss", "objective.huber_delta")
+def test_loss_is_squared_or_huber_with_its_delta(prepare: Prepare) -> None:
+    mse = prepare()
+    huber, wide = (prepare(objective__loss="huber", objective__huber_delta=delta) for delta in (0.5, 2.0))
+    assert mse.trainer.objective is mse.objective
+    assert [loss_of_error(mse.objective, e) for e in (0.1, 3.0)] == pytest.approx([0.01, 9.0], rel=1e-4)
+    assert [loss_of_error(huber.objective, e) for e in (0.1, 3.0)] == pytest.approx([0.005, 0.5 * 2.75], rel=1e-4)
+    assert loss_of_error(wide.objective, 3.0) == pytest.approx(2.0 * 2.0, rel=1e-4)
+    assert huber.step().report.loss < wide.step().report.loss < mse.step().report.loss
+
+
+def weights_at(prepare: Prepare, timesteps: list[int], **settings: Any) -> Tensor:
+    objective = prepare(**settings).objective
+    noised = at(objective, timesteps)
+    return objective.loss(objective.target(noised), noised, torch.ones(len(timesteps))).weight
+
+
+# breaks if γ did not reach the weights, or a weight where none is asked for were not 1
+@pytest.mark.effect("objective.min_snr_gamma")
+def test_min_snr_gamma_clamps_the_weight(prepare: Prepare) -> None:
+    places = [0, 100, 500, 999]
+    snr = STABLE_DIFFUSION.snr[places]
+    assert weights_at(prepare, places).tolist() == [1.0] * 4
+    for gamma in (5.0, 1.0):
+        found = weights_at(prepare, places, objective__min_snr_gamma=gamma)
+        torch.testing.assert_close(found, snr.clamp(max=gamma) / snr)
+    assert float(snr[0]) > 5 > 1 > float(snr[3]), "some timesteps are clamped, some are not"
+
+
+# breaks if one form were taken for another; they differ for v alone
+@pytest.mark.effect("objective.min_snr_form")
+def test_min_snr_form_is_one_of_three_formulas(prepare: Prepare) -> None:
+    places = [0, 100, 500, 999]
+    snr = STABLE_DIFFUSION.snr[places]
+    wanted = {
+        "prediction": snr.clamp(max=5) / (snr + 1),
+        "x0": (snr + 1).clamp(max=5) / (snr + 1),
+        "ratio": snr.clamp(max=5) / snr,
+    }
+    given = {"model__prediction": "v", "objective__min_snr_gamma": 5}
+    for form, formula in wanted.items():
+        torch.testing.assert_close(weights_at(prepare, places, objective__min_snr_form=form, **given), formula)
+
+
+# breaks if the offset were not added, differed within a channel, had another size, or were missing from the target
+@pytest.mark.effect("objective.noise_offset")
+def test_noise_offset_moves_whole_channels(prepare: Prepare) -> None:
+    plain, offset = prepare().objective, prepare(objective__noise_offset=0.5).objective
+    x_0, count = torch.zeros(2000, 4, 3, 3), 8000
+    times = torch.full((2000,), 300)
+    without, with_it = (o.noise_at(x_0, draws_of(2000), times) for o in (plain, offset))
+    added = with_it.noise - without.noise
+    torch.testing.assert_close(added, added[:, :, :1, :1].expand_as(added), rtol=0, atol=1e-5)
+    by_channel = added[:, :, 0, 0]
+    assert abs(float(by_channel.mean())) < 3 * 0.5 / count**0.5
+    assert abs(float(by_channel.var()) - 0.25) < 3 * 0.25 * (2 / count) ** 0.5
+    torch.testing.assert_close(offset.target(with_it), with_it.noise)
+
+
+# breaks if the schedule were not rescaled where the trainer noises, or the export did not say so
+@pytest.mark.effect("objective.zero_terminal_snr")
+def test_zero_terminal_snr_ends_in_pure_noise(prepare: Prepare) -> None:
+    plain = prepare(objective__zero_terminal_snr=False)
+    zero = prepare(objective__zero_terminal_snr=True, model__prediction="v")
+    assert float(plain.objective.schedule.alpha_bar[-1]) > 0.004
+    assert float(zero.objective.schedule.alpha_bar[-1]) == 0.0
+    torch.testing.assert_close(zero.objective.schedule.alpha_bar[0], plain.objective.schedule.alpha_bar[0])
+    x_0 = torch.full((1, 4, 2, 2), 7.0)
+    noised = zero.objective.noise_at(x_0, draws_of(1), torch.tensor([999]))
+    torch.testing.assert_close(noised.x_t, noised.noise)
+    zero.trainer.export(zero.trainer)
+    [exported] = [p for p in zero.job.folder.exports.iterdir() if not p.name.endswith("-ema")]
+    config = json.loads((exported / "scheduler" / "scheduler_config.json").read_text())
+    assert config["rescale_betas_zero_snr"] is True
+
+
+# breaks if timesteps were drawn from another range, missed an end of it, or were not even
+@pytest.mark.effect("objective.timesteps")
+def test_timesteps_are_drawn_evenly_from_the_range(prepare: Prepare) -> None:
+    ready = prepare(objective__timesteps=[200, 300])
+    drawn = ready.objective.noise(torch.zeros(10_000, 4, 1, 1), draws_of(10_000)).model_t
+    assert (int(drawn.min()), int(drawn.max())) == (200, 299)
+    assert abs(float(drawn.float().mean()) - 249.5) < 3 * (100**2 / 12) ** 0.5 / 10_000**0.5
+    counts = torch.bincount(drawn - 200, minlength=100).float()
+    assert float((counts - 100).abs().max()) < 5 * 100**0.5
+    assert all(200 <= t < 300 for _ in range(2) for t in ready.step().report.timesteps)
+    everywhere = prepare().objective.noise(torch.zeros(10_000, 4, 1, 1), draws_of(10_000)).model_t
+    assert int(everywhere.min()) < 5
+    assert int(everywhere.max()) > 994

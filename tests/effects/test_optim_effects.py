@@ -1,0 +1,294 @@
+"""Rows of the section `optim`: how far and in which direction weights move."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.read import read_text
+from mezzotint.training import lr
+from mezzotint.training.update import Update
+
+Prepare = Callable[..., Any]
+PLAIN = {"optim__clip__norm": "null", "optim__ema__rule": "none", "optim__optimizer__weight_decay": 0}
+BOTH = {"model__train": ["denoiser", "text_encoder"], "data__cache__text": False}
+
+
+def norm(tensors: Any) -> float:
+    return float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(t) for t in tensors])))
+
+
+def adam_direction(step: Any, name: str, eps: float = 1e-8) -> Tensor:
+    """g/(|g| + eps): what AdamW's first step follows, whose moments corrected for bias are g and g²."""
+    return step.grads[name] / (step.grads[name].abs() + eps)
+
+
+def test_the_first_step_of_a_plain_run_is_what_the_formulas_below_assume(prepare: Prepare) -> None:
+    step = prepare(**PLAIN).step()
+    assert step.grads.keys() == step.before.keys()
+    assert norm(step.grads.values()) == pytest.approx(step.report.norm, rel=1e-4)
+
+
+# breaks if Trainer.rates did not start from optim.lr, or Update passed another rate to the kernel
+@pytest.mark.effect("optim.lr")
+def test_lr_twice_the_rate_is_twice_the_way(prepare: Prepare) -> None:
+    slow, fast = (prepare(optim__lr=rate, **PLAIN).step() for rate in (1e-3, 2e-3))
+    assert slow.largest("denoiser") == pytest.approx(1e-3, rel=1e-3)
+    assert fast.largest("denoiser") == pytest.approx(2e-3, rel=1e-3)
+    for name in slow.grads:
+        torch.testing.assert_close(2 * slow.moved(name), fast.moved(name), rtol=1e-3, atol=1e-6)
+        torch.testing.assert_close(slow.moved(name), -1e-3 * adam_direction(slow, name), rtol=1e-3, atol=1e-6)
+
+
+# breaks if Trainer.rates looked at optim.lr alone
+@pytest.mark.effect("optim.part_lr")
+def test_part_lr_gives_a_part_a_rate_of_its_own(prepare: Prepare) -> None:
+    step = prepare(optim__lr=1e-3, optim__part_lr={"text_encoder": 4e-3}, **BOTH, **PLAIN).step()
+    assert step.largest("denoiser") == pytest.approx(1e-3, rel=1e-3)
+    assert step.largest("text_encoder") == pytest.approx(4e-3, rel=1e-3)
+    assert step.report.rates == {"denoiser": 1e-3, "text_encoder": 4e-3}
+
+
+# breaks if another rule than AdamW's (decay apart from the gradient, bias corrected) moved the weights
+@pytest.mark.effect("optim.optimizer.kind")
+def test_kind_adamw_is_torchs_adamw(prepare: Prepare) -> None:
+    ready = prepare(optim__lr=1e-3, optim__clip__norm="null", optim__optimizer__kind="adamw")
+    twins = {name: nn.Parameter(t) for name, t in ready.step().after.items()}
+    ready = prepare(optim__lr=1e-3, optim__clip__norm="null", optim__optimizer__kind="adamw")
+    for name, tensor in ready.trainer.update.masters.items():
+        twins[name].data.copy_(tensor)
+    theirs = torch.optim.AdamW(twins.values(), lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
+    for _ in range(3):
+        step = ready.step()
+        for name, twin in twins.items():
+            twin.grad = step.grads[name]
+        theirs.step()
+    for name, twin in twins.items():
+        torch.testing.assert_close(step.after[name], twin.detach(), rtol=1e-5, atol=1e-6)
+    with pytest.raises(RecipeError, match=r"optim\.optimizer\.kind"):
+        read_text("optim: {optimizer: {kind: sgd}}")
+
+
+# breaks if Update passed fixed betas to the kernel
+@pytest.mark.effect("optim.optimizer.betas")
+def test_betas_are_what_stays_of_the_moments(prepare: Prepare) -> None:
+    step = prepare(optim__optimizer__betas=[0.5, 0.75], **PLAIN).step()
+    for name, grad in step.grads.items():
+        torch.testing.assert_close(step.mean[name], 0.5 * grad, rtol=1e-4, atol=1e-9)
+        torch.testing.assert_close(step.square[name], 0.25 * grad**2, rtol=1e-4, atol=1e-12)
+
+
+# breaks if Update passed a fixed eps to the kernel
+@pytest.mark.effect("optim.optimizer.eps")
+def test_eps_calms_small_gradients(prepare: Prepare) -> None:
+    step = prepare(optim__lr=1e-3, optim__optimizer__eps=1.0, **PLAIN).step()
+    for name in step.grads:
+        torch.testing.assert_close(step.moved(name), -1e-3 * adam_direction(step, name, 1.0), rtol=1e-2, atol=1e-7)
+
+
+# breaks if a group's weight decay were not the settings', or no_decay's patterns made no group of their own
+@pytest.mark.effect("optim.optimizer.weight_decay", "optim.optimizer.no_decay")
+def test_weight_decay_shrinks_all_but_those_named(prepare: Prepare) -> None:
+    given = PLAIN | {"optim__optimizer__weight_decay": 0.5, "optim__optimizer__no_decay": ["*norm*"]}
+    step = prepare(optim__lr=1e-2, **given).step()
+    spared = [name for name in step.grads if "norm" in name]
+    assert any(float(step.before[name].abs().max()) == 1.0 for name in spared), "there is something that could decay"
+    for name in step.grads:
+        decay = 0.0 if name in spared else 0.5
+        wanted = -1e-2 * (decay * step.before[name] + adam_direction(step, name))
+        torch.testing.assert_close(step.moved(name), wanted, rtol=1e-3, atol=1e-6)
+
+
+def factor(step: int, **schedule: Any) -> float:
+    """The factor of the rate in a run of 100 steps, by a recipe."""
+    words = [f"optim.schedule.{name}={value}" for name, value in schedule.items()]
+    return lr.factor(read_text("schema: 1", overrides=words).recipe.optim.schedule, step, 100)
+
+
+# breaks if Trainer.rates left the schedule out: the factors below would be nobody's
+@pytest.mark.effect("optim.schedule.warmup_steps")
+def test_warmup_rises_from_rest(prepare: Prepare) -> None:
+    ready = prepare(optim__lr=4e-3, optim__schedule__warmup_steps=4, **PLAIN)
+    steps = [ready.step() for _ in range(2)]
+    assert steps[0].largest("denoiser") == 0.0
+    assert steps[1].report.rates == {"denoiser": 1e-3}
+    assert 0 < steps[1].largest("denoiser") <= 1.01e-3
+    assert [ready.trainer.rates(n)["denoiser"] for n in (2, 3, 4, 9)] == pytest.approx([2e-3, 3e-3, 4e-3, 4e-3])
+
+
+# each breaks if its case of lr._height were another curve
+@pytest.mark.effect("optim.schedule.kind")
+@pytest.mark.parametrize(
+    ("kind", "at_25", "at_75"),
+    [
+        ("constant", 1.0, 1.0),
+        ("linear", 0.75, 0.25),
+        ("cosine", 0.5 + math.sqrt(0.125), 0.5 - math.sqrt(0.125)),
+        ("restarts", 0.5 + math.sqrt(0.125), 0.5 - math.sqrt(0.125)),
+        ("polynomial", 0.75, 0.25),
+        ("piecewise", 0.3, 0.02),
+    ],
+)
+def test_schedule_kind_is_the_curve_of_the_rate(kind: str, at_25: float, at_75: float) -> None:
+    points = {"points": "[[10, 0.3], [60, 0.02]]"} if kind == "piecewise" else {}
+    found = [factor(step, kind=kind, **points) for step in (0, 25, 75)]
+    assert found == pytest.approx([1.0, at_25, at_75])
+
+
+# breaks if the decay always took the length of the run
+@pytest.mark.effect("optim.schedule.decay_steps")
+def test_decay_steps_is_where_the_floor_is_reached() -> None:
+    assert [factor(s, kind="linear", decay_steps=50) for s in (25, 50, 90)] == pytest.approx([0.5, 0.0, 0.0])
+    assert [factor(s, kind="linear") for s in (25, 50, 90)] == pytest.approx([0.75, 0.5, 0.1])
+
+
+# breaks if the curves fell to 0 whatever the floor
+@pytest.mark.effect("optim.schedule.floor")
+@pytest.mark.parametrize("kind", ["linear", "cosine", "polynomial"])
+def test_floor_is_the_lowest_factor(kind: str) -> None:
+    assert [factor(s, kind=kind, floor=0.2) for s in (0, 50, 100, 500)] == pytest.approx([1.0, 0.6, 0.2, 0.2])
+
+
+# breaks if restarts fell once whatever the cycles
+@pytest.mark.effect("optim.schedule.cycles")
+def test_cycles_counts_the_falls() -> None:
+    assert [factor(s, kind="restarts", cycles=4) for s in (0, 25, 50, 75)] == pytest.approx([1.0] * 4)
+    assert factor(12, kind="restarts", cycles=2) == pytest.approx(0.5 + 0.5 * math.cos(math.pi * 0.24))
+
+
+# breaks if polynomial were always a straight line
+@pytest.mark.effect("optim.schedule.power")
+def test_power_bends_the_polynomial() -> None:
+    assert [factor(s, kind="polynomial", power=3) for s in (20, 50)] == pytest.approx([0.8**3, 0.125])
+
+
+# breaks if piecewise ignored its points, or their order
+@pytest.mark.effect("optim.schedule.points")
+def test_points_are_steps_with_factors() -> None:
+    points = "[[5, 0.5], [50, 2.0], [80, 0.0]]"
+    found = [factor(s, kind="piecewise", points=points) for s in (4, 5, 49, 50, 79, 80)]
+    assert found == [1.0, 0.5, 0.5, 2.0, 2.0, 0.0]
+
+
+# breaks if the plan or the loader did not get the number, or the loss were a sum over batches
+@pytest.mark.effect("optim.accumulation")
+def test_accumulation_makes_one_step_of_several_batches(prepare: Prepare) -> None:
+    one, two = prepare(data__batch_size=2), prepare(data__batch_size=2, optim__accumulation=2)
+    batches = one.job.dataset.timeline.epoch(0).num_batches
+    assert one.job.dataset.timeline.steps_of(0) == batches
+    assert two.job.dataset.timeline.steps_of(0) == -(-batches // 2)
+    apart, together = [one.step().batches, one.next_batches()], two.step()
+    assert [b.keys for b in together.batches.batches] == [b.keys for s in apart for b in s.batches]
+    assert together.report.samples == sum(s.count for s in apart)
+    mean = sum(together.report.losses) / together.report.samples
+    assert together.report.loss == pytest.approx(mean, rel=1e-5)
+
+
+# breaks if clipping did not happen, or happened at another length
+@pytest.mark.effect("optim.clip.norm")
+def test_clip_norm_is_the_longest_gradient(prepare: Prepare) -> None:
+    for length, wanted in (("0.1", 0.1), ("1000", None), ("null", None)):
+        step = prepare(**PLAIN | {"optim__clip__norm": length}).step()
+        taken = norm(step.mean.values()) / 0.1  # the first moment is (1 − 0.9) times what was taken
+        assert taken == pytest.approx(wanted or step.report.norm, rel=1e-3)
+        assert step.report.norm > 0.1
+
+
+# breaks if the coefficients of one scope were used for another
+@pytest.mark.effect("optim.clip.scope")
+def test_clip_scope_is_what_is_shortened_together(prepare: Prepare) -> None:
+    found = {
+        scope: prepare(optim__clip__norm=1e-3, optim__clip__scope=scope, **BOTH).step()
+        for scope in ("all", "part", "tensor")
+    }
+
+    def taken(scope: str, start: str = "") -> float:
+        return norm(t for name, t in found[scope].mean.items() if name.startswith(start)) / 0.1
+
+    assert taken("all") == pytest.approx(1e-3, rel=1e-2)
+    for part in ("denoiser/", "text_encoder/"):
+        assert taken("all", part) < 0.999e-3
+        assert taken("part", part) == pytest.approx(1e-3, rel=1e-2)
+    for name, grad in found["tensor"].grads.items():
+        assert taken("tensor", name) == pytest.approx(min(1e-3, norm([grad])), rel=1e-2)
+
+
+def averaged(prepare: Prepare, steps: int = 3, **ema: Any) -> tuple[list[dict[str, Tensor]], Any]:
+    """The weights before and after each step, and the shadow at the end."""
+    ready = prepare(optim__lr=1e-2, **{f"optim__ema__{name}": value for name, value in ema.items()})
+    made = [ready.step() for _ in range(steps)]
+    return [made[0].before, *(step.after for step in made)], ready.trainer.update.shadow
+
+
+def followed(weights: list[dict[str, Tensor]], decays: list[float]) -> dict[str, Tensor]:
+    """shadow ← d · shadow + (1 − d) · weights, begun as a copy."""
+    shadow = weights[0]
+    for after, d in zip(weights[1:], decays, strict=True):
+        shadow = {name: d * s + (1 - d) * after[name] for name, s in shadow.items()}
+    return shadow
+
+
+def assert_alike(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, wanted[name], rtol=1e-4, atol=1e-6)
+
+
+# breaks if a rule's case of decay_at were another's, or the rule did not reach the shadow
+@pytest.mark.effect("optim.ema.rule")
+@pytest.mark.parametrize(
+    ("rule", "decays"),
+    [
+        ("constant", [0.6, 0.6, 0.6]),
+        ("ramp", [0.0, 2 / 11, 3 / 12]),
+        ("saturating", [0.6 * (1 - math.exp(-u / 2000)) for u in (1, 2, 3)]),
+    ],
+)
+def test_ema_rule_is_how_the_shadow_follows(prepare: Prepare, rule: str, decays: list[float]) -> None:
+    weights, shadow = averaged(prepare, rule=rule, decay=0.6)
+    assert_alike(shadow.weights, followed(weights, decays))
+
+
+# breaks if `none` kept an average all the same
+@pytest.mark.effect("optim.ema.rule")
+def test_ema_rule_none_keeps_no_shadow(prepare: Prepare) -> None:
+    ready = prepare(optim__ema__rule="none")
+    assert ready.trainer.update.shadow is None
+    assert not [name for name in ready.trainer.tensors() if name.startswith("ema/")]
+
+
+# breaks if the decay were fixed
+@pytest.mark.effect("optim.ema.decay")
+def test_ema_decay_is_what_stays_of_the_shadow(prepare: Prepare) -> None:
+    for decay in (0.1, 0.95):
+        weights, shadow = averaged(prepare, steps=2, rule="constant", decay=decay)
+        assert_alike(shadow.weights, followed(weights, [decay] * 2))
+
+
+# breaks if the shadow moved at every step
+@pytest.mark.effect("optim.ema.interval")
+def test_ema_interval_counts_steps_between_updates(prepare: Prepare) -> None:
+    weights, shadow = averaged(prepare, rule="constant", decay=0.5, interval=2)
+    assert float(shadow.updates) == 1
+    assert_alike(shadow.weights, followed([weights[0], weights[2]], [0.5]))
+
+
+# breaks if the shadow always lay beside the weights, or always on the CPU; a GPU is imitated, nothing is computed
+@pytest.mark.effect("optim.ema.device")
+@pytest.mark.parametrize(("where", "wanted"), [("same", "cuda"), ("cpu", "cpu")])
+def test_ema_device_is_where_the_shadow_lives(where: str, wanted: str) -> None:
+    words = ["optim.ema.rule=constant", f"optim.ema.device={where}"]
+    settings = read_text("schema: 1", overrides=words).recipe.optim
+    with FakeTensorMode():
+        weight = nn.Parameter(torch.empty(3, device="cuda"))
+        update = Update({"denoiser/weight": weight}, settings, separate_masters=False)
+        assert update.shadow is not None
+        update.shadow.follow(update.masters, torch.zeros((), device="cuda"))
+        assert update.masters["denoiser/weight"].device.type == "cuda"
+        assert {t.device.type for t in update.shadow.tensors().values()} == {wanted}

@@ -1,0 +1,387 @@
+"""Rows of the section `run` that concern computing: length, place, precision, memory, processes, going on.
+
+What a run writes is in `test_writing_effects.py`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from mezzotint.errors import CheckpointError, Diverged, RecipeError
+from mezzotint.recipe.read import read_text
+from mezzotint.recipe.run import RunSettings
+from mezzotint.runtimes import base, ddp, single
+from mezzotint.runtimes.base import Launch
+from mezzotint.tasks import announce
+from mezzotint.training import state
+
+Prepare = Callable[..., Any]
+
+
+def settings_of(**settings: Any) -> RunSettings:
+    words = [f"run.{name}={value}" for name, value in settings.items()]
+    return read_text("schema: 1", overrides=words).recipe.run
+
+
+# --- length and place -----------------------------------------------------------------------------------------------
+
+
+# breaks if the folder were not named after the run
+@pytest.mark.effect("run.name")
+def test_name_is_the_folder_below_runs(
+    prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    prepare(run__name="mine", run__folder="null")
+    assert (tmp_path / "runs" / "mine" / "recipe.yaml").is_file()
+    assert "run mine in" in capsys.readouterr().out
+
+
+# breaks if the run lay in runs/NAME all the same
+@pytest.mark.effect("run.folder")
+def test_folder_is_where_the_run_lies(prepare: Prepare, tmp_path: Path) -> None:
+    ready = prepare(run__folder=tmp_path / "a" / "b")
+    ready.trainer.save(ready.trainer)
+    assert (tmp_path / "a" / "b" / "recipe.yaml").is_file()
+    assert [p.name for p in (tmp_path / "a" / "b" / "checkpoints").iterdir()] == ["step-00000000"]
+
+
+# breaks if a draw forgot the seed: order, flips and crops, timesteps, noise, random weights
+@pytest.mark.effect("run.seed")
+def test_seed_is_behind_every_draw(prepare: Prepare) -> None:
+    def everything(seed: int) -> tuple[Any, ...]:
+        ready = prepare(run__seed=seed, data__cache__latents=False)
+        weights = ready.trainer.update.masters["denoiser/conv_in.weight"].clone()
+        steps = [ready.step() for _ in range(2)]
+        keys = [step.report.keys for step in steps]
+        corners = [b.crop_top_left.tolist() for step in steps for b in step.batches.batches]
+        return keys, corners, steps[0].report.timesteps, steps[0].report.loss, weights.sum().item()
+
+    first, again, other = everything(3), everything(3), everything(4)
+    assert first == again
+    assert all(a != b for a, b in zip(first, other, strict=True))
+
+
+# breaks if the run went on to another step
+@pytest.mark.effect("run.steps")
+@pytest.mark.parametrize("steps", [1, 2])
+def test_steps_is_the_length_of_the_run(prepare: Prepare, steps: int) -> None:
+    ready = prepare(run__steps=steps)
+    ready.trainer.run()
+    assert ready.trainer.progress.step == steps
+    lines = (ready.job.folder.path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == list(range(1, steps + 1))
+
+
+# breaks if epochs were not worked out from the data set, or a part of one were lost
+@pytest.mark.effect("run.epochs")
+@pytest.mark.parametrize("epochs", [2, 1.5])
+def test_epochs_are_resolved_into_steps(prepare: Prepare, epochs: float) -> None:
+    ready = prepare(run__epochs=epochs, run__steps="null")
+    an_epoch = ready.job.dataset.timeline.steps_of(0)
+    assert an_epoch > 2
+    assert ready.trainer.progress.last_step == math.floor(epochs) * an_epoch + math.ceil(epochs % 1 * an_epoch)
+    assert len(list(ready.job.loader)) == ready.trainer.progress.last_step
+
+
+# breaks if a GPU were taken although `cpu` is asked for, left although `auto`, or its absence passed over
+@pytest.mark.effect("run.device")
+def test_device_is_where_the_run_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    launch = Launch(local_rank=1, world_size=2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    found = {name: str(base.device_for(settings_of(device=name), launch)) for name in ("auto", "cpu", "cuda")}
+    assert found == {"auto": "cuda:1", "cpu": "cpu", "cuda": "cuda:1"}
+    assert chosen == [torch.device("cuda", 1)] * 2
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert str(base.device_for(settings_of(device="auto"), launch)) == "cpu"
+    with pytest.raises(RecipeError, match=r"run\.device is cuda"):
+        base.device_for(settings_of(device="cuda"), launch)
+
+
+# breaks if the number did not reach torch
+@pytest.mark.effect("run.threads")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_is_the_number_of_threads(prepare: Prepare, threads: int) -> None:
+    prepare(run__threads=threads)
+    assert torch.get_num_threads() == threads
+
+
+# breaks if kernels that differ from run to run were let pass
+@pytest.mark.effect("run.deterministic")
+def test_deterministic_refuses_other_kernels(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_rule() -> Tensor:
+        return torch.zeros(3).put_(torch.tensor([0, 0]), torch.tensor([1.0, 2.0]))
+
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    prepare(run__deterministic=False)
+    without_rule()
+    ready = prepare(run__deterministic=True)
+    assert torch.are_deterministic_algorithms_enabled()
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    with pytest.raises(RuntimeError, match="deterministic"):
+        without_rule()
+    assert math.isfinite(ready.step().report.loss), "training itself has such kernels alone"
+
+
+# --- precision ------------------------------------------------------------------------------------------------------
+
+
+def dtypes_seen(ready: Any) -> tuple[torch.dtype, torch.dtype, Any]:
+    """The types of a convolution's weight and of what comes out of it, and the step."""
+    conv = ready.family.parts()["denoiser"].conv_in
+    seen: list[torch.dtype] = []
+    hook = conv.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    step = ready.step()
+    hook.remove()
+    return conv.weight.dtype, seen[0], step
+
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+# breaks if autocast were left out or had another type, or the weights were rounded with it
+@pytest.mark.effect("run.precision")
+def test_precision_is_the_type_of_the_arithmetic(prepare: Prepare) -> None:
+    losses = {}
+    for name, dtype in DTYPES.items():
+        weights, computed, step = dtypes_seen(prepare(run__precision=name))
+        assert (weights, computed) == (torch.float32, dtype)
+        losses[name] = step.report.loss
+    assert losses["bf16"] != losses["fp32"] != losses["fp16"]
+    assert losses["bf16"] == pytest.approx(losses["fp32"], rel=0.02)
+    assert losses["fp16"] == pytest.approx(losses["fp32"], rel=0.005)
+
+
+# breaks if the weights of the forward pass kept float32, or the masters lost it
+@pytest.mark.effect("run.weight_dtype")
+def test_weight_dtype_is_that_of_the_forward_pass(prepare: Prepare) -> None:
+    for kind, wanted in (("fp32", torch.float32), ("same", torch.bfloat16)):
+        ready = prepare(run__precision="bf16", run__weight_dtype=kind, optim__lr=1e-5)
+        weights, computed, step = dtypes_seen(ready)
+        assert (weights, computed) == (wanted, torch.bfloat16)
+        assert {t.dtype for t in ready.trainer.update.masters.values()} == {torch.float32}
+        moved = step.moved("denoiser/conv_in.weight")
+        assert 0 < float(moved.abs().max()) < 1.1e-5, "less than bfloat16 could follow: the master moves all the same"
+
+
+# breaks if frozen parts were not cast, or trained ones were
+@pytest.mark.effect("run.frozen_dtype")
+def test_frozen_dtype_is_that_of_frozen_parts(prepare: Prepare) -> None:
+    for kind, wanted in (("fp32", torch.float32), ("same", torch.bfloat16)):
+        parts = prepare(run__precision="bf16", run__frozen_dtype=kind, data__cache__latents=False, data__cache__text=False)
+        parts = parts.family.parts()
+        found = {part: {p.dtype for p in module.parameters()} for part, module in parts.items()}
+        assert found == {"denoiser": {torch.float32}, "text_encoder": {wanted}, "vae": {wanted}}
+
+
+# breaks if the first scale were another, or the scale did not grow after so many clean steps
+@pytest.mark.effect("run.scaler.init", "run.scaler.growth_interval")
+def test_scaler_starts_at_init_and_doubles_after_an_interval(prepare: Prepare) -> None:
+    ready = prepare(run__precision="fp16", run__scaler__init=512, run__scaler__growth_interval=2)
+    assert [ready.step().report.loss_scale for _ in range(5)] == [512, 512, 1024, 1024, 2048]
+    other = prepare(run__precision="fp16", run__scaler__init=64, run__scaler__growth_interval=1)
+    assert [other.step().report.loss_scale for _ in range(3)] == [64, 128, 256]
+    assert prepare(run__precision="bf16", run__scaler__init=512).step().report.loss_scale == 1
+
+
+# --- memory and speed -----------------------------------------------------------------------------------------------
+
+
+# breaks if batches were not split, or split ones weighed otherwise
+@pytest.mark.effect("run.micro_batch")
+def test_micro_batch_is_more_passes_with_the_same_result(prepare: Prepare) -> None:
+    found = {}
+    for size in ("null", 3, 1):
+        ready = prepare(run__micro_batch=size, optim__ema__rule="none", data__remainder="drop")
+        passes: list[int] = []
+        ready.family.parts()["denoiser"].register_forward_pre_hook(
+            lambda module, inputs, passes=passes: passes.append(len(inputs[0]))
+        )
+        found[size] = passes, ready.trainer.step(ready.next_batches()).resolve(0)
+    assert [found[size][0] for size in ("null", 3, 1)] == [[4], [3, 1], [1, 1, 1, 1]]
+    whole = found["null"][1]
+    for size in (3, 1):
+        report = found[size][1]
+        assert (report.keys, report.timesteps) == (whole.keys, whole.timesteps)
+        assert report.loss == pytest.approx(whole.loss, rel=1e-5)
+        assert report.norm == pytest.approx(whole.norm, rel=1e-4)
+
+
+def saved_bytes(ready: Any) -> tuple[int, Any]:
+    """The bytes of activations that the forward pass keeps for the backward pass, parameters apart, and the step."""
+    own = {p.untyped_storage().data_ptr() for p in ready.family.parts()["denoiser"].parameters()}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        place = tensor.untyped_storage().data_ptr()
+        if place not in own:
+            kept[place] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        step = ready.step()
+    return sum(kept.values()), step
+
+
+# breaks if blocks kept their activations all the same, the exempt ones did not, or recomputing gave other gradients
+@pytest.mark.effect("run.recompute.enabled", "run.recompute.exempt")
+def test_recompute_keeps_less_and_gives_the_same_gradients(prepare: Prepare) -> None:
+    plain = prepare()
+    blocks = len(list(plain.family.blocks()))
+    whole, wanted = saved_bytes(plain)
+    sizes = {}
+    for exempt in (0, blocks // 2, blocks):
+        ready = prepare(run__recompute__enabled=True, run__recompute__exempt=exempt)
+        assert ready.job.model.recomputed_blocks == blocks - exempt
+        sizes[exempt], step = saved_bytes(ready)
+        assert all(torch.equal(grad, wanted.grads[name]) for name, grad in step.grads.items())
+    assert sizes[0] < sizes[blocks // 2] < sizes[blocks] == whole
+    assert sizes[0] < whole / 3
+
+
+# breaks if the compiled code were not what runs, or more than the blocks were compiled; the compiler is imitated
+@pytest.mark.effect("run.compile")
+def test_compile_runs_every_block_compiled(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Any] = []
+    calls: list[Any] = []
+
+    def stand_in(call: Any, **options: Any) -> Any:
+        compiled.append(call.__self__)
+
+        def run(*inputs: Any, **named: Any) -> Any:
+            calls.append(call.__self__)
+            return call(*inputs, **named)
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", stand_in)
+    wanted = prepare(run__compile=False).step().report
+    assert compiled == []
+    ready = prepare(run__compile=True)
+    modules = [module for block in ready.family.blocks() for module in block]
+    assert compiled == modules
+    assert ready.job.model.compiled_blocks == len(modules)
+    report = ready.step().report
+    assert {id(module) for module in calls} == {id(module) for module in modules}
+    assert report.loss == wanted.loss
+
+
+# --- processes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Process groups that would have been opened."""
+    opened: list[dict[str, Any]] = []
+    monkeypatch.setattr(dist, "is_initialized", lambda: False)
+    monkeypatch.setattr(
+        dist, "init_process_group", lambda backend, **given: opened.append({"backend": backend} | given)
+    )
+    return opened
+
+
+# breaks if the runtime followed the launch alone, or the recipe alone
+@pytest.mark.effect("run.runtime")
+def test_runtime_is_how_processes_work_together(groups: list[dict[str, Any]]) -> None:
+    alone, pair = Launch(), Launch(rank=1, local_rank=1, world_size=2, launcher="torchrun")
+
+    def opened(kind: str, launch: Launch) -> Any:
+        return type(base.open_runtime(settings_of(runtime=kind, device="cpu"), launch))
+
+    assert opened("single", alone) is opened("auto", alone) is single.Runtime
+    assert groups == []
+    assert opened("ddp", pair) is opened("auto", pair) is ddp.Runtime
+    assert [group["backend"] for group in groups] == ["gloo", "gloo"]
+    assert opened("ddp", alone) is ddp.Runtime
+    with pytest.raises(RecipeError, match=r"run\.runtime is single"):
+        opened("single", pair)
+
+
+# breaks if the group waited for another time
+@pytest.mark.effect("run.timeout_seconds")
+def test_timeout_seconds_is_how_long_peers_are_waited_for(groups: list[dict[str, Any]]) -> None:
+    for seconds in (7, 1234):
+        base.open_runtime(settings_of(runtime="ddp", device="cpu", timeout_seconds=seconds), Launch(world_size=2))
+    assert [group["timeout"] for group in groups] == [datetime.timedelta(seconds=s) for s in (7, 1234)]
+
+
+# --- going on -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def left(shared_world: Any) -> Path:
+    """A run of three steps with a checkpoint of each."""
+    settings = {"run__steps": 3, "run__save__every": 1, "run__save__keep": 9}
+    assert shared_world.train("left", **settings) == 0
+    return Path(shared_world.root / "left")
+
+
+# breaks if one way to resume were taken for another
+@pytest.mark.effect("run.resume")
+def test_resume_says_where_a_run_begins(prepare: Prepare, left: Path, tmp_path: Path) -> None:
+    same = {"run__steps": 3, "run__save__every": 1, "run__save__keep": 9}
+    assert prepare(run__folder=left, run__resume="auto", **same).trainer.progress.step == 3
+    assert prepare(run__folder=left, run__resume="latest", **same).trainer.progress.step == 3
+    with pytest.raises(CheckpointError, match=r"run\.resume is never"):
+        prepare(run__folder=left, run__resume="never", **same)
+    new = tmp_path / "new"
+    with pytest.raises(CheckpointError, match=r"run\.resume is latest"):
+        prepare(run__folder=new, run__resume="latest", **same)
+    assert prepare(run__folder=new, run__resume="auto", **same).trainer.progress.step == 0
+    assert prepare(run__folder=new, run__resume="never", **same).trainer.progress.step == 0
+    second = left / "checkpoints" / "step-00000002"
+    ready = prepare(run__folder=tmp_path / "branch", run__resume=second, **same)
+    assert ready.trainer.progress.step == 2
+    kept = state.read(second).tensors
+    assert all(torch.equal(tensor, kept[name]) for name, tensor in ready.trainer.tensors().items())
+    assert prepare(run__folder=tmp_path / "other", run__resume=left, **same).trainer.progress.step == 3
+
+
+# breaks if a change were let pass without being named, or refused although it is
+@pytest.mark.effect("run.allow_change")
+def test_allow_change_lets_a_setting_differ(prepare: Prepare, left: Path, tmp_path: Path) -> None:
+    given = {"run__steps": 3, "run__resume": left / "checkpoints" / "step-00000002", "optim__lr": 5e-3}
+    for allowed in ([], ["optim.optimizer"]):
+        with pytest.raises(RecipeError, match=r"optim\.lr") as raised:
+            prepare(run__folder=tmp_path / "refused", run__allow_change=allowed, **given)
+        assert raised.value.problems[0].code == "E1510"
+    ready = prepare(run__folder=tmp_path / "new", run__allow_change=["optim.lr"], **given)
+    assert ready.step().report.rates == {"denoiser": 5e-3}
+    changes = [event["changes"] for event in ready.job.folder.events() if event["event"] == "resumed"]
+    assert len(changes) == 1
+    assert any("optim.lr: 0.001 → 0.005" in sentence for sentence in changes[0])
+
+
+# breaks if another number of bad steps ended the run, or they were not counted in a row
+@pytest.mark.effect("run.max_bad_steps")
+@pytest.mark.parametrize("allowed", [0, 2])
+def test_max_bad_steps_is_how_many_are_skipped(prepare: Prepare, allowed: int) -> None:
+    ready = prepare(run__max_bad_steps=allowed)
+    ready.trainer.update.masters["denoiser/conv_in.weight"].fill_(float("nan"))
+    with pytest.raises(Diverged):
+        ready.trainer.run()
+    assert len(ready.job.folder.bad_steps.read_text().splitlines()) == allowed + 1
+    assert ready.trainer.progress.bad_in_a_row == allowed + 1
+
+
+def test_what_the_run_says_before_step_one_names_what_was_asked(prepare: Prepare) -> None:
+    ready = prepare(run__precision="bf16", run__micro_batch=2, run__recompute__enabled=True)
+    job = ready.job
+    text = "\n".join(announce.before_step_one(job.recipe, job.runtime, job.dataset, job.model, job.steps, job.folder))
+    assert "bf16 arithmetic" in text
+    assert "at most 2 at once" in text
+    assert f"{job.model.recomputed_blocks} blocks recomputed" in text

@@ -1,0 +1,187 @@
+"""Rows of the section `run` that concern what is written and shown: two whole runs, whose settings differ in each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors import safe_open
+
+from mezzotint.recipe.base import Every
+from mezzotint.training.observers import Saver
+from mezzotint.training.progress import Progress
+
+COMMON = {
+    "data__cache__latents": True,
+    "data__cache__text": True,
+    "data__holdout__share": 0.3,
+    "sample__prompts": ["a red circle"],
+    "sample__steps": 1,
+    "sample__guidance": 1,
+}
+RICH = COMMON | {
+    "run__steps": 6,
+    "run__save__every": "2 steps",
+    "run__save__keep": 2,
+    "run__export__every": 4,
+    "run__export__dtype": "fp16",
+    "run__log_every": 4,
+    "run__log_samples": False,
+    "run__tensorboard": True,
+    "run__validation__every": 3,
+    "run__validation__timesteps": 2,
+    "run__preview__every": 3,
+    "run__preview__weights": "shadow",
+}
+POOR = COMMON | {
+    "run__steps": 3,
+    "run__save__every": "null",
+    "run__save__keep": 1,
+    "run__export__every": "null",
+    "run__export__dtype": "fp32",
+    "run__log_every": 1,
+    "run__log_samples": True,
+    "run__tensorboard": False,
+    "run__validation__every": "null",
+    "run__preview__every": "null",
+}
+
+
+@pytest.fixture(scope="module")
+def rich(shared_world: Any) -> Path:
+    assert shared_world.train("rich", **RICH) == 0
+    return Path(shared_world.root / "rich")
+
+
+@pytest.fixture(scope="module")
+def poor(shared_world: Any) -> Path:
+    assert shared_world.train("poor", **POOR) == 0
+    return Path(shared_world.root / "poor")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def lines(run: Path, key: str) -> dict[int, dict[str, Any]]:
+    """The lines of metrics.jsonl that hold a key, by step."""
+    found = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return {line["step"]: line for line in found if key in line}
+
+
+# breaks if the interval were another one, its unit forgotten, or null wrote on the way
+@pytest.mark.effect("run.save.every")
+def test_save_every_is_when_checkpoints_are_written(rich: Path, poor: Path) -> None:
+    assert names(poor / "checkpoints") == ["step-00000003"]
+    assert names(rich / "checkpoints")[-1] == "step-00000006"
+    assert names(rich / "checkpoints")[0] == "step-00000004", "one between the start and the end"
+    middle = Progress(step=5, last_step=20, epoch=1, epoch_ends=False)
+    end = Progress(step=6, last_step=20, epoch=1, epoch_ends=True)
+    assert [Saver(Every.parse("2 epochs")).due(p) for p in (middle, end)] == [False, True]
+    assert [Saver(Every.parse("3 epochs")).due(p) for p in (middle, end)] == [False, False]
+    assert [Saver(Every.parse("5 steps")).due(p) for p in (middle, end)] == [True, False]
+
+
+# breaks if all checkpoints stayed, or another number of them
+@pytest.mark.effect("run.save.keep")
+@pytest.mark.parametrize(("keep", "kept"), [(1, ["4"]), (3, ["2", "3", "4"])])
+def test_save_keep_is_how_many_stay(prepare: Any, keep: int, kept: list[str]) -> None:
+    ready = prepare(run__steps=4, run__save__every=1, run__save__keep=keep, **COMMON)
+    ready.trainer.run()
+    assert names(ready.job.folder.checkpoints) == [f"step-0000000{step}" for step in kept]
+
+
+# breaks if nothing were exported on the way, or at the end
+@pytest.mark.effect("run.export.every")
+def test_export_every_is_when_the_model_is_exported(rich: Path, poor: Path) -> None:
+    assert names(rich / "exports") == [
+        "step-00000004", "step-00000004-ema", "step-00000006", "step-00000006-ema",
+    ]  # fmt: skip
+    assert names(poor / "exports") == ["step-00000003", "step-00000003-ema"]
+
+
+# breaks if weights were exported in the type they are trained in
+@pytest.mark.effect("run.export.dtype")
+def test_export_dtype_is_that_of_the_written_weights(rich: Path, poor: Path) -> None:
+    for run, wanted in ((rich, "F16"), (poor, "F32")):
+        for file in run.glob("exports/*/unet/*.safetensors"):
+            with safe_open(file, "pt") as tensors:
+                assert {tensors.get_slice(name).get_dtype() for name in tensors.keys()} == {wanted}  # noqa: SIM118
+
+
+# breaks if every step were written, or the first and the last were not
+@pytest.mark.effect("run.log_every")
+def test_log_every_counts_steps_between_lines(rich: Path, poor: Path) -> None:
+    assert sorted(lines(rich, "loss")) == [1, 4, 6]
+    assert sorted(lines(poor, "loss")) == [1, 2, 3]
+
+
+# breaks if samples were always logged, or never
+@pytest.mark.effect("run.log_samples")
+def test_log_samples_writes_what_made_each_step(rich: Path, poor: Path) -> None:
+    assert not list(rich.glob("logs/samples.*"))
+    logged = [json.loads(line) for line in (poor / "logs" / "samples.rank0.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in logged] == [1, 2, 3]
+    steps = lines(poor, "loss")
+    for line in logged:
+        assert len(line["keys"]) == len(line["timesteps"]) == len(line["losses"]) == steps[line["step"]]["samples"]
+
+
+# breaks if events were always written, or never
+@pytest.mark.effect("run.tensorboard")
+def test_tensorboard_writes_events(rich: Path, poor: Path) -> None:
+    [events] = rich.glob("logs/events.out.tfevents.*")
+    assert b"loss/step" in events.read_bytes()
+    assert not list(poor.glob("logs/events*"))
+
+
+# breaks if the held-out loss were measured at other steps, or without being asked for
+@pytest.mark.effect("run.validation.every")
+def test_validation_every_is_when_the_held_out_loss_is_measured(rich: Path, poor: Path) -> None:
+    assert sorted(lines(rich, "val/loss")) == [0, 3, 6]
+    assert lines(poor, "val/loss") == {}
+
+
+# breaks if another number of timesteps were measured, or they were not spread
+@pytest.mark.effect("run.validation.timesteps")
+def test_validation_timesteps_counts_those_measured(rich: Path) -> None:
+    for line in lines(rich, "val/loss").values():
+        at = {name: value for name, value in line.items() if name.startswith("val/loss_at/")}
+        assert at.keys() == {"val/loss_at/250", "val/loss_at/750"}
+        assert sum(at.values()) / 2 == pytest.approx(line["val/loss"])
+
+
+# breaks if previews were drawn at other steps, or without being asked for
+@pytest.mark.effect("run.preview.every")
+def test_preview_every_is_when_previews_are_drawn(rich: Path, poor: Path) -> None:
+    assert names(rich / "samples") == ["grid.png", "step-00000000", "step-00000003", "step-00000006"]
+    assert names(poor / "samples") == []
+
+
+# breaks if other weights drew than those asked for
+@pytest.mark.effect("run.preview.weights")
+def test_preview_weights_are_those_that_draw(rich: Path, prepare: Any) -> None:
+    assert {path.name for path in rich.glob("samples/step-*/*.png")} == {"00-shadow.png"}
+    drawn = {}
+    for which in ("both", "raw", "shadow"):
+        ready = prepare(
+            run__steps=2,
+            run__preview__every=2,
+            run__preview__weights=which,
+            optim__lr=0.02,
+            optim__ema__rule="constant",
+            **COMMON,
+        )
+        ready.trainer.run()
+        folder = ready.job.folder.samples / "step-00000002"
+        drawn[which] = {name: np.asarray(Image.open(folder / name)) for name in names(folder)}
+    assert {which: list(found) for which, found in drawn.items()} == {
+        "both": ["00-raw.png", "00-shadow.png"], "raw": ["00-raw.png"], "shadow": ["00-shadow.png"],
+    }  # fmt: skip
+    assert np.array_equal(drawn["both"]["00-raw.png"], drawn["raw"]["00-raw.png"])
+    assert np.array_equal(drawn["both"]["00-shadow.png"], drawn["shadow"]["00-shadow.png"])
+    assert not np.array_equal(drawn["both"]["00-raw.png"], drawn["both"]["00-shadow.png"])
