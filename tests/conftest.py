@@ -302,7 +302,7 @@ class World:
 
 @dataclass(frozen=True)
 class End:
-    """The end of a run, to be compared: a digest of every tensor of its newest checkpoint, and what it logged of each step."""
+    """The end of a run, to be compared: a digest of its newest checkpoint's tensors, and its log."""
 
     step: int
     tensors: str

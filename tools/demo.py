@@ -1,7 +1,7 @@
-"""`make demo`: real photographs → cache → fine-tune of a small model from random weights → curve, previews, exported folder.
+"""`make demo`: real photographs → cache → training of a small model from nothing → curve, previews, exported folder.
 
-The photographs travel in the scikit-image wheel; captions are written here. Everything lies in `demo/` and can be deleted. Running it again
-goes on where it stopped; `rm -r demo` starts anew.
+The photographs travel in the scikit-image wheel; captions are written here. Everything lies in `demo/` and can be
+deleted. Running it again goes on where it stopped; `rm -r demo` starts anew.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ PHOTOGRAPHS = {
 HERE = Path("demo")
 BEFORE = """\
 A small model of Stable Diffusion's structure starts from random weights and sees sixteen photographs over and over.
-What you can expect: the loss falls, and previews move from noise towards the colours and the layout of the photograph that
-the prompt names. What you cannot: sharp pictures or anything new. The model is four hundred times smaller than Stable Diffusion, knows
-nothing but these pictures, and its picture coder is a plain one that keeps blurred colours only.
+What you can expect: the loss falls, and previews move from noise towards the colours and the layout of the photograph
+that the prompt names. What you cannot: sharp pictures, or anything new. The model is three hundred times smaller than
+Stable Diffusion, knows nothing but these pictures, and its picture coder keeps blurred colours only.
 """
+PROMPTS = ("astronaut.png", "coffee.png", "rocket.jpg", "chelsea.png")
 AFTER = """\
 Look at {grid}: a row for each prompt and kind of weights, a column for each time they were drawn.
 Try:  press Ctrl-C in a run and start `make demo` again: it goes on, to the same bits.
@@ -63,15 +64,9 @@ def run() -> int:
     began = time.monotonic()
     print(BEFORE)
     write_photographs(HERE / "photos")
-    status = main(
-        [
-            "train",
-            "photos",
-            f"data.path={HERE / 'photos'}",
-            f"data.cache.path={HERE / 'cache'}",
-            f"run.folder={HERE / 'run'}",
-        ]
-    )
+    prompts = ", ".join(f'"{PHOTOGRAPHS[name]}"' for name in PROMPTS)
+    places = [f"data.path={HERE / 'photos'}", f"data.cache.path={HERE / 'cache'}", f"run.folder={HERE / 'run'}"]
+    status = main(["train", "photos", *places, f"sample.prompts=[{prompts}]"])
     if status == 0:
         print()
         print(AFTER.format(grid=HERE / "run" / "samples" / "grid.png"))

@@ -1,4 +1,6 @@
-"""Draws the dozen small captioned pictures that ship as the data set `shapes`: a shape of one colour on a ground of another.
+"""Draws the dozen small captioned pictures that ship as the data set `shapes`.
+
+Each shows a shape of one colour on a ground of another.
 
     python tools/make_shapes.py src/mezzotint/assets/data/shapes
 

@@ -78,6 +78,17 @@ class RunFolder:
             probe.unlink()
         return self
 
+    def discard_if_unused(self) -> None:
+        """Takes away a folder in which nothing has happened yet: a start that was refused leaves no trace."""
+        (self.path / "lock").unlink(missing_ok=True)
+        if self.log.exists() and not self.history.exists():
+            self.log.unlink()
+        for folder in (self.checkpoints, self.exports, self.samples, self.logs, self.path):
+            try:
+                folder.rmdir()
+            except OSError:
+                return
+
     def lock(self) -> Lock:
         """Takes the folder for this process. Raises CheckpointError E1504 naming who holds it."""
         return Lock(self.path / "lock")

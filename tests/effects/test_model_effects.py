@@ -59,7 +59,7 @@ def test_weights_come_from_files_or_from_the_seed(prepare: Prepare, shared_world
         assert torch.equal(tensor, files.trainer.update.masters[name])
     assert not torch.equal(conv_in(prepare(model__path=exported, model__weights="random")), conv_in(files))
     with pytest.raises(WeightsError, match=r"model\.weights=random"):
-        prepare(model__path=shared_world.model, model__weights="files", data__cache__latents=False)
+        prepare(model__path=shared_world.model, model__weights="files")
 
 
 # breaks if the setting did not reach the objective's target, or the exported scheduler
@@ -82,7 +82,7 @@ def test_prediction_is_the_target(prepare: Prepare) -> None:
 # breaks if the last layer were taken all the same, or the final norm left out
 @pytest.mark.effect("model.clip_skip")
 def test_clip_skip_leaves_out_last_layers(prepare: Prepare) -> None:
-    whole, skipped = prepare(model__clip_skip=0, data__cache__text=False).family, prepare(model__clip_skip=1, data__cache__text=False).family
+    whole, skipped = (prepare(model__clip_skip=n, data__cache__text=False).family for n in (0, 1))
     encoder = skipped.parts()["text_encoder"]
     seen: list[torch.Tensor] = []
     hook = encoder.encoder.layers[0].register_forward_hook(
@@ -99,7 +99,7 @@ def test_clip_skip_leaves_out_last_layers(prepare: Prepare) -> None:
 @pytest.mark.effect("model.train")
 @pytest.mark.parametrize("parts", [["denoiser"], ["text_encoder"], ["denoiser", "text_encoder"]])
 def test_train_names_the_parts_that_move(prepare: Prepare, parts: list[str]) -> None:
-    ready = prepare(model__train=parts, optim__lr=1e-3, data__cache__text=False, data__cache__latents=False)
+    ready = prepare(model__train=parts, data__cache__text=False, data__cache__latents=False)
     before = {part: [p.detach().clone() for p in m.parameters()] for part, m in ready.family.parts().items()}
     ready.step()
     moved = {

@@ -182,8 +182,8 @@ def test_weight_dtype_is_that_of_the_forward_pass(prepare: Prepare) -> None:
 @pytest.mark.effect("run.frozen_dtype")
 def test_frozen_dtype_is_that_of_frozen_parts(prepare: Prepare) -> None:
     for kind, wanted in (("fp32", torch.float32), ("same", torch.bfloat16)):
-        parts = prepare(run__precision="bf16", run__frozen_dtype=kind, data__cache__latents=False, data__cache__text=False)
-        parts = parts.family.parts()
+        given = {"data__cache__latents": False, "data__cache__text": False, "run__frozen_dtype": kind}
+        parts = prepare(run__precision="bf16", **given).family.parts()
         found = {part: {p.dtype for p in module.parameters()} for part, module in parts.items()}
         assert found == {"denoiser": {torch.float32}, "text_encoder": {wanted}, "vae": {wanted}}
 
@@ -322,33 +322,34 @@ def test_timeout_seconds_is_how_long_peers_are_waited_for(groups: list[dict[str,
 # --- going on -------------------------------------------------------------------------------------------------------
 
 
+LEFT = {"run__steps": 3, "run__save__every": 1, "run__save__keep": 9}
+
+
 @pytest.fixture(scope="module")
 def left(shared_world: Any) -> Path:
     """A run of three steps with a checkpoint of each."""
-    settings = {"run__steps": 3, "run__save__every": 1, "run__save__keep": 9}
-    assert shared_world.train("left", **settings) == 0
+    assert shared_world.train("left", data__cache__latents=True, data__cache__text=True, **LEFT) == 0
     return Path(shared_world.root / "left")
 
 
 # breaks if one way to resume were taken for another
 @pytest.mark.effect("run.resume")
 def test_resume_says_where_a_run_begins(prepare: Prepare, left: Path, tmp_path: Path) -> None:
-    same = {"run__steps": 3, "run__save__every": 1, "run__save__keep": 9}
-    assert prepare(run__folder=left, run__resume="auto", **same).trainer.progress.step == 3
-    assert prepare(run__folder=left, run__resume="latest", **same).trainer.progress.step == 3
+    assert prepare(run__folder=left, run__resume="auto", **LEFT).trainer.progress.step == 3
+    assert prepare(run__folder=left, run__resume="latest", **LEFT).trainer.progress.step == 3
     with pytest.raises(CheckpointError, match=r"run\.resume is never"):
-        prepare(run__folder=left, run__resume="never", **same)
+        prepare(run__folder=left, run__resume="never", **LEFT)
     new = tmp_path / "new"
     with pytest.raises(CheckpointError, match=r"run\.resume is latest"):
-        prepare(run__folder=new, run__resume="latest", **same)
-    assert prepare(run__folder=new, run__resume="auto", **same).trainer.progress.step == 0
-    assert prepare(run__folder=new, run__resume="never", **same).trainer.progress.step == 0
+        prepare(run__folder=new, run__resume="latest", **LEFT)
+    assert prepare(run__folder=new, run__resume="auto", **LEFT).trainer.progress.step == 0
+    assert prepare(run__folder=new, run__resume="never", **LEFT).trainer.progress.step == 0
     second = left / "checkpoints" / "step-00000002"
-    ready = prepare(run__folder=tmp_path / "branch", run__resume=second, **same)
+    ready = prepare(run__folder=tmp_path / "branch", run__resume=second, **LEFT)
     assert ready.trainer.progress.step == 2
     kept = state.read(second).tensors
     assert all(torch.equal(tensor, kept[name]) for name, tensor in ready.trainer.tensors().items())
-    assert prepare(run__folder=tmp_path / "other", run__resume=left, **same).trainer.progress.step == 3
+    assert prepare(run__folder=tmp_path / "other", run__resume=left, **LEFT).trainer.progress.step == 3
 
 
 # breaks if a change were let pass without being named, or refused although it is

@@ -1,4 +1,4 @@
-"""SIGKILL at any moment, then the same command again: every tensor, every logged loss, every sample as in the undisturbed run."""
+"""SIGKILL at any moment, then the same command again: every tensor, logged loss and sample as if nothing had been."""
 
 from __future__ import annotations
 
@@ -60,8 +60,9 @@ def test_killed_again_and_again_it_ends_to_the_bit(shared_world: Any, undisturbe
 @pytest.mark.parametrize(
     "point",
     [
-        "checkpoint.begin@2", "checkpoint.file@5", "checkpoint.manifest@2", "checkpoint.renamed@2", "checkpoint.prune@1",
-        "step.begin@1", "step.backward@5", "step.end@4", "data.decode@9", "export.begin@1", "export.renamed@1",
+        "checkpoint.begin@2", "checkpoint.file@5", "checkpoint.manifest@2", "checkpoint.renamed@2",
+        "checkpoint.prune@1", "step.begin@1", "step.backward@5", "step.end@4", "data.decode@9",
+        "export.begin@1", "export.renamed@1",
     ],
 )  # fmt: skip
 def test_killed_at_each_named_point_it_ends_to_the_bit(shared_world: Any, undisturbed: Any, point: str) -> None:

@@ -86,15 +86,15 @@ def test_gradients_are_the_sum_over_processes_whatever_their_shares(tmp_path: Pa
 def test_the_launch_is_read_from_its_environment() -> None:
     assert base.Launch.read({}) == base.Launch()
     given = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}
-    assert base.Launch.read(given) == base.Launch(3, 1, 4, None, "torchrun")
+    assert base.Launch.read(given) == base.Launch(3, 1, 4, 4, None, "torchrun")
     assert base.Launch.read(given | {"ACCELERATE_MIXED_PRECISION": "bf16"}) == base.Launch(
         3, 1, 4, "bf16", "accelerate"
     )
 
 
 def test_single_with_several_processes_names_the_setting() -> None:
-    with pytest.raises(RecipeError, match="run.runtime"):
-        base.open_runtime(RunSettings(runtime="single"), base.Launch(0, 0, 2, None, "torchrun"))
+    with pytest.raises(RecipeError, match=r"run\.runtime"):
+        base.open_runtime(RunSettings(runtime="single"), base.Launch(0, 0, 2, 2, None, "torchrun"))
 
 
 def test_recomputing_gives_the_same_gradients_in_every_block_but_the_exempt() -> None:

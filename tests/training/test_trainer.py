@@ -150,7 +150,7 @@ def test_more_bad_steps_in_a_row_than_allowed_end_the_run(
 ) -> None:
     steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), step) for step in range(20)]
     trainer = trainer_over(fresh, steps, objective=poisoned(fresh, tuple(range(2, 20))), run={"max_bad_steps": 2})
-    with pytest.raises(Diverged, match="bad_steps.jsonl") as raised:
+    with pytest.raises(Diverged, match=r"bad_steps\.jsonl") as raised:
         trainer.run()
     assert raised.value.exit_status == 3
     assert trainer.progress.step <= 6

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from mezzotint.recipe.base import ALLOW, FREE, RECORDED, Section, Share, as_list
+from mezzotint.recipe.base import ALLOW, FREE, Section, Share, as_list
 
 Paths = Annotated[tuple[Path, ...], BeforeValidator(as_list)]
 Factors = Annotated[tuple[PositiveFloat, ...], BeforeValidator(as_list)]
@@ -157,7 +157,7 @@ class DataSettings(Section):
     prefetch: Annotated[PositiveInt, FREE] = 4
     """Batches that each worker keeps ready."""
 
-    epoch_seed: Annotated[Literal["address", "add"], RECORDED] = "address"
+    epoch_seed: Annotated[Literal["address", "add"], ALLOW] = "address"
     """How an epoch gets its own order: `address` draws it from (seed, epoch); `add` makes epoch e of seed s equal
     epoch 0 of seed s + e, as EveryDream2 does."""
 

@@ -29,6 +29,7 @@ class Launch:
     rank: int = 0
     local_rank: int = 0
     world_size: int = 1
+    local_size: int = 1
     mixed_precision: str | None = None
     launcher: str = "none"
 
@@ -41,7 +42,12 @@ class Launch:
             return Launch(mixed_precision=precision, launcher="accelerate" if precision else "none")
         launcher = "accelerate" if any(name.startswith("ACCELERATE_") for name in given) else "torchrun"
         return Launch(
-            int(given["RANK"]), int(given.get("LOCAL_RANK", "0")), int(given["WORLD_SIZE"]), precision, launcher
+            rank=int(given["RANK"]),
+            local_rank=int(given.get("LOCAL_RANK", "0")),
+            world_size=int(given["WORLD_SIZE"]),
+            local_size=int(given.get("LOCAL_WORLD_SIZE", given["WORLD_SIZE"])),
+            mixed_precision=precision,
+            launcher=launcher,
         )
 
 

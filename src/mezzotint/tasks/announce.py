@@ -23,7 +23,9 @@ def command(folder: RunFolder, launch: Launch) -> str:
     path = here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here
     verb = f"train {shlex.quote(str(path))}"
     if launch.world_size > 1:
-        return f"torchrun --nproc-per-node {launch.world_size} -m mezzotint {verb}"
+        machines = launch.world_size // launch.local_size
+        many = f"--nnodes {machines} " if machines > 1 else ""
+        return f"torchrun {many}--nproc-per-node {launch.local_size} -m mezzotint {verb}"
     return f"mezzotint {verb}"
 
 
@@ -41,7 +43,7 @@ def progress(live: LiveLine, what: str) -> Callable[[int, int], None]:
 
 
 def before_step_one(
-    recipe: Recipe, runtime: Runtime, dataset: Dataset, model: Model, steps: int, folder: RunFolder
+    recipe: Recipe, launch: Launch, runtime: Runtime, dataset: Dataset, model: Model, steps: int, folder: RunFolder
 ) -> list[str]:
     """The run in a dozen lines: model, parameters, data, batch arithmetic, length, precision, devices, saving."""
     return [
@@ -57,6 +59,7 @@ def before_step_one(
         f"  update     {_update_line(recipe)}",
         f"  computing  {_computing_line(recipe, runtime, model)}",
         f"  saving     {_saving_line(recipe, model)}",
+        *_precision_note(recipe, launch),
     ]
 
 
@@ -164,6 +167,13 @@ def _computing_line(recipe: Recipe, runtime: Runtime, model: Model) -> str:
     return ", ".join(parts)
 
 
+def _precision_note(recipe: Recipe, launch: Launch) -> list[str]:
+    handed = {"no": "fp32"}.get(launch.mixed_precision or "", launch.mixed_precision)
+    if handed is None or handed == recipe.run.precision:
+        return []
+    return [f"  note       the launcher hands over {handed}; the recipe's run.precision={recipe.run.precision} counts"]
+
+
 def _saving_line(recipe: Recipe, model: Model) -> str:
     size = sum(t.numel() * t.element_size() for t in model.update.tensors().values())
     every = f"every {recipe.run.save.every}, " if recipe.run.save.every else ""
@@ -175,7 +185,10 @@ def start_line(restored: Restored | None, steps: int, changes: Sequence[str], li
     if restored is None:
         return f"starting at step 0 of {steps:,}; Ctrl-C saves and stops; to go on: {line}"
     if restored.step >= steps:
-        return f"{restored.path.name} is the end of this run: nothing is left to train (raise run.steps to go on)"
+        return (
+            f"{restored.path.name} is the end of this run: nothing is left to train (to go on, raise run.steps; "
+            "a schedule that depends on the length also needs run.allow_change=[run.steps])"
+        )
     exact = f"; not bit-exact from here: {'; '.join(changes)}" if changes else ""
     return f"going on from {restored.path.name}, {steps - restored.step:,} steps to go{exact}"
 

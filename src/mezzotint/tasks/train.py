@@ -53,6 +53,8 @@ def train(reading: Reading) -> int:
         stack.callback(runtime.close)
         folder = RunFolder(folder_of(reading, recipe))
         stack.enter_context(_named_failures(runtime, announce.command(folder, launch)))
+        if runtime.is_first:
+            stack.callback(folder.discard_if_unused)
         lock = _take(folder, runtime)
         if lock is not None:
             stack.callback(lock.release)
@@ -127,7 +129,7 @@ class Job:
         if first:
             self._write_papers(restored, changes)
             for line in announce.before_step_one(
-                self.recipe, self.runtime, self.dataset, self.model, self.steps, self.folder
+                self.recipe, self.launch, self.runtime, self.dataset, self.model, self.steps, self.folder
             ):
                 self.live.say(line)
             self.live.say(announce.start_line(restored, self.steps, changes, self.command))

@@ -100,7 +100,7 @@ class MovementWatch:
                 why = (
                     "its learning rate has been 0 all the time; set optim.lr or optim.part_lr above 0"
                     if rates.get(part, 0.0) == 0.0
-                    else f"although its rate reached {rates[part]:g}; the rate may be too small for the type of the weights"
+                    else f"although its rate reached {rates[part]:g}; it may be too small for the weights' type"
                 )
                 raise Diverged(f"{part} has not moved in {self.updates} updates: {why}", code="E1602")
 

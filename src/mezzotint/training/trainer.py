@@ -114,15 +114,20 @@ class Trainer:
     clock: Callable[[], float] = time.monotonic
     watch: MovementWatch | None = None
     stopped: bool = False
+    """Whether a signal ended the run; one that an observer ended early has come to its end."""
     _pending: Pending | None = None
     _mark: float = 0.0
     _last_clock: list[float] = field(default_factory=list)
     _saved_step: int = -1
+    _ended: bool = False
     _failed_save: str = ""
 
     def run(self) -> None:
         """Trains from where progress stands to its last step. Raises Diverged, StorageError (of the final save),
         PeerLost."""
+        assert len({type(o).__name__ for o in self.observers if o.state()}) == sum(
+            bool(o.state()) for o in self.observers
+        )
         self._mark = self.clock()
         self._last_clock = [self._mark] * len(self.observers)
         if self.progress.step == 0:
@@ -136,7 +141,7 @@ class Trainer:
             self._mark += pending.seconds
             self._move_on(batches, pending)
             self._between_steps(pending)
-            if self.stopped or self.progress.is_done:
+            if self.stopped or self._ended or self.progress.is_done:
                 break
         if self._pending is not None:
             self._flush()
@@ -264,7 +269,8 @@ class Trainer:
         if flags & _SAVE:
             wish |= Wish.SAVE
         if flags & _STOP:
-            wish |= Wish.SAVE | Wish.STOP
+            self.stopped = True
+            wish |= Wish.STOP
         self._act(wish)
         # what saving and showing took is not the steps' time
         self._mark = self.clock()
@@ -339,12 +345,11 @@ class Trainer:
             return Wish.NOTHING
 
     def _act(self, wish: Wish) -> None:
-        if Wish.SAVE in wish and self._saved_step != self.progress.step:
+        if wish & (Wish.SAVE | Wish.STOP) and self._saved_step != self.progress.step:
             self._save(final=Wish.STOP in wish or self.progress.is_done)
         if Wish.EXPORT in wish:
             self.export(self)
-        if Wish.STOP in wish:
-            self.stopped = True
+        self._ended = Wish.STOP in wish
 
     def _save(self, *, final: bool) -> None:
         try:
