@@ -191,6 +191,15 @@ CODES: dict[str, str] = {
     "gives (num_train_timesteps). Write a range that ends there at most; [0, 1000] means all, however many there are.",
     "E1060": "`model.attention` names a kernel that this device, number type or build of torch does not have for this "
     "model. `auto` takes the best that there is.",
+    "E1070": "The solver cannot draw from this model: it would begin at a timestep of pure noise and divide by the "
+    "signal that is left there, or it knows no such prediction. The message names solvers that can.",
+    "E1071": "A picture lies already where `mezzotint sample` would write. Nothing is ever written over: give "
+    "another folder with --out.",
+    "E1072": "Nothing to draw was named. Give a prompt (--prompt='a red fox'), a file with one a line "
+    "(--file=prompts.txt), or sample.prompts in the recipe.",
+    "E1073": "A line of a prompt file has an option that cannot be read. Options stand behind the prompt: --n "
+    "negative prompt, --w width, --h height, --s steps, --d seed, --l guidance scale.",
+    "E1074": "What was given to draw from is neither a model, nor a run folder, nor a recipe.",
     "E1200": "The data set cannot be used as it is. The message names the file and what to do with it.",
     "E1201": "A folder of data.path is not there, is a file, or cannot be read; or data.path is empty. "
     "Relative paths are looked up beside the recipe, then in the current folder.",

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import StableDiffusionPipeline
-from diffusers.schedulers.scheduling_ddim import DDIMScheduler
-from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
-from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
 
 from mezzotint.diffusion.prediction import target
 from mezzotint.diffusion.schedule import Schedule
+from mezzotint.errors import RecipeError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.model import ModelSettings
-from mezzotint.sampling.sample import Request, initial_noise, sample_latents
-from mezzotint.sampling.solvers import Solver, SolverName
+from mezzotint.recipe.sample import SOLVER_CLASSES, SampleSettings
+from mezzotint.sampling.sample import Request, initial_noise, sample_latents, step_noise
+from mezzotint.sampling.solvers import FROM_PURE_NOISE, SOLVERS, STOCHASTIC, Solver, SolverName
 from mezzotint.shapes import Size
 
 FOLDER = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
-STOCK: dict[str, Any] = {"ddim": DDIMScheduler, "euler": EulerDiscreteScheduler, "dpm++": DPMSolverMultistepScheduler}
-SOLVERS: tuple[SolverName, ...] = ("ddim", "euler", "dpm++")
+STOCK: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "ddim": ("ddim", "DDIMScheduler", {}),
+    "ddpm": ("ddpm", "DDPMScheduler", {}),
+    "euler": ("euler_discrete", "EulerDiscreteScheduler", {}),
+    "euler-a": ("euler_ancestral_discrete", "EulerAncestralDiscreteScheduler", {}),
+    "heun": ("heun_discrete", "HeunDiscreteScheduler", {}),
+    "lms": ("lms_discrete", "LMSDiscreteScheduler", {}),
+    "pndm": ("pndm", "PNDMScheduler", {"skip_prk_steps": True}),
+    "dpm2": ("k_dpm_2_discrete", "KDPM2DiscreteScheduler", {}),
+    "dpm++": ("dpmsolver_multistep", "DPMSolverMultistepScheduler", {}),
+    "dpm++-sde": ("dpmsolver_multistep", "DPMSolverMultistepScheduler", {"algorithm_type": "sde-dpmsolver++"}),
+    "deis": ("deis_multistep", "DEISMultistepScheduler", {}),
+    "unipc": ("unipc_multistep", "UniPCMultistepScheduler", {}),
+}
+STEPS = 5
+PURE = [s for s in SOLVERS if s in FROM_PURE_NOISE]
 
 
 @pytest.fixture(scope="module")
@@ -38,75 +53,149 @@ def pipeline() -> Any:
     return opened
 
 
-def _stock(pipeline: Any, solver: str, family: Family, requests: list[Request], scale: float, **config: Any) -> Any:
-    told = json.loads((FOLDER / "scheduler" / "scheduler_config.json").read_text())
-    pipeline.scheduler = STOCK[solver].from_config({**told, "timestep_spacing": "leading", **config})
-    return pipeline(
-        [r.prompt for r in requests],
-        negative_prompt=[r.negative for r in requests] if scale != 1.0 else None,
-        height=requests[0].size.height,
-        width=requests[0].size.width,
-        latents=initial_noise(family, requests),
-        guidance_scale=scale,
-        num_inference_steps=5,
-        output_type="latent",
-    ).images
+@pytest.fixture
+def stock(pipeline: Any, family: Family, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The stock pipeline's latents. Where its scheduler draws noise, it is handed ours."""
+
+    def draw(solver: str, requests: list[Request], scale: float, rescale: float = 0.0, **config: Any) -> Any:
+        module, name, own = STOCK[solver]
+        scheduling = importlib.import_module(f"diffusers.schedulers.scheduling_{module}")
+        numbers = iter(range(100))
+        if solver in STOCHASTIC:
+            monkeypatch.setattr(
+                scheduling, "randn_tensor", lambda *_, **__: step_noise(family, requests, next(numbers))
+            )
+        told = json.loads((FOLDER / "scheduler" / "scheduler_config.json").read_text())
+        kind = getattr(scheduling, name)
+        pipeline.scheduler = kind.from_config({**told, "timestep_spacing": "leading", **own, **config})
+        return pipeline(
+            [r.prompt for r in requests],
+            negative_prompt=[r.negative for r in requests] if scale != 1.0 else None,
+            height=requests[0].size.height,
+            width=requests[0].size.width,
+            latents=initial_noise(family, requests),
+            guidance_scale=scale,
+            guidance_rescale=rescale,
+            num_inference_steps=STEPS,
+            output_type="latent",
+        ).images
+
+    return draw
+
+
+def _requests(size: Size = Size(64, 48)) -> list[Request]:
+    return [Request(text, size, "dark", 7, i) for i, text in enumerate(("a red circle", "a blue star"))]
+
+
+@pytest.fixture
+def ours(family: Family) -> Any:
+    def draw(requests: list[Request], scale: float, solver: SolverName, **changed: Any) -> torch.Tensor:
+        given = {"schedule": family.schedule, "prediction": family.prediction, **changed}
+        return sample_latents(family, requests, steps=STEPS, guidance=scale, solver=solver, device="cpu", **given)
+
+    return draw
+
+
+def test_every_solver_has_its_stock_counterpart_and_every_class_a_short_name() -> None:
+    assert set(STOCK) == set(SOLVERS)
+    for kind, name in SOLVER_CLASSES.items():
+        assert STOCK[name][1] == kind
+        assert SampleSettings(solver=kind).solver == name
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("scale", [1.0, 5.0])
-def test_a_descent_equals_the_stock_pipelines(pipeline: Any, family: Family, solver: SolverName, scale: float) -> None:
-    requests = [Request(text, Size(64, 48), "dark", 7, i) for i, text in enumerate(("a red circle", "a blue star"))]
-    ours = sample_latents(
-        family,
-        requests,
-        schedule=family.schedule,
-        prediction="epsilon",
-        steps=5,
-        guidance=scale,
-        solver=solver,
-        device="cpu",
-    )
-    theirs = _stock(pipeline, solver, family, requests, scale)
-    assert ours.shape == (2, 4, 6, 8)
-    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+def test_a_descent_equals_the_stock_pipelines(stock: Any, ours: Any, solver: SolverName, scale: float) -> None:
+    mine = ours(_requests(), scale, solver)
+    assert mine.shape == (2, 4, 6, 8)
+    torch.testing.assert_close(mine, stock(solver, _requests(), scale), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_zero_terminal_snr_starts_at_the_very_end(pipeline: Any, family: Family, solver: SolverName) -> None:
+@pytest.mark.parametrize("spacing", ["trailing", "linspace"])
+def test_timesteps_are_spaced_as_the_stock_schedulers_space_them(
+    stock: Any, ours: Any, solver: SolverName, spacing: str
+) -> None:
+    mine = ours(_requests(), 3.0, solver, spacing=spacing)
+    theirs = stock(solver, _requests(), 3.0, timestep_spacing=spacing)
+    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+    first = float(Solver(solver, Schedule.scaled_linear(), "epsilon", steps=5, device="cpu", spacing=spacing).timesteps[0])  # type: ignore[arg-type]  # noqa: E501
+    assert first == 999
+
+
+def test_rescaled_guidance_equals_the_stock_pipelines(stock: Any, ours: Any) -> None:
+    mine = ours(_requests(), 7.5, "ddim", guidance_rescale=0.7)
+    torch.testing.assert_close(mine, stock("ddim", _requests(), 7.5, 0.7), rtol=1e-4, atol=1e-4)
+    assert float((mine - ours(_requests(), 7.5, "ddim")).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("solver", PURE)
+def test_zero_terminal_snr_starts_at_the_very_end(stock: Any, ours: Any, family: Family, solver: SolverName) -> None:
     schedule = family.schedule.rescaled_to_zero_terminal_snr()
     requests = [Request("a red circle", Size(64, 64))]
-    ours = sample_latents(
-        family, requests, schedule=schedule, prediction="v", steps=5, guidance=1.0, solver=solver, device="cpu"
-    )
-    theirs = _stock(
-        pipeline,
-        solver,
-        family,
-        requests,
-        1.0,
-        rescale_betas_zero_snr=True,
-        timestep_spacing="trailing",
-        prediction_type="v_prediction",
-    )
-    assert bool(ours.isfinite().all())
+    mine = ours(requests, 1.0, solver, schedule=schedule, prediction="v")
+    told = {"timestep_spacing": "trailing", "prediction_type": "v_prediction"}
+    theirs = stock(solver, requests, 1.0, rescale_betas_zero_snr=True, **told)
+    assert bool(mine.isfinite().all())
     assert float(Solver(solver, schedule, "v", steps=5, device="cpu").timesteps[0]) == 999
-    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("prediction", ["epsilon", "v", "x0"])
-@pytest.mark.parametrize("terminal", [False, True])
-def test_a_denoiser_that_knows_the_picture_is_led_to_it(solver: SolverName, prediction: str, terminal: bool) -> None:
-    schedule = Schedule.scaled_linear()
-    schedule = schedule.rescaled_to_zero_terminal_snr() if terminal else schedule
+@pytest.mark.parametrize("solver", [s for s in SOLVERS if s not in FROM_PURE_NOISE])
+def test_what_cannot_begin_at_pure_noise_says_so_and_names_what_can(solver: SolverName) -> None:
+    schedule = Schedule.scaled_linear().rescaled_to_zero_terminal_snr()
+    with pytest.raises(RecipeError, match=r"pure noise; take one of ddim, .*sample.spacing=leading") as caught:
+        Solver(solver, schedule, "v", steps=5, device="cpu")
+    assert caught.value.code == "E1070"
+    stopping_short = Solver(solver, schedule, "v", steps=5, device="cpu", spacing="leading")
+    assert float(stopping_short.timesteps[0]) < 999
+    assert torch.isfinite(stopping_short.start(torch.ones(1))).all()
+
+
+def _led(solver: SolverName, prediction: str, schedule: Schedule) -> float:
+    """How far from the picture a descent ends whose denoiser knows it."""
     picture = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(0))
+    fresh = torch.Generator().manual_seed(2)
     descent = Solver(solver, schedule, prediction, steps=20, device="cpu")
     x = descent.start(torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)))
     for t in descent.timesteps:
         seen = descent.model_input(x, t)
-        alpha_bar = schedule.alpha_bar[t.long()].reshape(1)
-        noise = (seen - alpha_bar.sqrt() * picture) / (1 - alpha_bar).sqrt()
-        x = descent.step(target(prediction, picture, noise, alpha_bar), t, x)
+        at = _alpha_bar(schedule, t)
+        noise = (seen - at.sqrt() * picture) / (1 - at).sqrt()
+        added = torch.randn(1, 4, 8, 8, generator=fresh) if descent.is_stochastic else None
+        x = descent.step(target(prediction, picture, noise, at), t, x, added)
+    return float((x - picture).abs().max())
+
+
+def _alpha_bar(schedule: Schedule, t: torch.Tensor) -> torch.Tensor:
+    """Of a timestep; dpm2 asks at some between two, where σ is interpolated on its logarithm."""
+    low = int(t.floor()) if t.is_floating_point() else int(t)
+    high = min(low + 1, schedule.num_timesteps - 1)
+    share = float(t) - low
+    if share == 0.0:
+        return schedule.alpha_bar[low].reshape(1)
+    log_sigma = torch.lerp(schedule.sigma[low].log(), schedule.sigma[high].log(), share)
+    return (1 / (1 + (2 * log_sigma).exp())).reshape(1)
+
+
+def _cases() -> Iterator[Any]:
+    for solver in SOLVERS:
+        for prediction in ("epsilon", "v", "x0"):
+            for terminal in (False, True):
+                if (prediction == "x0" and solver in ("pndm", "dpm2")) or (terminal and solver not in FROM_PURE_NOISE):
+                    continue
+                yield pytest.param(solver, prediction, terminal, id=f"{solver}-{prediction}-{terminal}")
+
+
+@pytest.mark.parametrize(("solver", "prediction", "terminal"), _cases())
+def test_a_denoiser_that_knows_the_picture_is_led_to_it(solver: SolverName, prediction: str, terminal: bool) -> None:
+    schedule = Schedule.scaled_linear()
+    schedule = schedule.rescaled_to_zero_terminal_snr() if terminal else schedule
     # DDIM ends at the schedule's first entry, where √(1 − ᾱ) = 0.03 of the noise is left
-    assert float((x - picture).abs().max()) < 0.15
+    assert _led(solver, prediction, schedule) < 0.15
+
+
+@pytest.mark.parametrize("solver", ["pndm", "dpm2"])
+def test_what_knows_no_prediction_of_the_picture_says_so(solver: SolverName) -> None:
+    with pytest.raises(RecipeError, match=f"{solver} needs a model that predicts epsilon or v"):
+        Solver(solver, Schedule.scaled_linear(), "x0", steps=5, device="cpu")

@@ -1,1 +1,2 @@
-"""Foreign recipes → our Recipe. A file here is a dialect: `DIALECT = Dialect(rows=(…))`. None is installed yet."""
+"""Foreign recipes → our Recipe. A file here is a dialect: `DIALECT = Dialect(rows=(…))`; every foreign option has one
+row."""

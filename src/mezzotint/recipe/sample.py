@@ -1,14 +1,39 @@
-"""What is drawn from a model: previews during training, later the verb `sample`."""
+"""What is drawn from a model: previews during training, and the verb `sample`."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, NonNegativeFloat, PositiveInt, field_validator
 
-from mezzotint.recipe.base import FREE, Section, as_list
+from mezzotint.recipe.base import FREE, Section, Share, as_list
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(as_list)]
+
+SolverName = Literal[
+    "ddim", "ddpm", "euler", "euler-a", "heun", "lms", "pndm", "dpm2", "dpm++", "dpm++-sde", "deis", "unipc"
+]
+Spacing = Literal["auto", "leading", "trailing", "linspace"]
+
+SOLVER_CLASSES: dict[str, SolverName] = {
+    "DDIMScheduler": "ddim",
+    "DDPMScheduler": "ddpm",
+    "EulerDiscreteScheduler": "euler",
+    "EulerAncestralDiscreteScheduler": "euler-a",
+    "HeunDiscreteScheduler": "heun",
+    "LMSDiscreteScheduler": "lms",
+    "PNDMScheduler": "pndm",
+    "KDPM2DiscreteScheduler": "dpm2",
+    "DPMSolverMultistepScheduler": "dpm++",
+    "DEISMultistepScheduler": "deis",
+    "UniPCMultistepScheduler": "unipc",
+}
+"""diffusers' classes by our names for them; `sample.solver` takes either."""
+
+
+def _short(value: Any) -> Any:
+    """Our name for a class of diffusers; anything else as it is."""
+    return SOLVER_CLASSES.get(value, value) if isinstance(value, str) else value
 
 
 class SampleSettings(Section):
@@ -28,14 +53,26 @@ class SampleSettings(Section):
     """The seed of the pictures' noise; picture i is addressed by (seed, i)."""
 
     steps: Annotated[PositiveInt, FREE] = 20
-    """Steps of the sampler; more is slower and smoother."""
+    """Steps of the sampler; more is slower and smoother. `heun` and `dpm2` call the denoiser twice a step."""
 
     guidance: Annotated[NonNegativeFloat, FREE] = 7.5
     """Classifier-free guidance scale; 1 switches it off and halves the work."""
 
-    solver: Annotated[Literal["ddim", "euler", "dpm++"], FREE] = "ddim"
-    """The sampler: DDIM (Song et al. 2021), Euler in sigma space (Karras et al. 2022), or DPM-Solver++ (Lu et al.
-    2022)."""
+    guidance_rescale: Annotated[Share, FREE] = 0.0
+    """How far the guided output is brought back to the contrast of the unguided one, against overexposure (Lin et al.
+    2023, arXiv:2305.08891, section 3.4); 0.7 is usual with zero terminal SNR, 0 leaves it."""
+
+    solver: Annotated[SolverName, BeforeValidator(_short), FREE] = "ddim"
+    """The sampler, by short name or by the name of diffusers' class: DDIM (Song et al. 2021), DDPM (Ho et al. 2020),
+    Euler and Heun in sigma space (Karras et al. 2022), `euler-a` with fresh noise at each step, LMS, PNDM (Liu et al.
+    2022), `dpm2`, DPM-Solver++ (Lu et al. 2022) and its stochastic form `dpm++-sde`, DEIS and UniPC."""
+
+    spacing: Annotated[Spacing, FREE] = "auto"
+    """Which timesteps are visited: `leading` as Stable Diffusion's own pipelines do, `trailing` from the very end,
+    `linspace` evenly with both ends. `auto` is trailing for a schedule that ends in pure noise, else leading."""
+
+    batch_size: Annotated[PositiveInt, FREE] = 4
+    """How many pictures of one size are drawn together at most. The pictures are the same, up to rounding."""
 
     @field_validator("size")
     @classmethod

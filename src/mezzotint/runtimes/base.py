@@ -1,5 +1,4 @@
-"""What a runtime offers the trainer, and what the launch says about processes. The one place that reads the launcher's
-environment."""
+"""What a runtime offers the trainer. What the launch says about processes is read in `_launch.py`, which needs no torch."""
 
 from __future__ import annotations
 
@@ -8,7 +7,6 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -18,37 +16,9 @@ from torch.utils.checkpoint import checkpoint
 from mezzotint import registry
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.run import RecomputeSettings, RunSettings
+from mezzotint.runtimes._launch import Launch as Launch
 
 Scope = Literal["all", "part", "tensor"]
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """What the launcher (torchrun, accelerate, nothing) says: this process's place and the precision it hands over."""
-
-    rank: int = 0
-    local_rank: int = 0
-    world_size: int = 1
-    local_size: int = 1
-    mixed_precision: str | None = None
-    launcher: str = "none"
-
-    @staticmethod
-    def read(environ: Mapping[str, str] | None = None) -> Launch:
-        """Reads RANK, LOCAL_RANK, WORLD_SIZE as torchrun and accelerate set them, and ACCELERATE_MIXED_PRECISION."""
-        given = os.environ if environ is None else environ
-        precision = given.get("ACCELERATE_MIXED_PRECISION")
-        if "RANK" not in given or "WORLD_SIZE" not in given:
-            return Launch(mixed_precision=precision, launcher="accelerate" if precision else "none")
-        launcher = "accelerate" if any(name.startswith("ACCELERATE_") for name in given) else "torchrun"
-        return Launch(
-            rank=int(given["RANK"]),
-            local_rank=int(given.get("LOCAL_RANK", "0")),
-            world_size=int(given["WORLD_SIZE"]),
-            local_size=int(given.get("LOCAL_WORLD_SIZE", given["WORLD_SIZE"])),
-            mixed_precision=precision,
-            launcher=launcher,
-        )
 
 
 class Runtime(ABC):

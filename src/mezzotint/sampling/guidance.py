@@ -14,19 +14,40 @@ Predict = Callable[[Tensor, Tensor, TextEmbedding], Tensor]
 
 
 def guided(
-    predict: Predict, model_input: Tensor, t: Tensor, *, text: TextEmbedding, negative: TextEmbedding, scale: float
+    predict: Predict,
+    model_input: Tensor,
+    t: Tensor,
+    *,
+    text: TextEmbedding,
+    negative: TextEmbedding,
+    scale: float,
+    rescale: float = 0.0,
 ) -> Tensor:
     """The denoiser's output, pushed away from `negative`: n + scale · (p − n), both from one forward pass.
 
-    model_input: (B, C, h, w). t: timestep, () or (1,). text, negative: of B captions. A scale of 1 is the plain output,
-    and the negative text is not looked at.
+    model_input: (B, C, h, w). t: timestep, () or (1,). text, negative: of B captions. rescale: see `rescaled`. A scale
+    of 1 is the plain output, and the negative text is not looked at.
     """
     count = len(model_input)
     if scale == 1.0:
         return predict(model_input, t.expand(count), text)
     both = predict(torch.cat((model_input, model_input)), t.expand(2 * count), together((negative, text)))
     away, towards = both.chunk(2)
-    return away + scale * (towards - away)
+    pushed = away + scale * (towards - away)
+    return pushed if rescale == 0.0 else rescaled(pushed, towards, share=rescale)
+
+
+def rescaled(pushed: Tensor, towards: Tensor, *, share: float) -> Tensor:
+    """The guided output brought back to the contrast of the unguided one, by a share: φ · x σ(p)/σ(x) + (1 − φ) · x
+    (Lin et al. 2023, arXiv:2305.08891, eq. 15 and 16).
+
+    pushed, towards: (B, C, h, w), the guided output and that of the prompt alone. share: φ in [0, 1]. Each picture has
+    its own standard deviations, over channels and places.
+    """
+    dims = list(range(1, pushed.ndim))
+    towards_std = towards.float().std(dim=dims, keepdim=True)
+    pushed_std = pushed.float().std(dim=dims, keepdim=True)
+    return (share * (pushed * (towards_std / pushed_std)) + (1.0 - share) * pushed).to(pushed.dtype)
 
 
 def together(texts: Sequence[TextEmbedding]) -> TextEmbedding:

@@ -16,8 +16,9 @@ from mezzotint import draws
 from mezzotint.diffusion.noise import normal
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.sample import SolverName, Spacing
 from mezzotint.sampling.guidance import guided, together
-from mezzotint.sampling.solvers import Solver, SolverName
+from mezzotint.sampling.solvers import Solver
 from mezzotint.shapes import Size
 from mezzotint.stages import Noised, TextEmbedding
 
@@ -26,7 +27,7 @@ from mezzotint.stages import Noised, TextEmbedding
 class Request:
     """One picture to draw. seed and index address its noise: the same pair gives the same noise at every step of a run
     and in every batch. text, negative_text: embeddings of one caption each, (1, L, D), made beforehand; None lets the
-    family's text encoder make them."""
+    family's text encoder make them. steps, guidance: of this picture alone; None takes those of the call."""
 
     prompt: str
     size: Size
@@ -35,6 +36,8 @@ class Request:
     index: int = 0
     text: TextEmbedding | None = None
     negative_text: TextEmbedding | None = None
+    steps: int | None = None
+    guidance: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +70,18 @@ def sample(
     guidance: float,
     solver: SolverName,
     device: torch.device | str,
+    spacing: Spacing = "auto",
+    guidance_rescale: float = 0.0,
     batch_size: int = 4,
 ) -> Iterator[Picture]:
     """Draws the pictures, in the order of the requests.
 
     schedule, prediction: as the denoiser was trained. guidance: scale of classifier-free guidance; 1 switches it off.
-    batch_size: how many pictures of one size are drawn together at most. Sizes are multiples of the family's grid.
-    Requires the family's denoiser and VAE, and its text encoder for requests without embeddings.
+    spacing, guidance_rescale: see `recipe.sample`. batch_size: how many pictures of one size, steps and guidance that
+    follow each other are drawn together at most. Sizes are multiples of the family's grid. Requires the family's
+    denoiser and VAE, and its text encoder for requests without embeddings.
     """
-    for _, group in groupby(requests, key=lambda r: r.size):
+    for _, group in groupby(requests, key=lambda r: (r.size, r.steps, r.guidance)):
         alike = list(group)
         for first in range(0, len(alike), batch_size):
             some = alike[first : first + batch_size]
@@ -88,6 +94,8 @@ def sample(
                 guidance=guidance,
                 solver=solver,
                 device=device,
+                spacing=spacing,
+                guidance_rescale=guidance_rescale,
             )
             for request, pixels in zip(some, family.decode_media(latents), strict=True):
                 yield Picture(request, as_bytes(pixels))
@@ -104,19 +112,26 @@ def sample_latents(
     guidance: float,
     solver: SolverName,
     device: torch.device | str,
+    spacing: Spacing = "auto",
+    guidance_rescale: float = 0.0,
 ) -> Tensor:
-    """Latents (B, C, h, w) float32 for requests of one size. Parameters as for `sample`; no VAE is needed."""
+    """Latents (B, C, h, w) float32 for requests of one size, steps and guidance. Parameters as for `sample`; no VAE is
+    needed."""
+    assert len({(r.steps, r.guidance) for r in requests}) == 1, "requests of one kind"
+    steps, guidance = requests[0].steps or steps, guidance if requests[0].guidance is None else requests[0].guidance
     denoiser = family.parts()["denoiser"]
     was_training = denoiser.training
     denoiser.eval()
     try:
-        descent = Solver(solver, schedule, prediction, steps=steps, device=device)
+        descent = Solver(solver, schedule, prediction, steps=steps, device=device, spacing=spacing)
         text, negative = _texts(family, requests, device)
         x = descent.start(initial_noise(family, requests).to(device))
-        for t in descent.timesteps:
+        predict = partial(_denoise, family)
+        for number, t in enumerate(descent.timesteps):
             seen = descent.model_input(x, t)
-            predicted = guided(partial(_denoise, family), seen, t, text=text, negative=negative, scale=guidance)
-            x = descent.step(predicted, t, x)
+            predicted = guided(predict, seen, t, text=text, negative=negative, scale=guidance, rescale=guidance_rescale)
+            fresh = step_noise(family, requests, number).to(device) if descent.is_stochastic else None
+            x = descent.step(predicted, t, x, fresh)
         return x
     finally:
         denoiser.train(was_training)
@@ -124,12 +139,21 @@ def sample_latents(
 
 def initial_noise(family: ModelFamily, requests: Sequence[Request]) -> Tensor:
     """(B, C, h, w) float32 standard normal noise, on the CPU, each picture's by its own address."""
+    return _noise(family, requests, [draws.key(r.seed, "sample", r.index) for r in requests])
+
+
+def step_noise(family: ModelFamily, requests: Sequence[Request], number: int) -> Tensor:
+    """What a stochastic solver adds at its step `number` (from 0): as `initial_noise`."""
+    return _noise(family, requests, [draws.key(r.seed, "sample-step", r.index, number) for r in requests])
+
+
+def _noise(family: ModelFamily, requests: Sequence[Request], addresses: Sequence[int]) -> Tensor:
     size, grid = requests[0].size, family.grid
     assert all(r.size == size for r in requests), "requests of one size"
     assert size.width % grid.pixels == 0, size
     assert size.height % grid.pixels == 0, size
-    addresses = np.array([draws.key(r.seed, "sample", r.index) for r in requests], dtype=np.uint64).view(np.int64)
-    return normal(torch.from_numpy(addresses), (grid.channels, size.height // grid.pixels, size.width // grid.pixels))
+    keys = torch.from_numpy(np.array(addresses, dtype=np.uint64).view(np.int64))
+    return normal(keys, (grid.channels, size.height // grid.pixels, size.width // grid.pixels))
 
 
 def as_bytes(pixels: Tensor) -> NDArray[np.uint8]:

@@ -1,39 +1,71 @@
-"""Solvers of the reverse process, by name: diffusers' schedulers, told our schedule's very betas."""
+"""Solvers of the reverse process, by name: diffusers' schedulers, told our schedule's very betas.
+
+Diffusers' stochastic schedulers draw from a generator; here their noise is given from outside, so that it can be
+addressed, and a picture is the same whatever it is drawn together with.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+import math
+from typing import Any, cast, get_args
 
+import numpy as np
 import torch
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
+from diffusers.schedulers.scheduling_deis_multistep import DEISMultistepScheduler
 from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
+from diffusers.schedulers.scheduling_euler_ancestral_discrete import EulerAncestralDiscreteScheduler
 from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
+from diffusers.schedulers.scheduling_heun_discrete import HeunDiscreteScheduler
+from diffusers.schedulers.scheduling_k_dpm_2_discrete import KDPM2DiscreteScheduler
+from diffusers.schedulers.scheduling_lms_discrete import LMSDiscreteScheduler
+from diffusers.schedulers.scheduling_pndm import PNDMScheduler
+from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepScheduler
 from torch import Tensor
 
+from mezzotint.diffusion.prediction import to_x_0
 from mezzotint.diffusion.schedule import Schedule
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.sample import SolverName as SolverName
+from mezzotint.recipe.sample import Spacing
 
-SolverName = Literal["ddim", "euler", "dpm++"]
+SOLVERS: tuple[SolverName, ...] = get_args(SolverName)
+STOCHASTIC: frozenset[str] = frozenset({"ddpm", "euler-a", "dpm++-sde"})
+"""Solvers that add fresh noise at every step."""
+FROM_PURE_NOISE: frozenset[str] = frozenset({"ddim", "ddpm", "euler", "euler-a", "dpm++", "dpm++-sde", "unipc"})
+"""Solvers that can begin where no signal is left (zero terminal SNR): the others divide by it."""
 
 
 class Solver:
     """One descent from noise to latents. It keeps its place, so each descent has a solver of its own.
 
-    name: "ddim" (Song et al. 2021, arXiv:2010.02502, η = 0), "euler" (in σ, Karras et al. 2022, arXiv:2206.00364) or
-    "dpm++" (second order, Lu et al. 2022, arXiv:2211.01095). prediction: what the denoiser gives, "epsilon", "v" or
-    "x0". steps: calls of the denoiser.
-
-    Timesteps are spaced as Stable Diffusion's own pipelines do ("leading", offset 1); with a schedule that ends in
-    pure noise they are spaced from the very end ("trailing", Lin et al. 2023, arXiv:2305.08891), unless epsilon is
-    predicted, which tells nothing of the picture there.
+    name: see `sample.solver`. prediction: what the denoiser gives, "epsilon", "v" or "x0". steps: of the solver; heun
+    and dpm2 call the denoiser nearly twice, pndm once more, than there are steps. spacing: "leading" (offset 1, as
+    Stable Diffusion's own pipelines), "trailing" (from the very end, Lin et al. 2023, arXiv:2305.08891) or "linspace".
+    "auto" is leading; with a schedule that ends in pure noise it is trailing, unless epsilon is predicted, which tells
+    nothing of the picture there. Raises RecipeError E1070 for a solver that cannot draw from such a model.
     """
 
     def __init__(
-        self, name: SolverName, schedule: Schedule, prediction: str, *, steps: int, device: torch.device | str
+        self,
+        name: SolverName,
+        schedule: Schedule,
+        prediction: str,
+        *,
+        steps: int,
+        device: torch.device | str,
+        spacing: Spacing = "auto",
     ) -> None:
-        self._scheduler = _scheduler(name, schedule, prediction)
+        chosen = _spacing(spacing, schedule, prediction)
+        _refuse_what_cannot_be(name, schedule, prediction, chosen)
+        self._name = name
+        self._prediction = prediction
+        self._scheduler = _scheduler(name, schedule, prediction, chosen)
         self._scheduler.set_timesteps(steps, device=device)
+        self.is_stochastic = name in STOCHASTIC
+        """Whether `step` needs noise."""
         self.timesteps: Tensor = self._scheduler.timesteps
-        """(n,) on the device, falling: what the denoiser is told at each step."""
+        """(n,) on the device, falling: what the denoiser is told at each of its calls."""
 
     def start(self, noise: Tensor) -> Tensor:
         """Where the descent begins. noise: (B, C, h, w) standard normal."""
@@ -43,27 +75,111 @@ class Solver:
         """What the denoiser sees of x at timestep t."""
         return cast(Tensor, self._scheduler.scale_model_input(x, t))
 
-    def step(self, predicted: Tensor, t: Tensor, x: Tensor) -> Tensor:
-        """One step down, from x at timestep t, with the denoiser's output. Works in float32."""
-        return cast(Tensor, self._scheduler.step(predicted.float(), t, x, return_dict=False)[0])
+    def step(self, predicted: Tensor, t: Tensor, x: Tensor, noise: Tensor | None = None) -> Tensor:
+        """One step down, from x at timestep t, with the denoiser's output. Works in float32.
+
+        noise: (B, C, h, w) standard normal, fresh at each step; of stochastic solvers alone.
+        """
+        assert (noise is not None) == self.is_stochastic, self._name
+        output = predicted.float()
+        match self._name:
+            case "euler-a":
+                return self._ancestral_step(output, x, cast(Tensor, noise))
+            case "ddpm":
+                made = self._scheduler.step(output, t, x, eta=1.0, variance_noise=noise, return_dict=False)
+            case "dpm++-sde":
+                made = self._scheduler.step(output, t, x, variance_noise=noise, return_dict=False)
+            case _:
+                made = self._scheduler.step(output, t, x, return_dict=False)
+        return cast(Tensor, made[0])
+
+    def _ancestral_step(self, output: Tensor, x: Tensor, noise: Tensor) -> Tensor:
+        """Down to σ_down and up again by noise of σ_up, so that the level is σ_to: k-diffusion's `to_d` and
+        `get_ancestral_step`, as diffusers' EulerAncestralDiscreteScheduler does it."""
+        place = self._scheduler.step_index
+        sigma, sigma_to = (float(s) for s in self._scheduler.sigmas[place : place + 2])
+        # x = x_0 + σ ε; scaled to unit variance it is √ᾱ x_0 + √(1 − ᾱ) ε with ᾱ = 1/(1 + σ²)
+        alpha_bar = torch.tensor(1.0 / (1.0 + sigma**2), dtype=torch.float32, device=x.device).expand(len(x))
+        x_0 = to_x_0(self._prediction, output, x / math.sqrt(1.0 + sigma**2), alpha_bar)
+        sigma_up = math.sqrt(sigma_to**2 * (sigma**2 - sigma_to**2) / sigma**2)
+        sigma_down = math.sqrt(sigma_to**2 - sigma_up**2)
+        self._scheduler._step_index += 1
+        return x + (x - x_0) / sigma * (sigma_down - sigma) + noise * sigma_up
 
 
-def _scheduler(name: SolverName, schedule: Schedule, prediction: str) -> Any:
+class _Lms(LMSDiscreteScheduler):  # type: ignore[misc]
+    """Diffusers' linear multistep scheduler, its coefficients integrated exactly: they are integrals of polynomials,
+    and need no scipy."""
+
+    def get_lms_coefficient(self, order: int, t: int, current_order: int) -> float:
+        """∫ of the Lagrange polynomial through σ_t, σ_{t−1}, … that is 1 at σ_{t − current_order}, from σ_t to
+        σ_{t+1}."""
+        sigmas = [float(s) for s in self.sigmas]
+        others = [sigmas[t - k] for k in range(order) if k != current_order]
+        at = sigmas[t - current_order]
+        lagrange = np.poly1d([1.0])
+        for other in others:
+            lagrange = lagrange * np.poly1d([1.0, -other]) / (at - other)
+        integral = np.polyint(lagrange)
+        return float(integral(sigmas[t + 1]) - integral(sigmas[t]))
+
+
+def _spacing(asked: Spacing, schedule: Schedule, prediction: str) -> str:
+    if asked != "auto":
+        return asked
+    return "trailing" if schedule.zero_terminal and prediction != "epsilon" else "leading"
+
+
+def _refuse_what_cannot_be(name: SolverName, schedule: Schedule, prediction: str, spacing: str) -> None:
+    if prediction == "x0" and name in ("pndm", "dpm2"):
+        raise RecipeError(
+            f"sample.solver: {name} needs a model that predicts epsilon or v, and this one predicts the picture "
+            "itself; take sample.solver=ddim",
+            code="E1070",
+        )
+    # leading timesteps stop short of the last one; linspace and trailing begin there
+    if schedule.zero_terminal and spacing != "leading" and name not in FROM_PURE_NOISE:
+        usable = ", ".join(s for s in SOLVERS if s in FROM_PURE_NOISE)
+        raise RecipeError(
+            f"sample.solver: {name} cannot begin at the last timestep of this model, which is pure noise; "
+            f"take one of {usable}, or sample.spacing=leading",
+            code="E1070",
+        )
+
+
+def _scheduler(name: SolverName, schedule: Schedule, prediction: str, spacing: str) -> Any:
     config: dict[str, Any] = {
         "num_train_timesteps": schedule.num_timesteps,
         "trained_betas": schedule.betas().tolist(),
         "prediction_type": {"epsilon": "epsilon", "v": "v_prediction", "x0": "sample"}[prediction],
-        "timestep_spacing": "trailing" if schedule.zero_terminal and prediction != "epsilon" else "leading",
+        "timestep_spacing": spacing,
         "steps_offset": 1,
     }
+    zero = {"rescale_betas_zero_snr": schedule.zero_terminal}
     match name:
         case "ddim":
             return DDIMScheduler(**config, clip_sample=False, set_alpha_to_one=False)
+        case "ddpm":  # DDPM is DDIM with η = 1, and ends in the picture itself
+            return DDIMScheduler(**config, clip_sample=False, set_alpha_to_one=True)
         case "euler":
-            return EulerDiscreteScheduler(**config, rescale_betas_zero_snr=schedule.zero_terminal)
+            return EulerDiscreteScheduler(**config, **zero)
+        case "euler-a":
+            return EulerAncestralDiscreteScheduler(**config, **zero)
+        case "heun":
+            return HeunDiscreteScheduler(**config)
+        case "lms":
+            return _Lms(**config)
+        case "pndm":  # without the Runge–Kutta start, as Stable Diffusion's own file says
+            return PNDMScheduler(**config, skip_prk_steps=True)
+        case "dpm2":
+            return KDPM2DiscreteScheduler(**config)
         case "dpm++":
-            return DPMSolverMultistepScheduler(
-                **config, algorithm_type="dpmsolver++", rescale_betas_zero_snr=schedule.zero_terminal
-            )
+            return DPMSolverMultistepScheduler(**config, **zero, algorithm_type="dpmsolver++")
+        case "dpm++-sde":
+            return DPMSolverMultistepScheduler(**config, **zero, algorithm_type="sde-dpmsolver++")
+        case "deis":
+            return DEISMultistepScheduler(**config)
+        case "unipc":
+            return UniPCMultistepScheduler(**config, **zero)
         case _:
             raise AssertionError(name)

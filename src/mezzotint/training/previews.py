@@ -7,7 +7,6 @@ samples/grid.png                     all of them: prompts down, steps across
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
 from mezzotint import durable, probes
@@ -27,7 +25,7 @@ from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.sample import SampleSettings
 from mezzotint.run_folder import RunFolder
-from mezzotint.sampling import grids
+from mezzotint.sampling import grids, pictures
 from mezzotint.sampling.sample import Request, as_bytes, sample_latents
 from mezzotint.stages import StepReport
 from mezzotint.training.evaluating import Weights, evaluating, skipped_when_out_of_memory, weights_in_use
@@ -41,7 +39,6 @@ PictureSink = Callable[[int, str, NDArray[np.uint8]], None]
 
 Pictures = dict[Weights, list[NDArray[np.uint8]]]
 
-_AT_ONCE = 4
 _MOST_COLUMNS = 12
 _STEP = re.compile(r"step-(\d{8,})")
 
@@ -110,28 +107,31 @@ class Previews(Observer):
 
     def _draw(self, which: Weights) -> Iterator[NDArray[np.uint8]]:
         with evaluating(self._family.parts()), weights_in_use(self._update, which):
-            for first in range(0, len(self._requests), _AT_ONCE):
+            at_once = self._settings.batch_size
+            for first in range(0, len(self._requests), at_once):
                 with self._precision.autocast(self._device):
                     latents = sample_latents(
                         self._family,
-                        self._requests[first : first + _AT_ONCE],
+                        self._requests[first : first + at_once],
                         schedule=self._objective.schedule,
                         prediction=self._objective.prediction,
                         steps=self._settings.steps,
                         guidance=self._settings.guidance,
                         solver=self._settings.solver,
                         device=self._device,
+                        spacing=self._settings.spacing,
+                        guidance_rescale=self._settings.guidance_rescale,
                     )
                 for pixels in self._decode(latents):
                     yield as_bytes(pixels)
 
-    def _keep(self, step: int, pictures: Pictures) -> None:
+    def _keep(self, step: int, drawn_by: Pictures) -> None:
         folder = self._folder / f"step-{step:08d}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for which, drawn in pictures.items():
+            for which, drawn in drawn_by.items():
                 for index, (request, pixels) in enumerate(zip(self._requests, drawn, strict=True)):
-                    data = _png(pixels, self._facts(request, step, which))
+                    data = pictures.png(pixels, self._facts(request, step, which))
                     durable.write_file(folder / _name(index, which), data)
             self._renew_grid(step)
         except OSError as error:
@@ -141,23 +141,12 @@ class Previews(Observer):
             ) from error
         finally:
             for sink in self._sinks:
-                for which, drawn in pictures.items():
+                for which, drawn in drawn_by.items():
                     for index, pixels in enumerate(drawn):
                         sink(step, f"{index}/{which}", pixels)
 
     def _facts(self, request: Request, step: int, which: Weights) -> dict[str, str]:
-        return {
-            "prompt": request.prompt,
-            "negative_prompt": request.negative,
-            "size": f"{request.size.width}x{request.size.height}",
-            "seed": f"{request.seed}",
-            "index": f"{request.index}",
-            "steps": f"{self._settings.steps}",
-            "guidance": f"{self._settings.guidance!r}",
-            "solver": self._settings.solver,
-            "training_step": f"{step}",
-            "weights": which,
-        }
+        return pictures.facts(request, self._settings) | {"training_step": f"{step}", "weights": which}
 
     def _renew_grid(self, step: int) -> None:
         """All steps so far; of many, an even choice with the first and the last."""
@@ -201,12 +190,3 @@ def _read(path: Path) -> NDArray[np.uint8] | None:
             return np.asarray(image.convert("RGB"))
     except (OSError, SyntaxError, ValueError):
         return None
-
-
-def _png(pixels: NDArray[np.uint8], facts: dict[str, str]) -> bytes:
-    info = PngInfo()
-    for name, value in facts.items():
-        info.add_itxt(name, value.replace("\0", " ").encode("utf-8", "replace").decode())
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG", pnginfo=info)
-    return file.getvalue()

@@ -1,0 +1,171 @@
+"""A foreign command line into values by flag, as its own parser would read it, but strict: an unknown flag is an error
+that names the nearest, where some parsers drop it.
+
+Understood are `--a=b`, `--a b`, several values after one flag, switches with or without True, False, 1 or 0, and
+abbreviations that fit one flag alone. Everything that is wrong is told together.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mezzotint.errors import Problem
+
+Form = Literal["text", "texts", "whole", "number", "switch"]
+Value = str | int | float | bool | tuple[str, ...] | None
+
+_SIGNS = frozenset(("^", "`", "\\"))
+_YES = frozenset(("true", "1"))
+_NO = frozenset(("false", "0"))
+_FLAG = re.compile(r"--?[A-Za-z]")
+_VARIABLE = re.compile(r"\$\{?\w+\}?|%\w+%")
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What the parser has to know of a flag. choices: the only texts it takes, () for any."""
+
+    flag: str
+    form: Form
+    choices: tuple[str, ...] = ()
+    required: bool = False
+
+
+@dataclass(slots=True)
+class Parsed:
+    """given: what was written, by flag without dashes. notes: (flag, sentence)."""
+
+    given: dict[str, Value] = field(default_factory=dict)
+    notes: list[tuple[str, str]] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def without_signs(words: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """The words without the signs of continuation (a lone ^, backtick or backslash) that are left of a line pasted from
+    another shell, and a note when there were any. Blanks alone are such a rest, too: a backslash with a blank after
+    it. Backslashes within a word stay: they are paths of Windows."""
+    kept, gone = [], []
+    for word in words:
+        bare = word.strip()
+        if bare in _SIGNS or (word and not bare):
+            gone.append(bare or "a blank")
+        else:
+            kept.append(word)
+    if not gone:
+        return kept, []
+    return kept, [("", f"{', '.join(dict.fromkeys(gone))}: a sign of continuation that the paste left over is dropped")]
+
+
+def parse(words: Sequence[str], specs: Mapping[str, Spec]) -> Parsed:
+    """Reads words into values. Nothing is raised: E1016 for unknown flags and stray words, E1017 for values that do not
+    fit, in `problems`."""
+    parsed = Parsed()
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if not _is_flag(word):
+            parsed.problems.append(_stray(word))
+            continue
+        typed, sign, value = word.partition("=")
+        taken = [value] if sign else []
+        spec = _spec(typed, specs, parsed)
+        many = spec is None or spec.form == "texts"
+        wants = many or (spec is not None and spec.form != "switch")
+        while rest and not _is_flag(rest[0]) and not sign and (many or (wants and not taken)):
+            taken.append(rest.pop(0))
+        if spec is None:
+            continue
+        if spec.form == "switch" and not sign and rest and rest[0].lower() in _YES | _NO:
+            taken.append(rest.pop(0))
+        _take(spec, taken, parsed)
+    for spec in specs.values():
+        if spec.required and spec.flag not in parsed.given and not _is_told(spec.flag, parsed):
+            parsed.problems.append(Problem(f"--{spec.flag}", "is missing; the script needs it", "", "E1017"))
+    return parsed
+
+
+def _is_flag(word: str) -> bool:
+    return bool(_FLAG.match(word))  # -1 and -0.5 are numbers
+
+
+def _is_told(flag: str, parsed: Parsed) -> bool:
+    return any(problem.where == f"--{flag}" for problem in parsed.problems)
+
+
+def _stray(word: str) -> Problem:
+    what = "stands where a flag belongs"
+    return Problem(word[:60], what, "values follow their flag: --flag value, or --flag=value", "E1016")
+
+
+def _spec(typed: str, specs: Mapping[str, Spec], parsed: Parsed) -> Spec | None:
+    """The flag that was meant: by its name or by a beginning that no other flag has."""
+    name = typed[2:]
+    if typed.startswith("--") and name in specs:
+        return specs[name]
+    fits = [flag for flag in specs if flag.startswith(name)] if typed.startswith("--") else []
+    if len(fits) == 1:
+        parsed.notes.append((fits[0], f"written {typed}"))
+        return specs[fits[0]]
+    if fits:
+        shown = ", ".join(f"--{flag}" for flag in fits[:4]) + (", …" if len(fits) > 4 else "")
+        parsed.problems.append(Problem(typed, f"may be {shown}", "write it out", "E1016"))
+        return None
+    near = difflib.get_close_matches(typed.lstrip("-").replace("-", "_"), specs, n=1)
+    remedy = f"did you mean --{near[0]}?" if near else "the script has no such flag"
+    parsed.problems.append(Problem(typed, "unknown flag", remedy, "E1016"))
+    return None
+
+
+def _take(spec: Spec, taken: list[str], parsed: Parsed) -> None:
+    value, problem = _value(spec, taken)
+    if problem:
+        parsed.problems.append(Problem(f"--{spec.flag}", problem, "", "E1017"))
+        return
+    if spec.flag in parsed.given:
+        parsed.notes.append((spec.flag, f"given more than once; the last counts: {shown(value)}"))
+    parsed.given[spec.flag] = value
+
+
+def _value(spec: Spec, taken: list[str]) -> tuple[Value, str]:
+    """(value, "") or (None, what is wrong with it)."""
+    if spec.form == "switch":
+        word = taken[0].lower() if taken else "true"
+        return (word in _YES, "") if word in _YES | _NO else (None, f"is a switch: True or False, got {shown(taken[0])}")
+    if not taken:
+        return None, "has no value"
+    for text in taken:
+        if _VARIABLE.fullmatch(text):
+            return None, f"{text} is a variable that the shell has not replaced; write its value"
+    if spec.form == "texts":
+        return tuple(taken), ""
+    text = taken[0]
+    if not text.strip():
+        return None, "has an empty value; was a variable of the shell meant that is not set?"
+    if spec.choices and text not in spec.choices:
+        near = difflib.get_close_matches(text, spec.choices, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return None, f"takes {', '.join(spec.choices)}, got {shown(text)}{hint}"
+    if spec.form == "text":
+        return text, ""
+    return _number(text, whole=spec.form == "whole")
+
+
+def _number(text: str, *, whole: bool) -> tuple[Value, str]:
+    try:
+        value = int(text) if whole else float(text)
+    except ValueError:
+        return None, f"must be a {'whole ' if whole else ''}number, got {shown(text)}"
+    if not math.isfinite(value):
+        return None, f"must be a finite number, got {shown(text)}"
+    return value, ""
+
+
+def shown(value: Value) -> str:
+    """A value for a message: short, and never a whole page."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…'"

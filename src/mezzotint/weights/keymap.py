@@ -1,0 +1,128 @@
+"""Two names for one tensor: maps between our names (diffusers') and those of another program's file, both ways.
+
+A layout says how a tensor of ours is called there. Bound to the names of a network it makes a table, and a table is
+checked when it is made: no name twice, on either side. So what is read is what would be written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Shape = tuple[int, ...]
+Describe = Callable[[Sequence[str]], Iterator["Entry"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tensor of a foreign file.
+
+    foreign: its name there, as it is written. ours: the tensors it holds, joined along the first axis; nearly always
+    one. pointwise: a linear layer that is kept there as a convolution of one pixel, (O, I, 1, 1). also: other names
+    under which files are met.
+    """
+
+    foreign: str
+    ours: tuple[str, ...]
+    pointwise: bool = False
+    also: tuple[str, ...] = ()
+
+    def shapes(self, foreign: Shape) -> dict[str, Shape]:
+        """Our shapes, from the shape in the foreign file."""
+        shape = foreign
+        if self.pointwise and shape[2:] and all(side == 1 for side in shape[2:]):
+            shape = shape[:2]
+        if len(self.ours) > 1 and shape and shape[0] % len(self.ours) == 0:
+            shape = (shape[0] // len(self.ours), *shape[1:])
+        return dict.fromkeys(self.ours, shape)
+
+    def to_ours(self, tensor: Tensor) -> dict[str, Tensor]:
+        """Our tensors, from the foreign one. Its values are only parted, never changed."""
+        shape = next(iter(self.shapes(tuple(tensor.shape)).values()))
+        parts = tensor.chunk(len(self.ours)) if len(self.ours) > 1 else (tensor,)
+        return {name: part.reshape(shape).clone() for name, part in zip(self.ours, parts, strict=True)}
+
+    def to_foreign(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The foreign tensor, from ours."""
+        parts = [tensors[name] for name in self.ours]
+        whole = torch.cat(parts) if len(parts) > 1 else parts[0]
+        return whole.reshape(*whole.shape, 1, 1) if self.pointwise and whole.ndim == 2 else whole
+
+
+class Table:
+    """The names of one network, both ways."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self.entries = tuple(entries)
+        self._by_foreign: dict[str, Entry] = {}
+        self._by_ours: dict[str, Entry] = {}
+        for entry in self.entries:
+            for name in (entry.foreign, *entry.also):
+                assert name not in self._by_foreign, f"{name} stands for two tensors"
+                self._by_foreign[name] = entry
+            for name in entry.ours:
+                assert name not in self._by_ours, f"{name} has two places"
+                self._by_ours[name] = entry
+
+    def reads(self, foreign: str) -> Entry | None:
+        """The entry behind a name in a foreign file, in any spelling; None when it is not of this network."""
+        return self._by_foreign.get(foreign)
+
+    def holds(self, ours: str) -> Entry | None:
+        """The entry that holds a tensor of ours."""
+        return self._by_ours.get(ours)
+
+    def present(self, names: Iterable[str]) -> dict[str, Entry]:
+        """Those of a file's names that are of this network, with their entries; of two spellings the proper one."""
+        found: dict[Entry, str] = {}
+        for name in names:
+            entry = self._by_foreign.get(name)
+            if entry is not None and (entry not in found or name == entry.foreign):
+                found[entry] = name
+        return {name: entry for entry, name in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """How a component is kept in a foreign file. start: what all its names begin with there. describe: the entries of
+    a network, from all our names."""
+
+    start: str
+    describe: Describe
+
+    def table(self, names: Sequence[str]) -> Table:
+        """The table of a network whose tensors have these names; it holds every one of them."""
+        table = Table(self.describe(names))
+        lacking = [name for name in names if table.holds(name) is None]
+        assert not lacking, f"the layout has no place for {lacking[:3]}"
+        return table
+
+
+@dataclass(frozen=True, slots=True)
+class KeyMap:
+    """A layout of single files.
+
+    parts: by component, the ways it is kept; which of them, `choose` says from the component's configuration (for
+    writing) and the names at hand decide (for reading). extras: patterns of names that such files may have besides,
+    which no component needs. average: the name of a denoiser's averaged copy, from its plain one.
+    """
+
+    parts: Mapping[str, tuple[Part, ...]]
+    choose: Callable[[str, Mapping[str, Any]], Part]
+    extras: tuple[str, ...]
+    average: Callable[[str], str]
+    average_start: str
+
+    def is_extra(self, name: str) -> bool:
+        """Whether a name is known as something that no component needs."""
+        return any(re.fullmatch(pattern, name) for pattern in self.extras)
+
+    def part_in(self, component: str, names: Iterable[str]) -> Part | None:
+        """The way in which a file with these names keeps a component; None when it has nothing of it."""
+        names = tuple(names)
+        return next((part for part in self.parts[component] if any(n.startswith(part.start) for n in names)), None)
