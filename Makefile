@@ -22,7 +22,7 @@ test: $(STAMP)  ## the tests that CI runs: static checks, then pytest
 	$(BIN)/ruff check src tests tools
 	$(BIN)/ruff format --check src tests tools
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 slow: $(STAMP)  ## tests that take longer
 	$(BIN)/python -m pytest -m slow

@@ -233,7 +233,10 @@ class World:
         } | {key.replace("__", "."): value for key, value in settings.items()}
         return [
             str(recipe),
-            *(f"{key}={json.dumps(v) if isinstance(v, (bool, list, dict)) else v}" for key, v in given.items()),
+            *(
+                f"{key}={json.dumps(v) if v is None or isinstance(v, (bool, list, dict)) else v}"
+                for key, v in given.items()
+            ),
         ]
 
     def train(self, name: str, verb: str = "train", **settings: Any) -> int:

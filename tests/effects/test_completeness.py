@@ -18,14 +18,17 @@ HERE = Path(__file__).parent
 
 def rows_in(source: str) -> set[str]:
     """The settings named by `@pytest.mark.effect(…)` on the tests of a file; a test that is skipped shows nothing."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    return {word for _, words in _rows(source) for word in words}
+
+
+def _rows(source: str) -> Iterator[tuple[ast.FunctionDef, list[str]]]:
+    for node in ast.parse(source).body:
         if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
             continue
         marks = [mark for mark in map(_mark, node.decorator_list) if mark is not None]
-        if not any(name in ("skip", "skipif", "xfail", "slow", "gpu") for name, _ in marks):
-            found.update(word for name, words in marks if name == "effect" for word in words)
-    return found
+        words = [word for name, words in marks if name == "effect" for word in words]
+        if words and not any(name in ("skip", "skipif", "xfail", "slow", "gpu") for name, _ in marks):
+            yield node, words
 
 
 def _mark(decorator: ast.expr) -> tuple[str, list[str]] | None:
@@ -70,6 +73,14 @@ def test_every_setting_has_a_row() -> None:
     settings = {setting.path for setting in paths.settings()}
     assert settings - shown == set(), "settings without a row: write a test with @pytest.mark.effect that shows it"
     assert shown - settings == set(), "rows of settings that are not there"
+
+
+def test_every_row_says_what_would_break_it() -> None:
+    for path in HERE.glob("test_*.py"):
+        source = path.read_text()
+        for node, _ in _rows(source):
+            above = source.splitlines()[node.decorator_list[0].lineno - 2]
+            assert above.startswith("# breaks if "), f"{path.name}: {node.name}"
 
 
 def test_the_list_of_settings_is_that_of_the_json_schema() -> None:

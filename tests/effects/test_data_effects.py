@@ -21,6 +21,7 @@ from mezzotint.data.pieces import Request
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.recipe.data import DataSettings, HoldoutSettings
 from mezzotint.shapes import Size
+from mezzotint.training.latents import latents_of
 
 Make = Callable[..., Any]
 DRAWN = 10_000
@@ -404,7 +405,10 @@ def test_cache_content_is_moments_or_one_draw(prepare: Make) -> None:
     assert sum(row_bytes(moments).values()) == 2 * sum(row_bytes(sample).values())
     mean, std = with_moments.moments.chunk(2, dim=1)
     assert float(((with_draw.latents - mean) / std).abs().max()) < 6, "a draw of this very posterior"
-    drawn = [moments.trainer.latents(with_moments), sample.trainer.latents(with_draw)]
+    drawn = [
+        latents_of(moments.trainer.family, with_moments, torch.device("cpu")),
+        latents_of(sample.trainer.family, with_draw, torch.device("cpu")),
+    ]
     assert torch.equal(drawn[1], with_draw.latents)
     assert not torch.equal(drawn[0], mean)
 

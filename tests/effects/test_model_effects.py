@@ -37,7 +37,7 @@ def test_family_is_found_by_its_name(prepare: Prepare) -> None:
 def test_path_is_the_folder_that_is_read(prepare: Prepare, shared_world: Any, tmp_path: Path) -> None:
     wider = shutil.copytree(shared_world.model, tmp_path / "wider")
     config = json.loads((wider / "unet" / "config.json").read_text())
-    config["block_out_channels"] = [32, 32, 32, 32]
+    config["block_out_channels"] = [32, 32]
     (wider / "unet" / "config.json").write_text(json.dumps(config))
     assert conv_in(prepare(model__path=shared_world.model)).shape[0] == 16
     assert conv_in(prepare(model__path=wider)).shape[0] == 32

@@ -123,7 +123,7 @@ def test_warmup_rises_from_rest(prepare: Prepare) -> None:
     assert [ready.trainer.rates(n)["denoiser"] for n in (2, 3, 4, 9)] == pytest.approx([2e-3, 3e-3, 4e-3, 4e-3])
 
 
-# each breaks if its case of lr._height were another curve
+# breaks if a case of lr._height were another curve
 @pytest.mark.effect("optim.schedule.kind")
 @pytest.mark.parametrize(
     ("kind", "at_25", "at_75"),

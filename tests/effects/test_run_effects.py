@@ -6,9 +6,11 @@ What a run writes is in `test_writing_effects.py`.
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import math
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,14 +18,14 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from mezzotint.errors import CheckpointError, Diverged, RecipeError
+from mezzotint.families import sd
 from mezzotint.recipe.read import read_text
 from mezzotint.recipe.run import RunSettings
 from mezzotint.runtimes import base, ddp, single
 from mezzotint.runtimes.base import Launch
-from mezzotint.tasks import announce
 from mezzotint.training import state
 
 Prepare = Callable[..., Any]
@@ -280,6 +282,45 @@ def test_compile_runs_every_block_compiled(prepare: Prepare, monkeypatch: pytest
     assert report.loss == wanted.loss
 
 
+# breaks if torch's limit on compiled versions of one code object, which all blocks of a class share, were left as it is
+@pytest.mark.effect("run.compile")
+def test_compile_leaves_no_block_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    # traced and guarded as ever, but run without a C++ compiler
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    family = sd.Family.tiny()
+    limits = {"recompile_limit": 8, "accumulated_recompile_limit": 256, "fail_on_recompile_limit_hit": True}
+    with torch._dynamo.config.patch(limits), torch.no_grad():
+        assert base.compile_blocks(family.blocks()) > 16
+        family.parts()["denoiser"](
+            torch.zeros(1, 4, 8, 8), torch.tensor([3]), encoder_hidden_states=torch.zeros(1, 77, 32), return_dict=False
+        )
+    torch._dynamo.reset()
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, data: Tensor) -> Tensor:
+        return torch.tanh(self.inner(data)) * 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_a_compiled_block_gives_what_it_gave() -> None:
+    block, data = Block(), torch.linspace(-1, 1, 8).reshape(2, 4)
+    wanted = block(data).detach()
+    counters = torch._dynamo.utils.counters
+    counters.clear()
+    assert base.compile_blocks([(block,)]) == 1
+    found = block(data)
+    torch.testing.assert_close(found, wanted)
+    found.sum().backward()
+    assert block.inner.weight.grad is not None
+    assert counters["stats"]["unique_graphs"] == 1
+
+
 # --- processes ------------------------------------------------------------------------------------------------------
 
 
@@ -377,12 +418,3 @@ def test_max_bad_steps_is_how_many_are_skipped(prepare: Prepare, allowed: int) -
         ready.trainer.run()
     assert len(ready.job.folder.bad_steps.read_text().splitlines()) == allowed + 1
     assert ready.trainer.progress.bad_in_a_row == allowed + 1
-
-
-def test_what_the_run_says_before_step_one_names_what_was_asked(prepare: Prepare) -> None:
-    ready = prepare(run__precision="bf16", run__micro_batch=2, run__recompute__enabled=True)
-    job = ready.job
-    text = "\n".join(announce.before_step_one(job.recipe, job.runtime, job.dataset, job.model, job.steps, job.folder))
-    assert "bf16 arithmetic" in text
-    assert "at most 2 at once" in text
-    assert f"{job.model.recomputed_blocks} blocks recomputed" in text

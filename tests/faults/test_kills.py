@@ -77,6 +77,15 @@ def test_killed_at_each_named_point_it_ends_to_the_bit(shared_world: Any, undist
 
 
 @pytest.mark.faults
+def test_killed_while_previews_are_drawn_it_ends_to_the_bit(shared_world: Any, undisturbed: Any) -> None:
+    previews = {"run__preview__every": 4, "sample__steps": 2, "sample__prompts": ["a picture"]}
+    child = shared_world.fork("previews", fault="preview.begin@2:kill", **previews)
+    assert shared_world.wait(child) == 128 + signal.SIGKILL, shared_world.out("previews")
+    assert shared_world.wait(shared_world.fork("previews", **previews)) == 0, shared_world.out("previews")
+    assert shared_world.end("previews") == undisturbed, "previews draw from addresses of their own"
+
+
+@pytest.mark.faults
 @pytest.mark.parametrize(("name", "status"), [("TERM", 143), ("INT", 130)])
 def test_a_signal_saves_at_the_steps_end_and_the_run_goes_on(
     shared_world: Any, undisturbed: Any, name: str, status: int

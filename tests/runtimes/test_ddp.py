@@ -88,7 +88,7 @@ def test_the_launch_is_read_from_its_environment() -> None:
     given = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}
     assert base.Launch.read(given) == base.Launch(3, 1, 4, 4, None, "torchrun")
     assert base.Launch.read(given | {"ACCELERATE_MIXED_PRECISION": "bf16"}) == base.Launch(
-        3, 1, 4, "bf16", "accelerate"
+        3, 1, 4, 4, "bf16", "accelerate"
     )
 
 

@@ -193,6 +193,8 @@ def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 def compile_blocks(blocks: Iterable[tuple[nn.Module, ...]]) -> int:
     """Compiles each block's forward on its own, which starts far sooner than compiling the whole; returns how many."""
+    # all blocks of a class share one code object, of which torch compiles 8 versions and then runs the rest uncompiled
+    torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 1 << 16
     done = 0
     for block in blocks:
         for module in block:

@@ -17,15 +17,15 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mezzotint import draws, probes
-from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.errors import Diverged, StorageError
-from mezzotint.families.base import ModelFamily, posterior_sample
+from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.optim import OptimSettings
 from mezzotint.recipe.run import RunSettings
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import Batch, Loss, StepBatches, StepReport, TextEmbedding
 from mezzotint.training import lr
+from mezzotint.training.latents import latents_of
 from mezzotint.training.observers import Observer, Wish
 from mezzotint.training.precision import LossScale, Precision
 from mezzotint.training.progress import Progress
@@ -118,9 +118,13 @@ class Trainer:
     _pending: Pending | None = None
     _mark: float = 0.0
     _last_clock: list[float] = field(default_factory=list)
+    _trains_text: bool = False
     _saved_step: int = -1
     _ended: bool = False
     _failed_save: str = ""
+
+    def __post_init__(self) -> None:
+        self._trains_text = any(name.startswith("text_encoder/") for name in self.trained)
 
     def run(self) -> None:
         """Trains from where progress stands to its last step. Raises Diverged, StorageError (of the final save),
@@ -170,7 +174,7 @@ class Trainer:
 
     def _loss(self, batch: Batch, step: int) -> tuple[Loss, Tensor]:
         device = self.runtime.device
-        x_0 = self.latents(batch)
+        x_0 = latents_of(self.family, batch, device)
         drawn = StepDraws.at(self.run_settings.seed, step, batch.positions.numpy(), device)
         text = self._frozen_text(batch)
         with attending(self.attention), self.precision.autocast(device):
@@ -180,24 +184,12 @@ class Trainer:
             predicted = self.family.predict(noised, condition)
         return self.objective.loss(predicted, noised, batch.weight.to(device, non_blocking=True)), noised.level
 
-    def latents(self, batch: Batch) -> Tensor:
-        """x_0 of a batch, scaled: cached, drawn from cached moments, or encoded from pixels. No gradient."""
-        if batch.latents is not None:
-            return batch.latents
-        moments = batch.moments
-        if moments is None:
-            assert batch.pixels is not None
-            moments = self.family.encode_media(batch.pixels)
-        shape = (moments.shape[1] // 2, *moments.shape[2:])
-        keys = batch.posterior_keys.to(moments.device, non_blocking=True)
-        return posterior_sample(moments, noise.normal(keys, shape))
-
     def _frozen_text(self, batch: Batch) -> TextEmbedding | None:
         """The captions' embeddings from the cache or a frozen encoder, in its own type; None when the encoder is
         trained."""
         if batch.text is not None:
             return batch.text
-        if any(name.startswith("text_encoder/") for name in self.trained):
+        if self._trains_text:
             return None
         with torch.no_grad():
             return self.family.encode_text(batch.captions)

@@ -51,6 +51,7 @@ class Update:
         self._square = {name: torch.zeros_like(m) for name, m in self._masters.items()}
         self.applied = torch.zeros((), dtype=torch.float32, device=self.device)
         self.groups = _groups(self._trained, settings)
+        self._place = {name: number for number, name in enumerate(self._trained)}
         self._parts = list(dict.fromkeys(name.split("/")[0] for name in self._trained))
         self.shadow = Shadow(self._masters, settings) if settings.ema.rule != "none" else None
 
@@ -105,8 +106,7 @@ class Update:
                 case "part":
                     scale = loss_scale / coefficients[self._parts.index(group.part)]
                 case "tensor":
-                    place = {name: i for i, name in enumerate(self._trained)}
-                    torch._foreach_mul_(grads, [coefficients[place[name]] for name in names])
+                    torch._foreach_mul_(grads, [coefficients[self._place[name]] for name in names])
         adam = self._settings.optimizer
         torch._fused_adamw_(
             [self._masters[name] for name in names],

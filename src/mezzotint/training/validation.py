@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from mezzotint import draws
-from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.errors import StorageError
-from mezzotint.families.base import ModelFamily, posterior_sample
+from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import Every
 from mezzotint.stages import Batch, StepReport, TextEmbedding
 from mezzotint.training.evaluating import Weights, evaluating, skipped_when_out_of_memory, weights_in_use
+from mezzotint.training.latents import latents_of
 from mezzotint.training.observers import Observer, Wish
 from mezzotint.training.precision import Precision
 from mezzotint.training.progress import Progress
@@ -136,19 +136,6 @@ class Validation(Observer):
             None if text.mask is None else text.mask.to(self._device),
             None if text.pooled is None else text.pooled.to(self._device),
         )
-
-
-def latents_of(family: ModelFamily, batch: Batch, device: torch.device) -> Tensor:
-    """x_0 of a batch (B, C, …), scaled: as cached, drawn from cached moments, or encoded from pixels."""
-    if batch.latents is not None:
-        return batch.latents.to(device)
-    if batch.moments is not None:
-        moments = batch.moments.to(device)
-    else:
-        assert batch.pixels is not None
-        moments = family.encode_media(batch.pixels.to(device))
-    shape = (moments.shape[1] // 2, *moments.shape[2:])
-    return posterior_sample(moments, noise.normal(batch.posterior_keys.to(device), shape))
 
 
 def spread(count: int, num_timesteps: int) -> tuple[int, ...]:

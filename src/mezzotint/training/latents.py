@@ -1,0 +1,23 @@
+"""Where a batch's clean latents come from: the cache, the posterior's stored moments, or the pixels."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mezzotint.diffusion import noise
+from mezzotint.families.base import ModelFamily, posterior_sample
+from mezzotint.stages import Batch
+
+
+def latents_of(family: ModelFamily, batch: Batch, device: torch.device) -> Tensor:
+    """x_0 of a batch (B, C, …), scaled: as cached, drawn from cached moments, or encoded from pixels. No gradient."""
+    if batch.latents is not None:
+        return batch.latents.to(device, non_blocking=True)
+    if batch.moments is not None:
+        moments = batch.moments.to(device, non_blocking=True)
+    else:
+        assert batch.pixels is not None
+        moments = family.encode_media(batch.pixels.to(device, non_blocking=True))
+    shape = (moments.shape[1] // 2, *moments.shape[2:])
+    return posterior_sample(moments, noise.normal(batch.posterior_keys.to(device, non_blocking=True), shape))
