@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, NonNegativeFloat, PositiveInt, field_validator
+from pydantic import BeforeValidator, Field, NonNegativeFloat, field_validator
 
 from mezzotint.recipe.base import FREE, Section, as_list
 
@@ -27,7 +27,7 @@ class SampleSettings(Section):
     seed: Annotated[int, FREE] = 0
     """The seed of the pictures' noise; picture i is addressed by (seed, i)."""
 
-    steps: Annotated[PositiveInt, FREE] = 20
+    steps: Annotated[int, Field(ge=1, le=1000), FREE] = 20
     """Steps of the sampler; more is slower and smoother."""
 
     guidance: Annotated[NonNegativeFloat, FREE] = 7.5

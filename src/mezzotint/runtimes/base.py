@@ -39,7 +39,7 @@ class Launch:
         given = os.environ if environ is None else environ
         precision = given.get("ACCELERATE_MIXED_PRECISION")
         if "RANK" not in given or "WORLD_SIZE" not in given:
-            return Launch(mixed_precision=precision, launcher="accelerate" if precision else "none")
+            return Launch(mixed_precision=precision)
         launcher = "accelerate" if any(name.startswith("ACCELERATE_") for name in given) else "torchrun"
         return Launch(
             rank=int(given["RANK"]),
@@ -112,6 +112,12 @@ def open_runtime(settings: RunSettings, launch: Launch) -> Runtime:
             f"run.runtime is single, but {launch.launcher} started {launch.world_size} processes; "
             "set run.runtime=ddp or start one",
             code="E1801",
+        )
+    if settings.runtime == "ddp" and launch.launcher == "none":
+        raise RecipeError(
+            "run.runtime is ddp, but no launcher started this process; start it with torchrun (`torchrun "
+            "--nproc-per-node N -m mezzotint train …`), or write run.runtime=auto",
+            code="E1805",
         )
     name = settings.runtime if settings.runtime != "auto" else ("ddp" if launch.world_size > 1 else "single")
     if settings.threads is not None:
