@@ -339,6 +339,8 @@ CODES: dict[str, str] = {
     "E1803": "A batch cannot be divided among more processes than it has samples.",
     "E1804": "Another process of this run died or hung, so that a step could not be finished. The message of that "
     "process says why; start the same command again, it goes on from the newest checkpoint.",
+    "E1805": "`run.runtime=ddp` needs several processes, and a launcher that tells each its place: torchrun or "
+    "accelerate launch. `run.runtime=auto` takes what the launch says.",
     "E1810": "A process that loads data has ended before its time: it was killed (often because the machine ran "
     "out of memory or of shared memory, /dev/shm) or it crashed while decoding. Start the same command "
     "again; it goes on from the newest checkpoint. With data.workers=0 nothing runs beside the "

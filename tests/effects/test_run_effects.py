@@ -347,7 +347,8 @@ def test_runtime_is_how_processes_work_together(groups: list[dict[str, Any]]) ->
     assert groups == []
     assert opened("ddp", pair) is opened("auto", pair) is ddp.Runtime
     assert [group["backend"] for group in groups] == ["gloo", "gloo"]
-    assert opened("ddp", alone) is ddp.Runtime
+    with pytest.raises(RecipeError, match="no launcher started this process"):
+        opened("ddp", alone)
     with pytest.raises(RecipeError, match=r"run\.runtime is single"):
         opened("single", pair)
 
@@ -355,8 +356,9 @@ def test_runtime_is_how_processes_work_together(groups: list[dict[str, Any]]) ->
 # breaks if the group waited for another time
 @pytest.mark.effect("run.timeout_seconds")
 def test_timeout_seconds_is_how_long_peers_are_waited_for(groups: list[dict[str, Any]]) -> None:
+    pair = Launch(world_size=2, launcher="torchrun")
     for seconds in (7, 1234):
-        base.open_runtime(settings_of(runtime="ddp", device="cpu", timeout_seconds=seconds), Launch(world_size=2))
+        base.open_runtime(settings_of(runtime="ddp", device="cpu", timeout_seconds=seconds), pair)
     assert [group["timeout"] for group in groups] == [datetime.timedelta(seconds=s) for s in (7, 1234)]
 
 

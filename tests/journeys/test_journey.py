@@ -1,4 +1,4 @@
-"""From a recipe and a folder of pictures to a model that others open, all of it cached, and what a second start says."""
+"""From a recipe and a folder of pictures to a model that others open, all cached; and what a second start says."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 from mezzotint.recipe.paths import settings
 from mezzotint.recipe.read import read_text
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resume_rules import Difference, differences, judge
+from mezzotint.recipe.resume_rules import Difference, differences, judge, unknown_allowances
 
 
 def dumped(*overrides: str) -> dict[str, Any]:
@@ -115,3 +115,10 @@ def test_every_setting_that_differs_is_found() -> None:
         here[last] = 4321 if setting.path in ("run.steps", "run.epochs") else "something else"
         (one,) = differences(old, now)
         assert (one.path, one.change) == (setting.path, setting.change)
+
+
+def test_words_of_allow_change_that_name_nothing_are_told_with_the_nearest() -> None:
+    assert unknown_allowances(["optim.lr", "optim", "data", "model", "data.captions"]) == []
+    (problem,) = unknown_allowances(["optim.learning_rate"])
+    assert problem.code == "E1001"
+    assert "optim.lr" in problem.remedy

@@ -109,3 +109,8 @@ def test_recomputing_gives_the_same_gradients_in_every_block_but_the_exempt() ->
         net(data).sum().backward()
         found.append([p.grad for p in (net.a.weight, net.b.bias)])
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_ddp_without_a_launcher_says_how_to_start_it() -> None:
+    with pytest.raises(RecipeError, match="torchrun"):
+        base.open_runtime(RunSettings(runtime="ddp"), base.Launch())

@@ -101,7 +101,7 @@ def really_kept(wanted: Recipe, size: Size, samples: int) -> int:
         with torch.no_grad():
             text = family.encode_text(captions)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        with attending(wanted.model.attention), precision.autocast(torch.device("cpu")):
+        with attending(wanted.model.attention, torch.device("cpu")), precision.autocast(torch.device("cpu")):
             predicted = family.predict(noised, family.condition(text or family.encode_text(captions), None))
         loss = Objective(wanted.objective, family.schedule, "epsilon").loss(predicted, noised, torch.ones(samples))
         total = loss.total

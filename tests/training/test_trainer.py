@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective, StepDraws
-from mezzotint.errors import Diverged, StorageError
+from mezzotint.errors import Diverged, RecipeError, StorageError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.objective import ObjectiveSettings
@@ -219,6 +219,15 @@ def test_smaller_types_train_like_float32(
         found.append(losses(trainer))
     assert found[1] == pytest.approx(found[0], rel=0.05)
     assert found[1] != found[0]
+
+
+@pytest.mark.parametrize("kernel", ["efficient", "cudnn"])
+def test_an_attention_kernel_that_is_not_to_be_had_is_named(
+    kernel: str, fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
+) -> None:
+    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), 0)]
+    with pytest.raises(RecipeError, match=f"model.attention is {kernel}"):
+        trainer_over(fresh, steps, attention=kernel).run()
 
 
 class Full(Observer):

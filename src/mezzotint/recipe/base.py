@@ -80,8 +80,8 @@ class Every:
         unit: Literal["steps", "epochs", "minutes"] = (
             "steps" if word.startswith("s") else "epochs" if word.startswith("e") else "minutes"
         )
-        if count <= 0 or (unit == "steps" and count != math.floor(count)):
-            raise ValueError(f"an interval must be above 0, and whole for steps; got {text!r}")
+        if count <= 0 or (unit != "minutes" and count != math.floor(count)):
+            raise ValueError(f"an interval must be above 0, and whole for steps and epochs; got {text!r}")
         return Every(count, unit)
 
 

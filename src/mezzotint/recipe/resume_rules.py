@@ -12,7 +12,8 @@ from typing import Any
 
 from mezzotint.errors import Problem
 from mezzotint.recipe.base import ChangeKind
-from mezzotint.recipe.paths import Setting, by_path, settings
+from mezzotint.recipe.nearest import advice
+from mezzotint.recipe.paths import Setting, by_path, sections, settings
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.wording import shown
 
@@ -79,6 +80,16 @@ def judge(found: Iterable[Difference], allow_change: Sequence[str]) -> tuple[lis
             case _:
                 raise AssertionError(one.change)
     return recorded, problems
+
+
+def unknown_allowances(allow_change: Sequence[str]) -> list[Problem]:
+    """The words of `run.allow_change` that name no setting, no section, and neither `data` nor `model`: E1001."""
+    known = {"data", "model", *by_path(), *sections()}
+    return [
+        Problem("run.allow_change", f"{word!r} is no setting", advice(word), "E1001")
+        for word in allow_change
+        if word not in known
+    ]
 
 
 def _allowed(path: str, allow_change: Sequence[str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, NonNegativeFloat, PositiveInt, field_validator
+from pydantic import BeforeValidator, Field, NonNegativeFloat, field_validator
 
 from mezzotint.recipe.base import FREE, Section, Share, as_list
 
@@ -52,7 +52,7 @@ class SampleSettings(Section):
     seed: Annotated[int, FREE] = 0
     """The seed of the pictures' noise; picture i is addressed by (seed, i)."""
 
-    steps: Annotated[PositiveInt, FREE] = 20
+    steps: Annotated[int, Field(ge=1, le=1000), FREE] = 20
     """Steps of the sampler; more is slower and smoother. `heun` and `dpm2` call the denoiser twice a step."""
 
     guidance: Annotated[NonNegativeFloat, FREE] = 7.5

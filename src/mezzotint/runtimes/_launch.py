@@ -25,7 +25,7 @@ class Launch:
         given = os.environ if environ is None else environ
         precision = given.get("ACCELERATE_MIXED_PRECISION")
         if "RANK" not in given or "WORLD_SIZE" not in given:
-            return Launch(mixed_precision=precision, launcher="accelerate" if precision else "none")
+            return Launch(mixed_precision=precision)
         launcher = "accelerate" if any(name.startswith("ACCELERATE_") for name in given) else "torchrun"
         return Launch(
             rank=int(given["RANK"]),

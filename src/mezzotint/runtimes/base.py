@@ -83,6 +83,12 @@ def open_runtime(settings: RunSettings, launch: Launch) -> Runtime:
             "set run.runtime=ddp or start one",
             code="E1801",
         )
+    if settings.runtime == "ddp" and launch.launcher == "none":
+        raise RecipeError(
+            "run.runtime is ddp, but no launcher started this process; start it with torchrun (`torchrun "
+            "--nproc-per-node N -m mezzotint train …`), or write run.runtime=auto",
+            code="E1805",
+        )
     name = settings.runtime if settings.runtime != "auto" else ("ddp" if launch.world_size > 1 else "single")
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)

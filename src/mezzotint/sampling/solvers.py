@@ -12,6 +12,7 @@ from typing import Any, cast, get_args
 import numpy as np
 import torch
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
+from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
 from diffusers.schedulers.scheduling_deis_multistep import DEISMultistepScheduler
 from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
 from diffusers.schedulers.scheduling_euler_ancestral_discrete import EulerAncestralDiscreteScheduler
@@ -86,12 +87,22 @@ class Solver:
             case "euler-a":
                 return self._ancestral_step(output, x, cast(Tensor, noise))
             case "ddpm":
-                made = self._scheduler.step(output, t, x, eta=1.0, variance_noise=noise, return_dict=False)
+                return self._ddpm_step(output, int(t), x, cast(Tensor, noise))
             case "dpm++-sde":
                 made = self._scheduler.step(output, t, x, variance_noise=noise, return_dict=False)
             case _:
                 made = self._scheduler.step(output, t, x, return_dict=False)
         return cast(Tensor, made[0])
+
+    def _ddpm_step(self, output: Tensor, t: int, x: Tensor, noise: Tensor) -> Tensor:
+        """A draw from q(x_{t'} | x_t, x_0), t' the next timestep of the descent (Ho et al. 2020, arXiv:2006.11239, eq.
+        6 and 7)."""
+        table, next_t = self._scheduler.alphas_cumprod, int(self._scheduler.previous_timestep(t))
+        here, then = float(table[t]), float(table[next_t]) if next_t >= 0 else 1.0
+        x_0 = to_x_0(self._prediction, output, x, torch.tensor(here, device=x.device).expand(len(x)))
+        beta = 1.0 - here / then
+        mean = (math.sqrt(then) * beta * x_0 + math.sqrt(here / then) * (1.0 - then) * x) / (1.0 - here)
+        return mean + math.sqrt(beta * (1.0 - then) / (1.0 - here)) * noise
 
     def _ancestral_step(self, output: Tensor, x: Tensor, noise: Tensor) -> Tensor:
         """Down to σ_down and up again by noise of σ_up, so that the level is σ_to: k-diffusion's `to_d` and
@@ -159,8 +170,8 @@ def _scheduler(name: SolverName, schedule: Schedule, prediction: str, spacing: s
     match name:
         case "ddim":
             return DDIMScheduler(**config, clip_sample=False, set_alpha_to_one=False)
-        case "ddpm":  # DDPM is DDIM with η = 1, and ends in the picture itself
-            return DDIMScheduler(**config, clip_sample=False, set_alpha_to_one=True)
+        case "ddpm":
+            return DDPMScheduler(**config, clip_sample=False)
         case "euler":
             return EulerDiscreteScheduler(**config, **zero)
         case "euler-a":

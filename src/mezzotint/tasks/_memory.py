@@ -20,7 +20,6 @@ from torch.overrides import TorchFunctionMode
 
 from mezzotint.data.cached import layout_of
 from mezzotint.diffusion.objective import Objective
-from mezzotint.errors import RecipeError
 from mezzotint.families.base import Grid, ModelFamily
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.recipe.recipe import Recipe
@@ -185,19 +184,10 @@ class Outline:
             return layout_of(self.family.encode_text([""])).numbers
 
     def _loss(self, noised: Noised, text: TextEmbedding | None, weight: Tensor) -> Tensor:
-        kernel = self.recipe.model.attention
-        with attending(kernel), self.precision.autocast(torch.device(self.device)):
-            try:
-                condition = self.family.condition(text or self.family.encode_text([""] * len(weight)), None)
-                predicted = self.family.predict(noised, condition)
-            except RuntimeError as error:
-                if kernel == "auto" or "scaled_dot_product_attention" not in str(error):
-                    raise
-                raise RecipeError(
-                    f"model.attention is {kernel}, and that kernel cannot compute this model's attention on "
-                    f"{self.device} in {self.recipe.run.precision}; write model.attention=auto",
-                    code="E1060",
-                ) from error
+        device = torch.device(self.device)
+        with attending(self.recipe.model.attention, device), self.precision.autocast(device):
+            condition = self.family.condition(text or self.family.encode_text([""] * len(weight)), None)
+            predicted = self.family.predict(noised, condition)
         return self.objective.loss(predicted, noised, weight).total
 
     def _frozen_text(self, samples: int) -> TextEmbedding | None:

@@ -20,6 +20,7 @@ from mezzotint.errors import OutOfMemory, PeerLost, RecipeError, Stopped
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.resume_rules import unknown_allowances
 from mezzotint.reports import data_report
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import Lock, RunFolder
@@ -46,6 +47,9 @@ def run(arguments: Sequence[str]) -> int:
 def train(reading: Reading) -> int:
     """Trains a recipe from wherever its run folder stands."""
     recipe = located(reading)
+    problems = unknown_allowances(recipe.run.allow_change)
+    if problems:
+        raise RecipeError(reading.name, problems=problems)
     launch = Launch.read()
     with ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())

@@ -62,15 +62,14 @@ class Observer:
 
 
 def is_due(every: Every | None, progress: Progress) -> bool:
-    """Whether an interval of steps or epochs ends with the step just made. Epochs may be fractions only through steps;
-    whole epochs end at their last step."""
+    """Whether an interval of steps or epochs ends with the step just made. Minutes are the trainer's business."""
     if every is None or progress.step == 0:
         return False
     match every.unit:
         case "steps":
             return progress.step % int(every.count) == 0
         case "epochs":
-            return progress.epoch_ends and (progress.epoch + 1) % max(1, round(every.count)) == 0
+            return progress.epoch_ends and (progress.epoch + 1) % int(every.count) == 0
         case "minutes":
             return False
         case _:

@@ -7,8 +7,8 @@ are acted on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mezzotint import draws, probes
 from mezzotint.diffusion.objective import Objective, StepDraws
-from mezzotint.errors import Diverged, StorageError
+from mezzotint.errors import Diverged, RecipeError, StorageError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.optim import OptimSettings
 from mezzotint.recipe.run import RunSettings
@@ -82,9 +82,24 @@ _KERNELS = {
 }
 
 
-def attending(kernel: Attention) -> AbstractContextManager[None]:
-    """Attention by one kernel alone within; `auto` leaves the choice to torch."""
-    return nullcontext() if kernel == "auto" else sdpa_kernel(_KERNELS[kernel])
+@contextmanager
+def attending(kernel: Attention, device: torch.device) -> Iterator[None]:
+    """Attention by one kernel alone within; `auto` leaves the choice to torch. Raises RecipeError E1060 when that
+    kernel cannot compute it."""
+    if kernel == "auto":
+        yield
+        return
+    try:
+        with sdpa_kernel(_KERNELS[kernel]):
+            yield
+    except RuntimeError as error:
+        if "scaled_dot_product_attention" not in str(error) and "No available kernel" not in str(error):
+            raise
+        raise RecipeError(
+            f"model.attention is {kernel}, and that kernel cannot compute this model's attention on {device.type} "
+            "in this precision; write model.attention=auto",
+            code="E1060",
+        ) from error
 
 
 @dataclass(slots=True)
@@ -177,7 +192,7 @@ class Trainer:
         x_0 = latents_of(self.family, batch, device)
         drawn = StepDraws.at(self.run_settings.seed, step, batch.positions.numpy(), device)
         text = self._frozen_text(batch)
-        with attending(self.attention), self.precision.autocast(device):
+        with attending(self.attention, device), self.precision.autocast(device):
             # a text encoder that is trained runs under autocast, too
             condition = self.family.condition(text or self.family.encode_text(batch.captions), batch)
             noised = self.objective.noise(x_0, drawn)

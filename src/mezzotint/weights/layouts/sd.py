@@ -129,7 +129,7 @@ def _vae_name(name: str, levels: int) -> str:
             where = f"mid.block_{index + 1}" if side == "mid" else f"{side}.{level}.block.{index}"
             return f"{half}.{where}.{rest}"
         case _:
-            return f"{half}.{side}.{level}.{kind.removesuffix('rs')[:-1]}e.{rest}"
+            return f"{half}.{side}.{level}.{kind.removesuffix('rs')}.{rest}"
 
 
 def clip(names: Sequence[str]) -> Iterator[Entry]:

@@ -1,0 +1,197 @@
+"""Update rules: how a gradient becomes a step. `AdamWRule` is one fused pass of ours; `LibraryRule` lets any torch optimizer stand behind `Update`.
+
+A rule owns its state by parameter name, so that checkpoints restore it by name and in its own type.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.optim import Adafactor, AdamW, AdamW8bit, Library, OptimizerSettings
+
+
+class Rule(ABC):
+    """What `Update` asks of an optimizer. All tensors are float32 masters and gradients of one group."""
+
+    @abstractmethod
+    def move(
+        self,
+        names: Sequence[str],
+        masters: Sequence[Tensor],
+        grads: list[Tensor],
+        *,
+        lr: float,
+        weight_decay: float,
+        scale: Tensor,
+        found_inf: Tensor,
+    ) -> None:
+        """One step of one group, in place. scale: () what the gradients have to be divided by. found_inf: () 1 when nothing may move."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """The state by flat name, `opt.STATE/PART/PARAMETER`."""
+
+    @abstractmethod
+    def load(self, tensors: Mapping[str, Tensor], masters: Mapping[str, Tensor]) -> None:
+        """Takes back what `tensors` gave."""
+
+
+class AdamWRule(Rule):
+    """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) by torch's fused kernel: nothing is read back to the host.
+
+    applied: () float32, the count of steps that moved, by which the moments' bias is corrected; `Update` counts it before it calls.
+    """
+
+    def __init__(self, settings: AdamW, masters: Mapping[str, Tensor], applied: Tensor) -> None:
+        self._settings = settings
+        self._applied = applied
+        self._mean = {name: torch.zeros_like(m) for name, m in masters.items()}
+        self._square = {name: torch.zeros_like(m) for name, m in masters.items()}
+
+    def move(
+        self,
+        names: Sequence[str],
+        masters: Sequence[Tensor],
+        grads: list[Tensor],
+        *,
+        lr: float,
+        weight_decay: float,
+        scale: Tensor,
+        found_inf: Tensor,
+    ) -> None:
+        torch._fused_adamw_(
+            list(masters),
+            grads,
+            [self._mean[name] for name in names],
+            [self._square[name] for name in names],
+            [],
+            [self._applied] * len(names),
+            lr=lr,
+            beta1=self._settings.betas[0],
+            beta2=self._settings.betas[1],
+            weight_decay=weight_decay,
+            eps=self._settings.eps,
+            amsgrad=False,
+            maximize=False,
+            grad_scale=scale,
+            found_inf=found_inf,
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        found = {f"opt.mean/{name}": tensor for name, tensor in self._mean.items()}
+        return found | {f"opt.square/{name}": tensor for name, tensor in self._square.items()}
+
+    def load(self, tensors: Mapping[str, Tensor], masters: Mapping[str, Tensor]) -> None:
+        for name, mine in self.tensors().items():
+            mine.copy_(tensors[name])
+
+
+class LibraryRule(Rule):
+    """Any `torch.optim.Optimizer`, one instance a group. A library's optimizer does not know bad steps, so the host reads one number a step."""
+
+    def __init__(self, kind: type[torch.optim.Optimizer], options: Mapping[str, Any]) -> None:
+        self._kind = kind
+        self._options = dict(options)
+        self._optimizers: dict[tuple[str, ...], torch.optim.Optimizer] = {}
+        self._waiting: dict[str, dict[str, Any]] = {}
+
+    def move(
+        self,
+        names: Sequence[str],
+        masters: Sequence[Tensor],
+        grads: list[Tensor],
+        *,
+        lr: float,
+        weight_decay: float,
+        scale: Tensor,
+        found_inf: Tensor,
+    ) -> None:
+        if bool(found_inf):
+            return
+        optimizer = self._optimizer(tuple(names), masters, lr, weight_decay)
+        torch._foreach_div_(grads, scale)
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        for master, grad in zip(masters, grads, strict=True):
+            master.grad = grad
+        optimizer.step()
+        for master in masters:
+            master.grad = None
+
+    def _optimizer(
+        self, names: tuple[str, ...], masters: Sequence[Tensor], lr: float, weight_decay: float
+    ) -> torch.optim.Optimizer:
+        if names not in self._optimizers:
+            given = self._options | {"lr": lr} | ({"weight_decay": weight_decay} if weight_decay else {})
+            optimizer = self._kind(list(masters), **given)
+            for name, master in zip(names, masters, strict=True):
+                if name in self._waiting:
+                    optimizer.state[master] = self._waiting.pop(name)
+            self._optimizers[names] = optimizer
+        return self._optimizers[names]
+
+    def tensors(self) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for names, optimizer in self._optimizers.items():
+            for name, master in zip(names, optimizer.param_groups[0]["params"], strict=True):
+                for key, value in optimizer.state[master].items():
+                    found[f"opt.{_tag(key, value)}/{name}"] = torch.as_tensor(value)
+        for name, state in self._waiting.items():
+            for key, value in state.items():
+                found[f"opt.{_tag(key, value)}/{name}"] = torch.as_tensor(value)
+        return found
+
+    def load(self, tensors: Mapping[str, Tensor], masters: Mapping[str, Tensor]) -> None:
+        self._optimizers.clear()
+        self._waiting.clear()
+        for flat, tensor in tensors.items():
+            tag, _, name = flat.removeprefix("opt.").partition("/")
+            if not flat.startswith("opt.") or name not in masters:
+                continue
+            key, _, number = tag.partition("#")
+            # counts that a library keeps on the host stay there
+            value: Any = tensor.item() if number else tensor.to(_home(key, masters[name]), copy=True)
+            self._waiting.setdefault(name, {})[key] = int(value) if number == "int" else value
+
+
+def _tag(key: str, value: Any) -> str:
+    return key if isinstance(value, Tensor) else f"{key}#{type(value).__name__}"
+
+
+def _home(key: str, master: Tensor) -> torch.device:
+    return torch.device("cpu") if key == "step" else master.device
+
+
+def rule_for(settings: OptimizerSettings, masters: Mapping[str, Tensor], applied: Tensor) -> Rule:
+    """The rule behind a recipe's optimizer. Raises RecipeError E1061 for a library that is not installed or a class that is no optimizer."""
+    match settings:
+        case AdamW():
+            return AdamWRule(settings, masters, applied)
+        case AdamW8bit():
+            kind = _class("bitsandbytes.optim.AdamW8bit", "pip install 'mezzotint[eight-bit]'")
+            return LibraryRule(kind, {"betas": settings.betas, "eps": settings.eps})
+        case Adafactor():
+            options = {"beta2_decay": settings.beta2_decay, "eps": (None, settings.eps), "d": settings.clip_update}
+            return LibraryRule(torch.optim.Adafactor, options)
+        case Library():
+            return LibraryRule(_class(settings.class_name, "install the package that has it"), settings.options)
+        case _:
+            raise AssertionError(settings)
+
+
+def _class(path: str, remedy: str) -> type[torch.optim.Optimizer]:
+    module, _, name = path.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, ValueError, AttributeError) as error:
+        raise RecipeError(f"optim.optimizer: {path} cannot be had ({error}); {remedy}", code="E1061") from error
+    if not (isinstance(found, type) and issubclass(found, torch.optim.Optimizer)):
+        raise RecipeError(f"optim.optimizer: {path} is no torch.optim.Optimizer; name a class that is", code="E1061")
+    return found
