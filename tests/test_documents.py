@@ -20,6 +20,7 @@ from PIL import Image
 from mezzotint import errors, registry
 from mezzotint.cli import VERBS, Verb
 from mezzotint.data import catalogue, colour, media
+from mezzotint.dialects.base import Launched
 from mezzotint.errors import CODES, MezzotintError, RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import change_of
@@ -29,7 +30,7 @@ from mezzotint.recipe.read import Reading, read, read_text, shipped_recipes
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import StepReport
-from mezzotint.tasks import cp, explain, ls, schema
+from mezzotint.tasks import _arguments, _convert_words, _foreign, _sample_words, cp, explain, ls, schema
 from mezzotint.training import state
 from mezzotint.training.metrics_log import MetricsLog
 from mezzotint.training.progress import Progress
@@ -188,6 +189,13 @@ def accepts(words: list[str]) -> None:
         assert words[0] in ("--help", "--version")
         return
     verb = {verb.name: verb for verb in VERBS}[words[0]]
+    if "--as" in words:
+        asked = _arguments.take(words[1 : words.index(">")] if ">" in words else words[1:], verb.name)
+        assert {f.partition("=")[0] for f in asked.given} <= {s.partition("=")[0] for s in verb.switches}, words
+        assert asked.dialect is not None
+        typed = [re.sub(r"\$(\w+)", r"\1", word) for word in asked.foreign]  # as the shell does
+        _foreign.reading(asked.dialect, typed, asked.words, Launched())
+        return
     rest = [word for word in words[1:] if word not in ("--help", ">", "recipe.schema.json")]
     switches = {switch.partition("=")[0] for switch in verb.switches}
     assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= switches, words
@@ -201,6 +209,11 @@ def accepts(words: list[str]) -> None:
             assert all(cp._shipped(word).is_file() for word in rest[:1])
         case "schema":
             assert not rest
+        case "sample":
+            assert _sample_words.parse([word for word in words[1:] if not word.startswith("--file=")]).place
+        case "convert":
+            assert len(rest) in (0, 2)
+            assert not rest or _convert_words.parse(words[1:]).destination.suffix in ("", ".safetensors")
         case _:
             assert verb.reads_recipe
             read_with(rest)
@@ -220,7 +233,7 @@ def test_a_command_line_that_does_not_read_would_be_found() -> None:
         with pytest.raises((RecipeError, AssertionError)):
             accepts(wrong.split(" "))
     with pytest.raises(KeyError):
-        accepts(["bench"])
+        accepts(["brew"])
 
 
 def test_the_readme_shows_the_message_as_it_is() -> None:

@@ -12,6 +12,8 @@ from itertools import groupby
 from pathlib import Path
 
 from mezzotint import errors
+from mezzotint.dialects import diffusers_sd
+from mezzotint.dialects.base import Dialect
 from mezzotint.errors import CODES, MezzotintError
 from mezzotint.recipe import reference
 from mezzotint.training.tensorboard_log import TAGS
@@ -38,6 +40,7 @@ def pages() -> dict[Path, str]:
         DOCS / "recipe.schema.json": reference.json_schema_text(),
         DOCS / "errors.md": error_page(),
         DOCS / "metrics.md": with_part(DOCS / "metrics.md", "tags", tag_table()),
+        DOCS / "diffusers.md": with_part(DOCS / "diffusers.md", "flags", flag_table(diffusers_sd.DIALECT)),
         DOCS / "resume.md": with_part(DOCS / "resume.md", "rules", rule_table()),
     }
 
@@ -71,6 +74,17 @@ def kinds() -> list[type[MezzotintError]]:
 def tag_table() -> list[str]:
     """Every TensorBoard tag with its meaning."""
     return table(("tag", "meaning"), [(f"`{tag}`", _line(words)) for tag, words in TAGS.items()])
+
+
+def flag_table(dialect: Dialect) -> list[str]:
+    """Every option of a dialect: its default there, what it decides here."""
+    rows = []
+    for row in dialect.rows:
+        came = f" ({row.since})" if row.since else ""
+        default = "-" if row.default in (None, False) else f"`{row.default}`"
+        here = ", ".join(f"`{path}`" for path in row.to) or row.outcome
+        rows.append((f"`--{row.flag}`{came}", default, here, _line(row.about)))
+    return table(("flag", "default", "here", ""), rows)
 
 
 def rule_table() -> list[str]:

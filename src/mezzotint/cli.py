@@ -79,6 +79,100 @@ VERBS: tuple[Verb, ...] = (
         },
     ),
     Verb(
+        "translate",
+        "print the recipe that the command line of another trainer amounts to",
+        "--as NAME [--processes=N] -- THE LINE AS IT IS",
+        False,
+        (
+            (
+                "mezzotint translate --as diffusers-sd -- --pretrained_model_name_or_path=sd15 --train_data_dir=photos",
+                "the recipe, and a note for each flag that is not simply carried over",
+            ),
+            (
+                "mezzotint translate --as diffusers-sd --processes=8 -- --pretrained_model_name_or_path=sd15 "
+                "--train_data_dir=photos --use_ema",
+                "as eight processes would share the batches",
+            ),
+            (
+                "mezzotint translate --as diffusers-sd -- python train_text_to_image.py "
+                "--pretrained_model_name_or_path=sd15 --train_data_dir=photos > recipe.yaml",
+                "keeps it as a recipe; the launcher may stay",
+            ),
+        ),
+        {
+            "--as=NAME": "the dialect of the line after `--`; `mezzotint ls dialects` lists them",
+            "--processes=N": "as N processes would share the batches",
+        },
+    ),
+    Verb(
+        "bench",
+        "measure how fast a recipe trains here, and what it costs",
+        "RECIPE [key=value …]",
+        True,
+        (
+            ("mezzotint bench recipe.yaml", "images a second, memory, MFU; a plot of loss and step time"),
+            ("mezzotint bench recipe.yaml --steps=30 --fast", "beside it a row with everything that is faster"),
+            ("mezzotint bench recipe.yaml --stand-in=833", "on drawn pictures in the place of the recipe's"),
+        ),
+        {
+            "--steps=N": "how many steps; without it the run's own length, at most 101",
+            "--warm-up=N": "steps that the numbers leave out; 5 without it, or a quarter of a short run",
+            "--fast": "a second row, with caches and on GPUs compiled",
+            "--as-written": "of a foreign line, only the row as it is written",
+            "--stand-in=N": "train on N drawn pictures in the place of the recipe's",
+            "--target=LOSS": "tell whether the last micro-batch's loss is below it",
+            "--json": "the JSON document instead of the table",
+            "--out=FOLDER": "where the results go; without it a new folder in bench/",
+        },
+    ),
+    Verb(
+        "sample",
+        "draw pictures from a model, a run or a recipe",
+        "MODEL|RUN|RECIPE [--prompt=TEXT …] [key=value …]",
+        False,
+        (
+            ("mezzotint sample runs/mine --prompt='a red fox'", "from the run's newest checkpoint"),
+            ("mezzotint sample model/ --file=prompts.txt --seed=1,2 --size=512x768", "a sheet of prompts and seeds"),
+            ("mezzotint sample model/ --prompt='a red fox' --solver=euler --steps=30", "another way down"),
+        ),
+        {
+            "--prompt=TEXT": "what to draw; more texts may follow it",
+            "--file=FILE": "prompts, one a line, options behind them: --n --w --h --s --d --l",
+            "--negative=TEXT": "what guidance moves away from",
+            "--size=WxH": "in pixels; several with commas between",
+            "--seed=N": "of the noise; several with commas between",
+            "--index=N": "number of the first prompt, which addresses its noise; 0 without",
+            "--steps=N": "sample.steps",
+            "--guidance=G": "sample.guidance",
+            "--rescale=SHARE": "sample.guidance_rescale",
+            "--solver=NAME": "sample.solver",
+            "--spacing=NAME": "sample.spacing",
+            "--batch=N": "sample.batch_size",
+            "--weights=KIND": "raw or shadow, of a run; without it the shadow where there is one",
+            "--out=FOLDER": "where the pictures go; without it a new folder in samples/",
+        },
+    ),
+    Verb(
+        "convert",
+        "turn a model's files into another form: single file, folder, safetensors",
+        "SOURCE DESTINATION",
+        False,
+        (
+            ("mezzotint convert model.safetensors model/", "a single file into a folder that diffusers opens"),
+            (
+                "mezzotint convert runs/run/exports/step-00001000 mine.safetensors --dtype=fp16",
+                "a folder into one file",
+            ),
+            ("mezzotint convert old.ckpt old.safetensors", "a pickle into a file that cannot run code"),
+        ),
+        {
+            "--dtype=fp16": "fp32, fp16 or bf16; without it every tensor keeps its type",
+            "--ema=use": "averaged copies in a single file: ignore them, use them as the denoiser, or keep both",
+            "--prediction=v": "epsilon or v, for files that do not say it",
+            "--config=FOLDER": "configurations of a single file of unusual size",
+        },
+    ),
+    Verb(
         "explain",
         "tell what a setting, a section or an error code means",
         "PATH|CODE …",
@@ -177,7 +271,7 @@ def _dispatch(arguments: list[str]) -> int:
         _print(f"mezzotint {__version__}")
         return 0
     verb = _verb(arguments[0])
-    rest = arguments[1:]
+    rest = joined(arguments[1:], verb)
     ours = rest[: rest.index("--")] if "--" in rest else rest
     if "-h" in ours or "--help" in ours:
         _print(_help(verb))
@@ -189,6 +283,20 @@ def _dispatch(arguments: list[str]) -> int:
         preflight(rest, verb.name)
     run: Callable[[Sequence[str]], int] = importlib.import_module(f"mezzotint.tasks.{verb.name}").run
     return run(rest)
+
+
+def joined(words: Sequence[str], verb: Verb) -> list[str]:
+    """The words after a verb with `--switch value` written `--switch=value`, for switches that take one. What follows a
+    lone `--` stays as it is."""
+    takes = {form.partition("=")[0] for form in verb.switches if "=" in form}
+    end = words.index("--") if "--" in words else len(words)
+    found: list[str] = []
+    for word in words[:end]:
+        if found and found[-1] in takes and not word.startswith("--"):
+            found[-1] += f"={word}"
+        else:
+            found.append(word)
+    return [*found, *words[end:]]
 
 
 def _verb(name: str) -> Verb:
@@ -244,6 +352,7 @@ def _help(verb: Verb) -> str:
         lines += [
             "RECIPE is a file or the name of a shipped recipe (`mezzotint ls recipes`).",
             "key=value sets any path of it, key+=value appends to a list; `mezzotint explain PATH` tells what it does.",
+            f"The line of another trainer instead: mezzotint {verb.name} --as NAME -- THE LINE AS IT IS.",
             "",
         ]
     lines += [f"  {name:<14}  {meaning}" for name, meaning in verb.switches.items()] + [""] * bool(verb.switches)

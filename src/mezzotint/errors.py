@@ -176,8 +176,18 @@ CODES: dict[str, str] = {
     "E1013": "`mezzotint explain` knows settings (`optim.lr`), sections (`optim`), the whole (`recipe`) and error "
     "codes (`E1007`). What was asked for is none of them.",
     "E1014": "A file lies already where `mezzotint cp` would write. Nothing is ever written over: give another name.",
-    "E1015": "`--as` reads the recipe of another trainer. The dialect that was named, or any, is not installed in this "
-    "version.",
+    "E1015": "`--as` reads the command line of another trainer. There is no dialect of the name that was given; "
+    "`mezzotint ls dialects` lists them.",
+    "E1016": "A word of the foreign command line is no flag of that trainer. Nothing is ignored in silence, also "
+    "where the trainer itself would: a mistyped flag would train something else than was asked. The message proposes "
+    "the nearest.",
+    "E1017": "A flag of the foreign command line is missing, has no value, or one that it cannot take. The message "
+    "says what it takes.",
+    "E1018": "A flag of the foreign command line asks for something that cannot be done here. The message says why, "
+    "and what to write instead. Flags that merely have no effect are notes and no errors.",
+    "E1019": "The foreign command line begins with a launcher of several processes. One process cannot become many: "
+    "type the torchrun line of the message, which starts them with `-m mezzotint train --as NAME -- …`. With "
+    "`--processes=N` before the `--`, `translate` and `check` look ahead as if they ran.",
     "E1020": "No data was named. `data.path` is a folder of pictures, or a list of folders; `data.path=shapes` "
     "takes a few that ship with Mezzotint.",
     "E1021": "`model.train` names a part that this kind of model does not train. The message lists those it does.",
@@ -197,9 +207,12 @@ CODES: dict[str, str] = {
     "another folder with --out.",
     "E1072": "Nothing to draw was named. Give a prompt (--prompt='a red fox'), a file with one a line "
     "(--file=prompts.txt), or sample.prompts in the recipe.",
-    "E1073": "A line of a prompt file has an option that cannot be read. Options stand behind the prompt: --n "
-    "negative prompt, --w width, --h height, --s steps, --d seed, --l guidance scale.",
+    "E1073": "A prompt file cannot be read, or a line of it has an option that is not known. Options stand behind the "
+    "prompt: --n negative prompt, --w width, --h height, --s steps, --d seed, --l guidance scale.",
     "E1074": "What was given to draw from is neither a model, nor a run folder, nor a recipe.",
+    "E1075": "Averaged weights (the shadow) were asked for, and there are none: the run was trained without "
+    "optim.ema, or what is drawn from is a model and not a run. An export of the average is a model of its own, in "
+    "exports/ under a name that ends in -ema.",
     "E1200": "The data set cannot be used as it is. The message names the file and what to do with it.",
     "E1201": "A folder of data.path is not there, is a file, or cannot be read; or data.path is empty. "
     "Relative paths are looked up beside the recipe, then in the current folder.",
@@ -220,6 +233,23 @@ CODES: dict[str, str] = {
     "E1207": "The data set makes no batch. With data.remainder=drop every bucket needs at least "
     "data.batch_size pictures; data.remainder=short trains smaller batches, fill repeats pictures.",
     "E1208": "An epoch would have more than two thousand million visits. Lower data.repeats.",
+    "E1210": "data.format=metadata found no table to read, or two of which nobody can tell which is meant. It reads "
+    "metadata.jsonl, metadata.csv or metadata.parquet in the folder or below it, one to a folder, with a column "
+    "file_name; or, where there is none, .parquet and .arrow files that hold the pictures.",
+    "E1211": "A table (metadata.jsonl, .csv, .parquet, or a .parquet or .arrow file with pictures) cannot be read as "
+    "what its ending says. The message names the file, the line, and what was met: usual causes are a file that is "
+    "not UTF-8, a JSON array instead of one object a line, a quote that is not closed, a Git LFS pointer.",
+    "E1212": "A table has no column of the name that data.columns gives, has it twice, or it holds another type than "
+    "pictures or texts. The message lists the columns that there are.",
+    "E1213": "Rows of a table name files outside its own folder: by an absolute path, by `..`, or by a URL. A table "
+    "that comes from elsewhere must not reach other files of this machine. Write names relative to the folder of "
+    "the table, and put the pictures below it.",
+    "E1214": "Parquet and arrow files, and data sets of the hub, are read by packages that are not installed. "
+    "`pip install 'mezzotint[data]'` brings them.",
+    "E1215": "A data set of the Hugging Face hub is not in the local cache and could not be fetched: there is no "
+    "network, no such name, or it asks for a login. Fetch it where there is a network, or give a folder.",
+    "E1216": "The data set has no part of the name data.split. Parts are told by names of files and folders; the "
+    "message lists those that there are.",
     "E1250": "A picture that could be read when the data set was indexed cannot be read any more: it was "
     "removed, replaced or cut short, or its disk has gone. The message names the file. Restore it, or "
     "start the same command again: the picture is left out then, and the data report says so.",
@@ -243,8 +273,8 @@ CODES: dict[str, str] = {
     "data.cache.latents=true to keep latents, data.cache.text=true to keep text embeddings, to the "
     "recipe or to the command.",
     "E1400": "The model's files cannot be used. The message names the file and what was found in it.",
-    "E1401": "A model file or folder is not where the recipe says. `model.path` is a folder in diffusers' layout, or"
-    " the name of a model that ships with Mezzotint; relative paths are looked up beside the recipe, then "
+    "E1401": "A model file or folder is not where the recipe says. `model.path` is a folder in diffusers' layout, "
+    "a model in one file, or the name of a model that ships with Mezzotint; relative paths are looked up beside the recipe, then "
     "in the current folder.",
     "E1402": "A weights file cannot be read as safetensors. The message says what its first bytes suggest: an empty "
     "or truncated download, a Git LFS pointer, a web page that was saved instead of the model, a pickle "
@@ -257,15 +287,29 @@ CODES: dict[str, str] = {
     " Configuration and weights come from different models, or the file holds something else, such as a "
     "LoRA.",
     "E1406": "The files belong to another kind of model than the recipe's `model.family`. `sd` reads Stable "
-    "Diffusion 1.x and 2.x text-to-image folders; the message says what the files look like.",
+    "Diffusion 1.x and 2.x text-to-image models, folders and single files; the message says what the files look like.",
     "E1407": "The folder has configurations and no weights. Give the path of a complete model, or write "
     "`model.weights: random` if you mean to train from nothing.",
     "E1408": "The weights are there as pickle files only (.bin, .ckpt, .pt). Opening one can run code, so Mezzotint "
-    "reads safetensors. Most models are published in both forms; otherwise convert them.",
+    "reads safetensors. Most models are published in both forms; otherwise `mezzotint convert FOLDER NEW_FOLDER` reads "
+    "them in a process that can do no harm.",
     "E1409": "A configuration in the model folder is missing, not JSON, or says something that no model of this "
     "family can have.",
     "E1410": "The place of an export is taken. An export never writes over files: remove the folder or choose "
     "another name.",
+    "E1411": "A pickled model file (.ckpt, .pt, .bin) was not read. Such a file is a program; it is read in a process "
+    "of its own that rebuilds tensors and nothing else, with bounds on memory and time. The message says what the file "
+    "asked for, or how it is damaged. Nothing of it was run. Most models are published as safetensors, too.",
+    "E1412": "The folder of run.export.folder already holds a model that no run of Mezzotint has put there. Nothing of "
+    "others is written over: choose another folder, or move that model away.",
+    "E1413": "Stable Diffusion 2 comes in two kinds with the same tensors: 768-pixel models predict the velocity, "
+    "512-pixel base models the noise. This file does not say which it is: neither in its header (ModelSpec) nor in a "
+    ".yaml beside it. Write model.prediction=v or model.prediction=epsilon.",
+    "E1414": "A model in one file has the layout of Stable Diffusion, and none of the configurations that ship fits "
+    "its size. `model.config` names a folder with its configurations, tokenizer and scheduler in diffusers' layout.",
+    "E1415": "`model.ema_weights: use` asks for the averaged copy of the denoiser (`model_ema.*`) in a single file, "
+    "and this file has none: it was left out when the file was made smaller. The plain weights are there.",
+    "E1416": "A weight is too large for the type that was asked for: fp16 ends at 65504. bf16 has the range of fp32.",
     "E1450": "The model's noise schedule cannot be used: its scheduler_config.json asks for one that Mezzotint does "
     "not know, or for numbers that make no schedule. Known are linear, scaled_linear and squaredcos_cap_v2, and a list "
     "trained_betas of numbers above 0 and at most 1.",

@@ -158,13 +158,31 @@ def test_flip_is_the_share_of_mirrored_visits(feed: Make, noisy: Make, tmp_path:
 
 # breaks if another filter resized
 @pytest.mark.effect("data.resize")
-@pytest.mark.parametrize("name", ["lanczos", "bicubic", "bilinear", "box"])
+@pytest.mark.parametrize("name", ["lanczos", "bicubic", "bilinear", "hamming", "box", "nearest"])
 def test_resize_names_the_filter(name: str, feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(80, 80)])
     [batch] = feed(folder, resize=name).batches()
     with Image.open(folder / "000.png") as image:
         pixels = np.asarray(image.resize((32, 32), getattr(Image.Resampling, name.upper())))
     assert torch.equal(batch.pixels[0], torch.from_numpy(pixels.transpose(2, 0, 1).copy()).float() / 127.5 - 1)
+
+
+# breaks if all samples were used, the first ones, or others at another start
+@pytest.mark.effect("data.max_samples")
+def test_max_samples_are_drawn_from_all(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(32, 32)] * 12)
+
+    def keys(seed: int, **settings: Any) -> set[str]:
+        return {key for batch in feed(folder, seed=seed, **settings).batches() for key in batch.keys}
+
+    assert len(keys(0)) == 12
+    assert len(keys(0, max_samples=5)) == 5
+    assert keys(0, max_samples=4) < keys(0, max_samples=5)
+    assert keys(0, max_samples=5) == keys(0, max_samples=5) != {f"{n:03d}.png" for n in range(5)}
+    assert len(keys(0, max_samples=99)) == 12
+    held = feed(folder, max_samples=6, holdout__share=0.5).dataset
+    assert len(held.rows) + len(held.held) == 6
+    assert not set(held.rows.tolist()) & set(held.held.tolist())
 
 
 # breaks if small pictures were always used, or never

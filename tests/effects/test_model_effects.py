@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mezzotint.diffusion.objective import StepDraws
@@ -19,6 +20,7 @@ from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families import sd
 from mezzotint.recipe.read import read_text
 from mezzotint.tasks import assemble
+from mezzotint.weights.layouts.sd import average
 
 Prepare = Callable[..., Any]
 
@@ -60,6 +62,44 @@ def test_weights_come_from_files_or_from_the_seed(prepare: Prepare, shared_world
     assert not torch.equal(conv_in(prepare(model__path=exported, model__weights="random")), conv_in(files))
     with pytest.raises(WeightsError, match=r"model\.weights=random"):
         prepare(model__path=shared_world.model, model__weights="files")
+
+
+@pytest.fixture
+def one_file(prepare: Prepare, tmp_path: Path) -> tuple[Path, Path]:
+    """A model in one file, with an averaged copy that is 1 above it, and the folder it was made of."""
+    random = prepare(model__weights="random", optim__ema__rule="none", run__export__single_file=True)
+    random.trainer.export(random.trainer)
+    folder, file = sorted(random.job.folder.exports.iterdir())
+    tensors = load_file(file)
+    plain = {name: tensor for name, tensor in tensors.items() if name.startswith("model.")}
+    save_file(tensors | {average(name): tensor + 1 for name, tensor in plain.items()}, tmp_path / "x.safetensors")
+    return folder, tmp_path / "x.safetensors"
+
+
+# breaks if configurations of a single file came from elsewhere: a file of this size has none that ship
+@pytest.mark.effect("model.config")
+def test_config_is_where_a_single_files_configurations_lie(prepare: Prepare, one_file: tuple[Path, Path]) -> None:
+    folder, file = one_file
+    shutil.copytree(folder, other := file.parent / "other")
+    path = other / "scheduler" / "scheduler_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"beta_end": 0.02}))
+    found = [prepare(model__path=file, model__config=config, model__weights="files") for config in (folder, other)]
+    assert torch.equal(conv_in(found[0]), conv_in(found[1]))
+    assert found[0].objective.schedule.alpha_bar[-1] != found[1].objective.schedule.alpha_bar[-1]
+    with pytest.raises(WeightsError, match=r"model\.config"):
+        prepare(model__path=file, model__weights="files")
+
+
+# breaks if the averaged copy were taken all the same, or never
+@pytest.mark.effect("model.ema_weights")
+def test_ema_weights_chooses_the_copy_that_is_trained(prepare: Prepare, one_file: tuple[Path, Path]) -> None:
+    folder, file = one_file
+    told = {"model__path": file, "model__config": folder, "model__weights": "files"}
+    plain, ignored, used = (prepare(**told, **which) for which in (
+        {}, {"model__ema_weights": "ignore"}, {"model__ema_weights": "use"},
+    ))  # fmt: skip
+    assert torch.equal(conv_in(plain), conv_in(ignored))
+    assert torch.equal(conv_in(used), conv_in(plain) + 1)
 
 
 # breaks if the setting did not reach the objective's target, or the exported scheduler

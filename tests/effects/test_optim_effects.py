@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mezzotint.errors import RecipeError
+from mezzotint.recipe.optim import OptimSettings
 from mezzotint.recipe.read import read_text
 from mezzotint.training import lr
 from mezzotint.training.update import Update
@@ -292,3 +293,72 @@ def test_ema_device_is_where_the_shadow_lives(where: str, wanted: str) -> None:
         update.shadow.follow(update.masters, torch.zeros((), device="cuda"))
         assert update.masters["denoiser/weight"].device.type == "cuda"
         assert {t.device.type for t in update.shadow.tensors().values()} == {wanted}
+
+
+# --- optimizers of libraries ----------------------------------------------------------------------------------------
+
+
+def moved_by(optimizer: dict[str, Any], steps: int = 2) -> torch.Tensor:
+    """Where one vector lands after some steps with the same gradient."""
+    trained = {"denoiser/a": torch.nn.Parameter(torch.ones(3, 2))}
+    update = Update(trained, OptimSettings(optimizer=optimizer, clip={"norm": None}), separate_masters=False)
+    for _ in range(steps):
+        trained["denoiser/a"].grad = torch.tensor([[4.0, -2.0], [1.0, 0.5], [-3.0, 2.0]])
+        one = torch.tensor(1.0)
+        rates = {group.name: 0.1 for group in update.groups}
+        update.apply(loss_scale=one, norms=one[None], found_inf=0 * one, lr=rates, moves_shadow=False)
+    return trained["denoiser/a"].detach()
+
+
+# breaks if every name took the same class
+@pytest.mark.effect("optim.optimizer.class_name")
+def test_class_name_is_the_optimizer_that_moves() -> None:
+    assert torch.equal(moved_by({"kind": "library", "class_name": "torch.optim.SGD"}, 1)[0], torch.tensor([0.6, 1.2]))
+    assert not torch.equal(
+        moved_by({"kind": "library", "class_name": "torch.optim.NAdam"}, 1)[0], torch.tensor([0.6, 1.2])
+    )
+
+
+# breaks if options were not handed to the class
+@pytest.mark.effect("optim.optimizer.options")
+def test_options_reach_the_class() -> None:
+    momentum = {"kind": "library", "class_name": "torch.optim.SGD", "options": {"momentum": 0.5}}
+    torch.testing.assert_close(moved_by(momentum)[0], 1 - 0.1 * torch.tensor([4.0, -2.0]) * (1 + 1.5))
+
+
+# breaks if Adafactor's update were not clipped at this root mean square
+@pytest.mark.effect("optim.optimizer.clip_update")
+def test_clip_update_bounds_the_root_mean_square_of_a_step() -> None:
+    def last_step(clip_update: float) -> float:
+        optimizer = {"kind": "adafactor", "clip_update": clip_update}
+        trained = {"denoiser/a": torch.nn.Parameter(torch.ones(4))}
+        update = Update(trained, OptimSettings(optimizer=optimizer, clip={"norm": None}), separate_masters=False)
+        one = torch.tensor(1.0)
+        for size in (1.0, 1.0, 1.0, 100.0):
+            before = trained["denoiser/a"].detach().clone()
+            trained["denoiser/a"].grad = torch.full((4,), size)
+            update.apply(loss_scale=one, norms=one[None], found_inf=0 * one, lr={"denoiser": 1e-3}, moves_shadow=False)
+        return float((before - trained["denoiser/a"].detach()).square().mean().sqrt())
+
+    # the fourth second moment is 4^-0.8 of the new square and the rest of the old ones
+    unclipped = 100 / (4**-0.8 * 100**2 + (1 - 4**-0.8)) ** 0.5
+    assert unclipped > 1.5
+    assert last_step(5.0) / last_step(1.0) == pytest.approx(unclipped, rel=0.01)
+
+
+# breaks if the second moment forgot at another pace
+@pytest.mark.effect("optim.optimizer.beta2_decay")
+def test_beta2_decay_is_the_pace_of_adafactors_second_moment() -> None:
+    def gradient_shrinks(beta2_decay: float) -> float:
+        settings = OptimSettings(optimizer={"kind": "adafactor", "beta2_decay": beta2_decay}, clip={"norm": None})
+        trained = {"denoiser/a": torch.nn.Parameter(torch.ones(1))}
+        update = Update(trained, settings, separate_masters=False)
+        one = torch.tensor(1.0)
+        for size in (1.0, 0.0):
+            trained["denoiser/a"].grad = torch.tensor([size])
+            update.apply(loss_scale=one, norms=one[None], found_inf=0 * one, lr={"denoiser": 0.1}, moves_shadow=False)
+        return float(update.tensors()["opt.variance/denoiser/a"])
+
+    # after the second step, with no gradient in it: 1 − 2^beta2_decay of the first one's square is left
+    for exponent in (-0.8, -0.3):
+        assert gradient_shrinks(exponent) == pytest.approx(1 - 2**exponent, rel=1e-5)

@@ -420,3 +420,12 @@ def test_max_bad_steps_is_how_many_are_skipped(prepare: Prepare, allowed: int) -
         ready.trainer.run()
     assert len(ready.job.folder.bad_steps.read_text().splitlines()) == allowed + 1
     assert ready.trainer.progress.bad_in_a_row == allowed + 1
+
+
+# breaks if TF32 stayed as the library has it, or the old names were set
+@pytest.mark.effect("run.tf32")
+def test_tf32_is_allowed_by_the_new_names() -> None:
+    for allowed, word in ((True, "tf32"), (False, "ieee")):
+        base.open_runtime(settings_of(tf32=allowed, device="cpu"), Launch())
+        assert torch.backends.cuda.matmul.fp32_precision == word
+        assert torch.backends.cudnn.conv.fp32_precision == word

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from mezzotint.recipe.sample import SolverName
 from mezzotint.training.previews import Previews
 
 Prepare = Callable[..., Any]
@@ -122,6 +123,52 @@ def test_solver_is_the_way_down(draw: Callable[..., Drawn], monkeypatch: pytest.
     assert made == ["DDIMScheduler"] * 3 + ["EulerDiscreteScheduler"] * 3 + ["DPMSolverMultistepScheduler"] * 3
     for a, b in ((0, 1), (1, 2), (0, 2)):
         assert not np.array_equal(pictures[a], pictures[b])
+
+
+# breaks if a name stood for another solver, or diffusers' own name were not understood
+@pytest.mark.effect("sample.solver")
+def test_every_solver_draws_a_preview_of_its_own(draw: Callable[..., Drawn]) -> None:
+    names: tuple[str, ...] = get_args(SolverName)
+    found = {name: draw(solver=name, steps=3) for name in names}
+    calls = {name: len(drawn.seen) for name, drawn in found.items()}
+    assert calls == dict.fromkeys(names, 3) | {"heun": 5, "dpm2": 5, "pndm": 4}
+    assert all(drawn.facts()["solver"] == name for name, drawn in found.items())
+    pixels = {name: drawn.pixels().tobytes() for name, drawn in found.items()}
+    assert len(set(pixels.values())) == len(names)
+    stock = draw(solver="EulerAncestralDiscreteScheduler", steps=3)
+    assert (stock.facts()["solver"], stock.pixels().tobytes()) == ("euler-a", pixels["euler-a"])
+
+
+# breaks if the contrast of the guided output stayed as it is, or were brought back all the way whatever is asked
+@pytest.mark.effect("sample.guidance_rescale")
+def test_guidance_rescale_brings_the_contrast_back(draw: Callable[..., Drawn]) -> None:
+    pixels = [draw(guidance=9, guidance_rescale=share).pixels().astype(int) for share in (0, 0.5, 1)]
+    far, further = (np.abs(p - pixels[0]).mean() for p in pixels[1:])
+    assert 0 < far < further
+    assert np.array_equal(draw(guidance=1, guidance_rescale=1).pixels(), draw(guidance=1).pixels())
+
+
+# breaks if the solver visited other timesteps than those asked for
+@pytest.mark.effect("sample.spacing")
+def test_spacing_is_which_timesteps_are_visited(draw: Callable[..., Drawn]) -> None:
+    visited = {
+        spacing: [round(t) for _, t in draw(spacing=spacing, steps=4).seen]
+        for spacing in ("auto", "leading", "trailing", "linspace")
+    }
+    assert visited["auto"] == visited["leading"] == [751, 501, 251, 1]
+    assert visited["trailing"] == [999, 749, 499, 249]
+    assert visited["linspace"] == [999, 666, 333, 0]
+
+
+# breaks if all pictures were drawn together, or one by one, whatever is asked
+@pytest.mark.effect("sample.batch_size")
+def test_batch_size_is_how_many_are_drawn_together(draw: Callable[..., Drawn]) -> None:
+    three = ["a red circle", "a blue square", "a star"]
+    found = {size: draw(prompts=three, batch_size=size, steps=1) for size in (1, 2, 8)}
+    assert {size: [n for n, _ in drawn.seen] for size, drawn in found.items()} == {1: [1, 1, 1], 2: [2, 1], 8: [3]}
+    for place in range(3):
+        difference = found[1].pixels(place).astype(int) - found[8].pixels(place).astype(int)
+        assert np.abs(difference).max() <= 1
 
 
 def _noted(made: list[str], name: str, step: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from safetensors import safe_open
+from safetensors.torch import load_file
 
 from mezzotint.recipe.base import Every
 from mezzotint.training.observers import Saver
@@ -53,7 +55,7 @@ POOR = COMMON | {
 
 @pytest.fixture(scope="module")
 def rich(shared_world: Any) -> Path:
-    assert shared_world.train("rich", **RICH) == 0
+    assert shared_world.train("rich", run__export__folder=shared_world.root / "rich", **RICH) == 0
     return Path(shared_world.root / "rich")
 
 
@@ -88,8 +90,8 @@ def test_save_every_is_when_checkpoints_are_written(rich: Path, poor: Path) -> N
 
 # breaks if all checkpoints stayed, or another number of them
 @pytest.mark.effect("run.save.keep")
-@pytest.mark.parametrize(("keep", "kept"), [(1, ["4"]), (3, ["2", "3", "4"])])
-def test_save_keep_is_how_many_stay(prepare: Any, keep: int, kept: list[str]) -> None:
+@pytest.mark.parametrize(("keep", "kept"), [(1, ["4"]), (3, ["2", "3", "4"]), ("null", ["1", "2", "3", "4"])])
+def test_save_keep_is_how_many_stay(prepare: Any, keep: int | str, kept: list[str]) -> None:
     ready = prepare(run__steps=4, run__save__every=1, run__save__keep=keep, **COMMON)
     ready.trainer.run()
     assert names(ready.job.folder.checkpoints) == [f"step-0000000{step}" for step in kept]
@@ -111,6 +113,33 @@ def test_export_dtype_is_that_of_the_written_weights(rich: Path, poor: Path) -> 
         for file in run.glob("exports/*/unet/*.safetensors"):
             with safe_open(file, "pt") as tensors:
                 assert {tensors.get_slice(name).get_dtype() for name in tensors.keys()} == {wanted}  # noqa: SIM118
+
+
+# breaks if the finished model lay in the exports alone, or the trained weights lay there where an average is
+@pytest.mark.effect("run.export.folder")
+def test_export_folder_is_where_the_finished_model_lies_too(rich: Path, poor: Path) -> None:
+    published = rich / "unet" / "diffusion_pytorch_model.safetensors"
+    average, raw = (
+        rich / "exports" / name / "unet" / published.name for name in ("step-00000006-ema", "step-00000006")
+    )
+    assert published.read_bytes() == average.read_bytes() != raw.read_bytes()
+    assert (rich / "model_index.json").read_bytes() == (average.parents[1] / "model_index.json").read_bytes()
+    assert {"checkpoints", "recipe.yaml", "unet", "vae", "text_encoder", "tokenizer"} <= set(names(rich))
+    assert "unet" not in names(poor)
+
+
+# breaks if no file were written beside the folder, always one, or with other weights than the folder's
+@pytest.mark.effect("run.export.single_file")
+def test_export_single_file_writes_the_model_once_more(prepare: Any) -> None:
+    for wanted in (False, True):
+        ready = prepare(run__export__single_file=wanted, run__export__dtype="fp16", optim__ema__rule="none", **COMMON)
+        ready.trainer.export(ready.trainer)
+        folder, *file = sorted(ready.job.folder.exports.iterdir())
+        assert [path.name for path in file] == ([f"{folder.name}.safetensors"] if wanted else [])
+    unet = load_file(folder / "unet" / "diffusion_pytorch_model.safetensors")
+    single = load_file(file[0])
+    assert torch.equal(single["model.diffusion_model.input_blocks.0.0.weight"], unet["conv_in.weight"])
+    assert unet["conv_in.weight"].dtype == torch.float16
 
 
 # breaks if every step were written, or the first and the last were not

@@ -17,7 +17,7 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.model import ModelSettings
-from mezzotint.recipe.sample import SOLVER_CLASSES, SampleSettings
+from mezzotint.recipe.sample import SOLVER_CLASSES, SampleSettings, Spacing
 from mezzotint.sampling.sample import Request, initial_noise, sample_latents, step_noise
 from mezzotint.sampling.solvers import FROM_PURE_NOISE, SOLVERS, STOCHASTIC, Solver, SolverName
 from mezzotint.shapes import Size
@@ -83,8 +83,8 @@ def stock(pipeline: Any, family: Family, monkeypatch: pytest.MonkeyPatch) -> Any
     return draw
 
 
-def _requests(size: Size = Size(64, 48)) -> list[Request]:
-    return [Request(text, size, "dark", 7, i) for i, text in enumerate(("a red circle", "a blue star"))]
+def _requests() -> list[Request]:
+    return [Request(text, Size(64, 48), "dark", 7, i) for i, text in enumerate(("a red circle", "a blue star"))]
 
 
 @pytest.fixture
@@ -114,12 +114,13 @@ def test_a_descent_equals_the_stock_pipelines(stock: Any, ours: Any, solver: Sol
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("spacing", ["trailing", "linspace"])
 def test_timesteps_are_spaced_as_the_stock_schedulers_space_them(
-    stock: Any, ours: Any, solver: SolverName, spacing: str
+    stock: Any, ours: Any, solver: SolverName, spacing: Spacing
 ) -> None:
     mine = ours(_requests(), 3.0, solver, spacing=spacing)
     theirs = stock(solver, _requests(), 3.0, timestep_spacing=spacing)
     torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
-    first = float(Solver(solver, Schedule.scaled_linear(), "epsilon", steps=5, device="cpu", spacing=spacing).timesteps[0])  # type: ignore[arg-type]  # noqa: E501
+    schedule = Schedule.scaled_linear()
+    first = float(Solver(solver, schedule, "epsilon", steps=5, device="cpu", spacing=spacing).timesteps[0])
     assert first == 999
 
 

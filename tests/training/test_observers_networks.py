@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from mezzotint import probes
+from mezzotint import __version__, probes
 from mezzotint.errors import StorageError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.base import Every
@@ -296,7 +296,8 @@ def test_a_picture_carries_its_settings(trainer: Trainer, folder: RunFolder) -> 
         assert image.size == (32, 24)
         assert image.text == {  # type: ignore[attr-defined]
             "prompt": "ein Fuß ☃", "negative_prompt": "", "size": "32x24", "seed": "5", "index": "1", "steps": "2",
-            "guidance": "3.0", "solver": "ddim", "training_step": "20", "weights": "shadow",
+            "guidance": "3.0", "guidance_rescale": "0.0", "solver": "ddim", "spacing": "auto", "training_step": "20",
+            "weights": "shadow", "mezzotint": __version__,
         }  # fmt: skip
 
 

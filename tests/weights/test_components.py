@@ -95,7 +95,7 @@ def test_weights_that_do_not_fit_are_told_with_counts_and_names_before_they_are_
     del state["text_model.final_layer_norm.bias"]
     state["text_model.final_layer_norm.weight"] = torch.ones(3)
     save_file(state, path)
-    monkeypatch.setattr("mezzotint.weights.state.read", lambda *a: pytest.fail("must not be read"))
+    monkeypatch.setattr("mezzotint.weights.files.read", lambda *a: pytest.fail("must not be read"))
     with pytest.raises(WeightsError) as caught:
         components.load("clip_text", TEXT, path, where=HERE)
     assert caught.value.code == "E1405"

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mezzotint import draws, durable
-from mezzotint.data import columns, indexing, media
+from mezzotint.data import columns, embedded, indexing, media
 from mezzotint.data.colour import WORDS
 from mezzotint.data.columns import Damaged, Texts
 from mezzotint.data.probing import Progress
@@ -32,7 +32,8 @@ _KEPT_INDEXES = 4
 @dataclass(frozen=True, slots=True)
 class DataReport:
     """What became of the files. used: samples in the catalogue. skipped: (path, reason) of files that cannot be used.
-    left_out: (path, reason) of those that the recipe leaves out. converted: (what was done, how many samples).
+    left_out: (path, reason) of those that the recipe leaves out. notes: (path, reason) of what else should be known.
+    converted: (what was done, how many samples).
     upscaled: samples smaller than their bucket. empty_captions, long_captions: of the used samples' captions; long is
     more than `indexing.LONG_CAPTION_WORDS` words. unknown: (ending, files) that no format reads. decoded: files that
     were looked at when the index was made; the others were known from before."""
@@ -40,6 +41,7 @@ class DataReport:
     used: int
     skipped: tuple[tuple[str, str], ...]
     left_out: tuple[tuple[str, str], ...]
+    notes: tuple[tuple[str, str], ...]
     converted: tuple[tuple[str, int], ...]
     upscaled: int
     empty_captions: int
@@ -52,7 +54,8 @@ class DataReport:
 class Catalogue:
     """A data set. Arrays are read-only memory maps of n rows: width, height (int32, after the EXIF turn), digest
     ((n, 32) uint8, SHA-256 of the file), key_hash (uint64, `draws.text_key` of the key, by which every loader draw is
-    addressed), repeats, weight (float32), conversions (uint16, `media.Conversion`), root (uint16, index in `roots`).
+    addressed), repeats, weight (float32), conversions (uint16, `media.Conversion`), root (uint16, index in `roots`;
+    the number after the last is the folder of pictures from inside other files, beside the index).
 
     fingerprint: a hash of keys, pictures, captions, repeats and weights: what the data set is, wherever it lies.
     A catalogue travels to other processes as its address.
@@ -70,6 +73,7 @@ class Catalogue:
     root: NDArray[np.uint16]
     fingerprint: str
     report: DataReport
+    _stats: NDArray[np.int64]
     _keys: Texts
     _paths: Texts
     _captions: Texts
@@ -92,6 +96,7 @@ class Catalogue:
             root=found["root"],
             fingerprint=about["fingerprint"],
             report=_report(found, about),
+            _stats=found["stats"],
             _keys=Texts(found["key"], found["key_offsets"]),
             _paths=Texts(found["path"], found["path_offsets"]),
             _captions=Texts(found["caption"], found["caption_offsets"]),
@@ -111,7 +116,9 @@ class Catalogue:
 
     def path(self, row: int) -> Path:
         """Where the picture lies."""
-        return self.roots[int(self.root[row])] / self._paths[row]
+        number = int(self.root[row])
+        root = self.roots[number] if number < len(self.roots) else self.folder.parent / indexing.PICTURES
+        return root / self._paths[row]
 
     def captions(self, row: int) -> tuple[str, ...]:
         """The captions among which a visit chooses."""
@@ -123,23 +130,35 @@ class Catalogue:
         """`captions` of several rows."""
         return [self.captions(row) for row in np.asarray(rows).tolist()]
 
+    def has_its_pictures(self) -> bool:
+        """Whether the pictures from inside other files, which no listing looks after, are as they were put."""
+        rows = np.flatnonzero(self.root == len(self.roots)).tolist()
+        return all(embedded.is_as_put(self.path(row), self._stats[row]) for row in rows)
+
     def verify(self, row: int) -> bool:
         """Whether the file still holds the bytes that were indexed; reads it whole."""
         return media.digest_of(self.path(row)) == bytes(self.digest[row])
 
-    def split(self, holdout: HoldoutSettings, seed: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The rows that are trained and those held out, int32, ascending.
+    def split(
+        self, holdout: HoldoutSettings, seed: int, *, at_most: int | None = None
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The rows that are trained and those held out, int32, ascending. at_most: of so many samples in all, those
+        with the smallest draws by (seed, their keys); None takes all.
 
         Each sample is held out with the chance `holdout.share`, drawn by (seed, its key): other samples that come or go
         change nothing for it, unless more than `max_samples` are drawn, of which the smallest draws count. With a share
         above 0 at least one is held out and at least one trained, where there are two.
         """
-        if holdout.share == 0 or len(self) < 2:
-            return np.arange(len(self), dtype=np.int32), np.zeros(0, dtype=np.int32)
-        drawn = draws.uniforms(draws.keys(seed, "holdout", self.key_hash))
+        rows = np.arange(len(self), dtype=np.int32)
+        if at_most is not None and at_most < len(self):
+            chance = draws.uniforms(draws.keys(seed, "subset", self.key_hash))
+            rows = np.sort(np.argsort(chance, kind="stable")[:at_most]).astype(np.int32)
+        if holdout.share == 0 or len(rows) < 2:
+            return rows, np.zeros(0, dtype=np.int32)
+        drawn = draws.uniforms(draws.keys(seed, "holdout", self.key_hash[rows]))
         wanted = int((drawn < holdout.share).sum())
-        num = max(1, min(wanted, holdout.max_samples, len(self) - 1))
-        order = np.argsort(drawn, kind="stable").astype(np.int32)
+        num = max(1, min(wanted, holdout.max_samples, len(rows) - 1))
+        order = rows[np.argsort(drawn, kind="stable")]
         return np.sort(order[num:]), np.sort(order[:num])
 
 
@@ -176,9 +195,10 @@ def build(
 
 def _opened(index: Path, roots: Sequence[Path]) -> Catalogue | None:
     try:
-        return Catalogue.open(index, roots)
+        catalogue = Catalogue.open(index, roots)
     except (FileNotFoundError, Damaged):  # what is damaged is made again in its place
         return None
+    return catalogue if catalogue.has_its_pictures() else None
 
 
 @contextmanager
@@ -212,6 +232,18 @@ def _prune(place: Path, current: Path) -> None:
     for index in _indexes(place)[_KEPT_INDEXES:]:
         if index != current:
             durable.remove_tree(index)
+    _sweep(place)
+
+
+def _sweep(place: Path) -> None:
+    """Removes pictures from inside other files that no index names any more."""
+    if not (place / indexing.PICTURES).is_dir():
+        return
+    try:
+        digests = [columns.read(index)[0]["digest"] for index in _indexes(place)]
+    except (FileNotFoundError, Damaged):
+        return  # what it names is not known; the next change sweeps
+    embedded.sweep(place / indexing.PICTURES, {row.tobytes().hex() for column in digests for row in column})
 
 
 def _report(found: dict[str, NDArray[Any]], about: dict[str, Any]) -> DataReport:
@@ -221,6 +253,7 @@ def _report(found: dict[str, NDArray[Any]], about: dict[str, Any]) -> DataReport
         used=len(flags),
         skipped=tuple((path, reason) for path, reason, is_wanted in about["skipped"] if not is_wanted),
         left_out=tuple((path, reason) for path, reason, is_wanted in about["skipped"] if is_wanted),
+        notes=tuple((path, reason) for path, reason in about["notes"]),
         converted=tuple((word, count) for word, count in converted if count),
         upscaled=about["upscaled"],
         empty_captions=about["empty_captions"],

@@ -10,8 +10,8 @@ import hashlib
 import os
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,15 @@ from numpy.typing import NDArray
 from mezzotint import draws
 from mezzotint.data import buckets, columns, media, probing
 from mezzotint.data.columns import TextBuilder, Texts
-from mezzotint.data.formats.base import Skipped, Source
-from mezzotint.data.listing import walk
+from mezzotint.data.embedded import Pictures
+from mezzotint.data.formats.base import Noted, Skipped, Source
+from mezzotint.data.listing import Listing, walk
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.data import DataSettings
 from mezzotint.registry import find
 from mezzotint.stages import Sample
 
-VERSION = 1
+VERSION = 2
 """The layout of an index; part of its address."""
 
 LONG_CAPTION_WORDS = 60
@@ -36,19 +37,29 @@ LONG_CAPTION_WORDS = 60
 
 JOURNAL = "journal.jsonl"
 
+PICTURES = "pictures"
+"""Beside the indexes: the folder of pictures that lie inside other files."""
+
 
 def sources_of(settings: DataSettings) -> tuple[Source, ...]:
     """The folders of `data.path`, listed. Raises DatasetError E1201 for one that is not there, and for none at all."""
     if not settings.path:
         raise DatasetError("data.path is empty; set it to the folder of pictures", code="E1201")
-    suffixes = find("data/formats", settings.format).SUFFIXES
+    listing_of = _lister(settings)
     many = len(settings.path) > 1
     repeats = settings.repeats if len(settings.repeats) > 1 else settings.repeats * len(settings.path)
-    listings = [walk(path, suffixes) for path in settings.path]
+    listings = [listing_of(path) for path in settings.path]
     return tuple(
         Source(listing.root, settings, times, listing, f"{number}/" if many else "")
         for number, (listing, times) in enumerate(zip(listings, repeats, strict=True))
     )
+
+
+def _lister(settings: DataSettings) -> Callable[[Path], Listing]:
+    """How the folders of a format are listed: by the endings it looks at, unless it does so itself."""
+    chosen = find("data/formats", settings.format)
+    own: Callable[[Path, DataSettings], Listing] | None = getattr(chosen, "list_files", None)
+    return (lambda path: own(path, settings)) if own else (lambda path: walk(path, chosen.SUFFIXES))
 
 
 def lineage(sources: Sequence[Source], settings: DataSettings) -> str:
@@ -57,12 +68,30 @@ def lineage(sources: Sequence[Source], settings: DataSettings) -> str:
 
 
 def address(sources: Sequence[Source], settings: DataSettings) -> str:
-    """The name of an index, made of everything that it depends on."""
+    """The name of an index, made of everything that it depends on: settings, names, sizes and times of the files, and
+    the content of those that the format calls `MANIFESTS`."""
     captions = settings.captions
+    columns_read = (settings.columns.model_dump_json(), settings.split, settings.hub_config)
     small = (settings.small, settings.resolution, settings.buckets.model_dump_json())
-    wanted = (captions.source, captions.lines, captions.missing, settings.max_pixels, settings.repeats, small)
-    listed = [source.listing.digest().hex() for source in sources]
+    wanted = (
+        captions.source,
+        captions.lines,
+        captions.missing,
+        settings.max_pixels,
+        settings.repeats,
+        small,
+        columns_read,
+    )
+    manifests: Collection[str] = getattr(find("data/formats", settings.format), "MANIFESTS", frozenset())
+    listed = [text for source in sources for text in _state(source, manifests)]
     return _hash(str(VERSION), str(media.PREPROCESSING), settings.format, repr(wanted), *listed)[:32]
+
+
+def _state(source: Source, manifests: Collection[str]) -> Iterator[str]:
+    yield source.listing.digest().hex()
+    for name in source.listing.names:
+        if name.rpartition("/")[2] in manifests:
+            yield (media.digest_of(source.root / name) or b"").hex()
 
 
 def make(
@@ -80,11 +109,13 @@ def make(
     Raises DatasetError for what makes a data set unusable as it is written (captions that are missing or contradict
     each other), and StorageError. Files that cannot be used are written down, not raised.
     """
-    gathered = _Gathered()
+    pictures = Pictures(folder.parent / PICTURES)
+    gathered = _Gathered(pictures.folder, len(sources))
     read_samples = find("data/formats", settings.format).read_samples
     for number, source in enumerate(sources):
-        for item in read_samples(source):
+        for item in read_samples(replace(source, pictures=pictures)):
             gathered.add(item, source.root, number)
+    pictures.sync()
     looked = probing.Looked.at(gathered.path.texts())
     probing.take_over(looked, before, settings.max_pixels)
     journal = folder.parent / JOURNAL
@@ -99,8 +130,12 @@ def make(
 
 @dataclass(slots=True)
 class _Gathered:
-    """Samples before their pictures are looked at, in growing columns: a million of them are no million objects."""
+    """Samples before their pictures are looked at, in growing columns: a million of them are no million objects.
 
+    pictures: the folder of pictures from inside other files; as a root it has the number `pictures_root`."""
+
+    pictures: Path
+    pictures_root: int
     key: TextBuilder = field(default_factory=TextBuilder)
     path: TextBuilder = field(default_factory=TextBuilder)
     relative: TextBuilder = field(default_factory=TextBuilder)
@@ -110,12 +145,18 @@ class _Gathered:
     repeats: array[float] = field(default_factory=lambda: array("f"))
     weight: array[float] = field(default_factory=lambda: array("f"))
     skipped: list[Skipped] = field(default_factory=list)
+    notes: list[Noted] = field(default_factory=list)
 
-    def add(self, item: Sample | Skipped, root: Path, number: int) -> None:
+    def add(self, item: Sample | Skipped | Noted, root: Path, number: int) -> None:
         if isinstance(item, Skipped):
             self.skipped.append(item)
             return
+        if isinstance(item, Noted):
+            self.notes.append(item)
+            return
         path = os.fspath(item.media)
+        if path.startswith(os.fspath(self.pictures) + os.sep):
+            root, number = self.pictures, self.pictures_root
         self.key.append(item.key)
         self.path.append(path)
         self.relative.append(path.removeprefix(os.fspath(root) + os.sep))
@@ -157,6 +198,7 @@ def _assembled(
     is_empty, is_long = _caption_lengths(captions)
     about = {
         "skipped": sorted([s.path, s.reason, s.is_wanted] for s in skipped),
+        "notes": sorted([note.path, note.reason] for note in gathered.notes),
         "upscaled": int(is_small[rows].sum()),
         "empty_captions": is_empty,
         "long_captions": is_long,

@@ -67,7 +67,9 @@ _FILTERS = {
     "lanczos": Image.Resampling.LANCZOS,
     "bicubic": Image.Resampling.BICUBIC,
     "bilinear": Image.Resampling.BILINEAR,
+    "hamming": Image.Resampling.HAMMING,
     "box": Image.Resampling.BOX,
+    "nearest": Image.Resampling.NEAREST,
 }
 
 _TURNS = {
@@ -105,9 +107,9 @@ def probe(path: Path, max_pixels: int) -> Probe:
 def picture(path: Path, placement: Placement, *, resize: str, background: str, max_pixels: int) -> NDArray[np.uint8]:
     """The pixels of a placed picture, (3, H, W) uint8 in sRGB, H and W those of `placement.bucket`.
 
-    resize: "lanczos", "bicubic", "bilinear" or "box", antialiased when it shrinks; then the crop: the order of
-    torchvision's transforms on pictures, with identical pixels. background: #rrggbb behind what is transparent.
-    Raises DatasetError E1206.
+    resize: "lanczos", "bicubic", "bilinear", "hamming" or "box", antialiased when it shrinks, or "nearest"; then the
+    crop: the order of torchvision's transforms on pictures, with identical pixels. background: #rrggbb behind what is
+    transparent. Raises DatasetError E1206.
     """
     with _readable(path) as file:
         image, _ = _decoded(file, max_pixels, background)

@@ -78,7 +78,7 @@ class Pasted:
         """(flag, sentence) of what is dropped."""
         if not self.tool and not self.script:
             return []
-        why = "one process is all it starts" if running == 1 else f"{running} processes are running already"
+        why = "this is the one process it starts" if running == 1 else f"{running} processes share the batches anyway"
         said = f"; its precision, {self.mixed_precision}, is kept" if self.mixed_precision else ""
         return [("", f"`{shlex.join(self.dropped)}` at the beginning of the line is dropped: {why}{said}")]
 
@@ -124,7 +124,9 @@ def _read(pasted: Pasted, words: Sequence[str]) -> None:
     total = options.get("num_processes")
     pasted.machines = _count(pasted, "num_machines", machines)
     if pasted.tool == "torchrun":
-        pasted.processes = per_node if per_node in ("gpu", "auto") else _count(pasted, "nproc_per_node", per_node or "1")
+        pasted.processes = (
+            per_node if per_node in ("gpu", "auto") else _count(pasted, "nproc_per_node", per_node or "1")
+        )
     elif total:
         pasted.processes = max(1, _count(pasted, "num_processes", total) // pasted.machines)
     elif "multi_gpu" in options:

@@ -135,7 +135,9 @@ def _value(spec: Spec, taken: list[str]) -> tuple[Value, str]:
     """(value, "") or (None, what is wrong with it)."""
     if spec.form == "switch":
         word = taken[0].lower() if taken else "true"
-        return (word in _YES, "") if word in _YES | _NO else (None, f"is a switch: True or False, got {shown(taken[0])}")
+        return (
+            (word in _YES, "") if word in _YES | _NO else (None, f"is a switch: True or False, got {shown(taken[0])}")
+        )
     if not taken:
         return None, "has no value"
     for text in taken:

@@ -89,7 +89,9 @@ class Draft:
         self.notes.append(Note(flag, text))
 
     def refuse(self, flag: str, what: str, remedy: str = "", code: str = "E1018") -> None:
-        """Something that cannot be done; told together with all others."""
+        """Something that cannot be done; told together with all others, unless this flag has its problem already."""
+        if any(problem.where == f"--{flag}" for problem in self.problems):
+            return
         self.problems.append(Problem(f"--{flag}", what, remedy, code))
 
     def whole(self, flag: str) -> int:
@@ -162,8 +164,7 @@ class Dialect:
             draft.set("run.device", "cpu")
             draft.origin["run.device"] = f"{pasted.tool} --cpu"
         self._rows_into(draft)
-        if not draft.problems:
-            self.compute(draft)
+        self.compute(draft)
         if draft.problems:
             raise RecipeError(f"the line of {self.name}", problems=tuple(dict.fromkeys(draft.problems)))
         return Translation(self.verb, {"schema": 1, **draft.settings}, draft.origin, tuple(draft.notes))

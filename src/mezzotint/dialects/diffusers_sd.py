@@ -1,9 +1,9 @@
-"""The dialect `diffusers-sd`: command lines of diffusers' `train_text_to_image.py`, of release 0.26.3 and of the head of
-August 2026, into our recipe. Where a default differs between the two, 0.26.3 counts.
+"""The dialect `diffusers-sd`: command lines of diffusers' `train_text_to_image.py`, of release 0.26.3 and of the head
+of August 2026, into our recipe. Where a default differs between the two, 0.26.3 counts.
 
 What the script does by accident is not copied, and a note says so: the loss of one micro-batch on one process as the
-step's, the short update at an epoch's end that counts less than it should, noise coefficients rounded to half precision,
-the same noise on all processes, and a resume that repeats an epoch.
+step's, the short update at an epoch's end that counts less than it should, noise coefficients rounded to half
+precision, the same noise on all processes, and a resume that repeats an epoch.
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ SCHEDULES = (
 FILTERS = MappingProxyType({"nearest_exact": "nearest"})
 """Pillow has one nearest neighbour; torchvision maps both names to it."""
 
+HUB_ID = re.compile(r"(?!\.{1,2}/)[\w.-]+/[\w.-]+")
+"""What may be a hub id; a folder of that form is found before it."""
+
 POLYNOMIAL_END = 1e-7
 """Where diffusers' polynomial schedule ends, whatever the peak rate."""
 
@@ -51,13 +54,12 @@ def _switch(flag: str, *to: str, outcome: str = "computed", about: str = "", sin
 
 
 _MODEL = (
-    Row("pretrained_model_name_or_path", "text", None, "mapped", ("model.path",), required=True,
-        about="a folder in diffusers' layout or a single file; a hub id that lies in the local cache"),
-    Row("revision", "text", None, "computed", ("model.path",),
-        about="which revision of a hub id is looked up in the local cache; a folder has none"),
+    Row("pretrained_model_name_or_path", "text", None, "computed", ("model.path",), required=True,
+        about="a folder in diffusers' layout, or a hub id that lies in the local cache"),
+    Row("revision", "text", None, "computed", ("model.path",), about="of a hub id: OWNER/NAME@REVISION"),
     Row("non_ema_revision", "text", None, "refused",
-        about="trains another revision of the UNet than the one that the rest comes from (deprecated in diffusers, too); "
-        "put that UNet into the model's folder and name the folder"),
+        about="trains another revision of the UNet than the rest comes from (deprecated in diffusers, too); put that "
+        "UNet into the model's folder, and name the folder"),
     Row("variant", "text", None, "without effect",
         about="the plain files are read, and a variant where a component has only that"),
 )  # fmt: skip
@@ -150,10 +152,10 @@ _SHOWING = (
     Row("tracker_project_name", "text", "text2image-fine-tune", "without effect",
         about="the run's name in TensorBoard is its folder's"),
     _switch("push_to_hub", outcome="refused",
-            about="a run uploads nothing: it would need your token and the network for hours; upload the finished folder "
-            "with `hf upload`"),
+            about="a run uploads nothing: it would need your token and the network for hours; upload the finished "
+            "folder with `hf upload`"),
     Row("hub_token", "text", None, "refused",
-        about="a token on a command line is read by everyone on the machine; remove it, and keep it in `hf auth login`"),
+        about="everyone on the machine can read a token on a command line; remove it, and keep it in `hf auth login`"),
     Row("hub_model_id", "text", None, "without effect", about="nothing is uploaded"),
 )  # fmt: skip
 
@@ -173,13 +175,20 @@ def compute(draft: Draft) -> None:
 
 
 def _model(draft: Draft) -> None:
+    path, revision = draft.text("pretrained_model_name_or_path"), draft.text("revision")
+    if revision and HUB_ID.fullmatch(path):
+        path = f"{path}@{revision}"
+    elif revision:
+        draft.note("revision", "a folder has no revisions; it is read as it is")
+    draft.set("model.path", path, "pretrained_model_name_or_path")
     draft.set("model.family", "sd", "pretrained_model_name_or_path")
     draft.set("model.train", ["denoiser"], "pretrained_model_name_or_path")
 
 
 def _data(draft: Draft) -> None:
     name, folder = draft.text("dataset_name"), draft.text("train_data_dir")
-    if not name and not folder:
+    misread = any(problem.where == "--dataset_name" for problem in draft.problems)
+    if not name and not folder and not misread:
         draft.refuse("train_data_dir", "neither it nor --dataset_name is given; the script needs one", code="E1017")
     if name and folder:
         draft.note("train_data_dir", "--dataset_name counts; the data set is read as it is, without this folder")
@@ -244,7 +253,9 @@ def _rate(draft: Draft) -> None:
         warmup = 0
     ours = {"cosine_with_restarts": "restarts", "constant_with_warmup": "constant"}.get(kind, kind)
     if kind == "piecewise_constant":
-        draft.refuse("lr_scheduler", "piecewise_constant has no rules in this script, there as here", "take another one")
+        draft.refuse(
+            "lr_scheduler", "piecewise_constant has no rules in this script, there as here", "take another one"
+        )
     draft.set("optim.schedule.kind", ours, "lr_scheduler")
     draft.set("optim.schedule.warmup_steps", max(0, warmup), "lr_warmup_steps")
     draft.set("optim.schedule.cycles", 1, "lr_scheduler")
@@ -345,10 +356,9 @@ def _showing(draft: Draft) -> None:
         epochs = draft.whole("validation_epochs")
         draft.set("sample.prompts", list(prompts), "validation_prompts")
         draft.set("run.preview.every", f"{epochs} epochs", "validation_epochs")
-        draft.note(
-            "validation_epochs", f"previews at step 0 and at the end of epochs {epochs}, {2 * epochs}, …; there, of "
-            f"epochs 1, {1 + epochs}, … They are drawn at --resolution, with the solver of sample.solver",
-        )  # fmt: skip
+        theirs = f"; there, of epochs 1, {1 + epochs}, …" if epochs > 1 else ""
+        ours = f"at step 0 and at the end of epochs {epochs}, {2 * epochs}, …{theirs}"
+        draft.note("validation_epochs", f"previews {ours}. Drawn at --resolution, with the solver of sample.solver")
     else:
         draft.set("run.preview.every", None, "validation_prompts")
         if prompts is None and "validation_epochs" in draft.named:
@@ -374,13 +384,13 @@ def _quirks(draft: Draft) -> None:
     if processes > 1 and draft.given["seed"] is not None:
         draft.note("seed", "each sample has noise of its own; there, all processes draw the same")
     if draft.settings.get("run", {}).get("precision", "fp32") != "fp32":
-        draft.note("mixed_precision", "noise is added in float32; there, its coefficients are rounded to half precision")
+        draft.note(
+            "mixed_precision", "noise is added in float32; there, its coefficients are rounded to half precision"
+        )
     if draft.given["prediction_type"] is not None:
         draft.note("prediction_type", "the exported scheduler says so; there, it does not")
     if draft.given["resume_from_checkpoint"] is not None:
         draft.note("resume_from_checkpoint", "goes on exactly where it stopped; there, the epoch begins anew")
-    if draft.text("revision"):
-        draft.note("revision", "concerns a hub id alone; a folder is read as it is")
 
 
 DIALECT = Dialect(

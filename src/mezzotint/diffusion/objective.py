@@ -24,20 +24,22 @@ from mezzotint.stages import Loss, Noised
 
 @dataclass(frozen=True, slots=True)
 class StepDraws:
-    """The addresses of one batch's draws. noise, offset: (B,) int64 on the device. timestep: (B,) uint64 on the
-    host."""
+    """The addresses of one batch's draws. noise, offset, perturbation: (B,) int64 on the device; without perturbation
+    none is drawn. timestep: (B,) uint64 on the host."""
 
     noise: Tensor
     offset: Tensor
     timestep: NDArray[np.uint64]
+    perturbation: Tensor | None = None
 
     @classmethod
     def at(cls, seed: int, step: int, positions: NDArray[np.int64], device: torch.device | str) -> Self:
         """Addressed by (seed, purpose, step, position in the step's global batch). positions: (B,) int64."""
-        addresses = np.stack([draws.keys(seed, purpose, step, positions) for purpose in ("noise", "offset")])
-        # one copy to the device for both
+        purposes = ("noise", "offset", "perturbation")
+        addresses = np.stack([draws.keys(seed, purpose, step, positions) for purpose in purposes])
+        # one copy to the device for all
         on_device = torch.from_numpy(addresses.view(np.int64)).to(device, non_blocking=True)
-        return cls(on_device[0], on_device[1], draws.keys(seed, "timestep", step, positions))
+        return cls(on_device[0], on_device[1], draws.keys(seed, "timestep", step, positions), on_device[2])
 
 
 class Objective:
@@ -77,7 +79,10 @@ class Objective:
         if self.settings.noise_offset:
             by_channel = noise.normal(draws.offset, (x_0.shape[1], *[1] * (x_0.ndim - 2)))
             eps = eps + self.settings.noise_offset * by_channel
-        x_t = prediction.add_noise(x_0, eps, self.schedule.alpha_bar[timesteps])
+        shown = eps
+        if self.settings.input_perturbation and draws.perturbation is not None:
+            shown = eps + self.settings.input_perturbation * noise.normal(draws.perturbation, x_0.shape[1:])
+        x_t = prediction.add_noise(x_0, shown, self.schedule.alpha_bar[timesteps])
         return Noised(x_0=x_0, noise=eps, x_t=x_t, model_input=x_t, model_t=timesteps, level=timesteps.float())
 
     def target(self, noised: Noised) -> Tensor:

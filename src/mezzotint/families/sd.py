@@ -1,4 +1,4 @@
-"""Stable Diffusion 1.x and 2.x, epsilon and v, from and to model folders in diffusers' layout.
+"""Stable Diffusion 1.x and 2.x, epsilon and v, from model folders in diffusers' layout and single files, to folders.
 
 The networks are diffusers' UNet2DConditionModel and AutoencoderKL and transformers' CLIPTextModel; their files are read
 by `weights`, by header first, so that nothing is fetched and nothing runs.
@@ -7,7 +7,7 @@ by `weights`, by header first, so that nothing is fetched and nothing runs.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, cast
@@ -24,7 +24,10 @@ from mezzotint.recipe.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Noised, TextEmbedding
 from mezzotint.weights import components, fingerprint, kinds, plain_vae, scheduler_file
 from mezzotint.weights.export import Replaced, write_model
-from mezzotint.weights.folder import FoundWeights, ModelFolder, open_folder, read_json, shipped
+from mezzotint.weights.folder import FoundWeights, ModelFolder, open_folder, read_json, shipped, tokenizer_files
+from mezzotint.weights.layouts import sd
+from mezzotint.weights.remains import drop_average, remains_of
+from mezzotint.weights.single_file import SingleFile, open_single
 
 _COMPONENTS = {"denoiser": "unet", "text_encoder": "text_encoder", "vae": "vae"}
 _NETWORKS: dict[str, components.Network] = {"denoiser": "unet", "text_encoder": "clip_text", "vae": "vae"}
@@ -45,13 +48,15 @@ _TINY: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where a model comes from: its folder, the configurations of its parts, and how weights come about."""
+    """Where a model comes from: its folder, the configurations of its parts, and how weights come about. single: the
+    file that holds all weights, when there is one; the folder then has the configurations alone."""
 
     folder: ModelFolder
     configs: Mapping[str, dict[str, Any]]
     scheduler: dict[str, Any]
     weights: Literal["files", "random"]
     seed: int
+    single: SingleFile | None = None
 
     def where(self, part: str) -> Path:
         return self.folder.root / _COMPONENTS[part] / "config.json"
@@ -69,14 +74,24 @@ class _Source:
     def network(self, part: str) -> nn.Module:
         if self.weights == "random":
             return components.draw(_NETWORKS[part], self.configs[part], self.seed, part, where=self.where(part))
-        return components.load(_NETWORKS[part], self.configs[part], self.found(part).path, where=self.where(part))
+        stored = self.single.component(_COMPONENTS[part]) if self.single is not None else self.found(part).path
+        return components.load(_NETWORKS[part], self.configs[part], stored, where=self.where(part))
+
+    def tensors(self, part: str) -> dict[str, Tensor]:
+        """A part's tensors in the types of the single file, under the names of the network."""
+        assert self.single is not None
+        return self.single.component(_COMPONENTS[part]).everything()
 
     def fingerprint(self, part: str) -> str:
         told = {k: v for k, v in self.configs[part].items() if not k.startswith("_") and k != "transformers_version"}
         if self.weights == "random":
             drawn = {"weights": "random", "seed": self.seed, "part": part, "torch": torch.__version__.split("+")[0]}
             return fingerprint.of_values({"config": told, **drawn})
-        return fingerprint.of_values({"config": told, "weights": fingerprint.of_file(self.found(part).path)})
+        if self.single is not None:
+            weights = self.single.component(_COMPONENTS[part]).digest()
+        else:
+            weights = fingerprint.of_file(self.found(part).path)
+        return fingerprint.of_values({"config": told, "weights": weights})
 
 
 class Family(ModelFamily):
@@ -127,7 +142,8 @@ class Family(ModelFamily):
     def text_identity(cls, settings: ModelSettings, *, seed: int = 0) -> str:
         """See ModelFamily."""
         source = _source(settings, seed)
-        tokenizer = fingerprint.of_files([source.folder.root / "tokenizer" / name for name in _TOKENIZER_FILES])
+        found = tokenizer_files(source.folder.root / "tokenizer")
+        tokenizer = fingerprint.of_files([found[name] for name in _TOKENIZER_FILES if name in found])
         encoder = source.fingerprint("text_encoder")
         return (
             f"sd-text-1 encoder={encoder} tokenizer={tokenizer} clip_skip={settings.clip_skip} tokens={_length(source)}"
@@ -220,7 +236,13 @@ class Family(ModelFamily):
         )
         changed = [part for part in _COMPONENTS if self._source.weights == "random" or _of_part(weights, part)]
         replaced = {_COMPONENTS[part]: self._replaced(part, _of_part(weights, part)) for part in changed}
-        write_model(folder, self._source.folder, replaced, scheduler=config, dtype=dtype)
+        single = self._source.single if self._source.weights == "files" else None
+        if single is not None:
+            for part in _COMPONENTS.keys() - set(changed):
+                told = self._source.configs[part]
+                replaced[_COMPONENTS[part]] = Replaced(_NETWORKS[part], self._source.tensors(part), told, True)
+        besides = remains_of(single).write if single is not None else drop_average
+        write_model(folder, self._source.folder, replaced, scheduler=config, dtype=dtype, besides=besides)
         probes.reach("export.renamed")
 
     @cached_property
@@ -246,7 +268,7 @@ class Family(ModelFamily):
 
 
 def _source(settings: ModelSettings, seed: int) -> _Source:
-    source = _read(settings.path, settings.weights, seed)
+    source = _read_single(settings, seed) if settings.path.is_file() else _read(settings.path, settings.weights, seed)
     layers = int(source.configs["text_encoder"].get("num_hidden_layers", 12))
     if settings.clip_skip >= layers:
         raise WeightsError(
@@ -266,7 +288,25 @@ def _read(root: Path, weights: Literal["files", "random"], seed: int) -> _Source
             "diffusers' layout",
             code="E1406",
         )
-    opened = open_folder(root)
+    return _of_folder(open_folder(root), weights, seed)
+
+
+def _read_single(settings: ModelSettings, seed: int) -> _Source:
+    """Opens a model in one file: its weights from there, configurations and tokenizer from a folder that fits."""
+    single = open_single(
+        settings.path,
+        sd.LAYOUT,
+        config=settings.config,
+        averaged=settings.ema_weights == "use",
+        prediction=settings.prediction,
+    )
+    source = _of_folder(single.folder, settings.weights, seed)
+    scheduler = single.scheduler(source.scheduler)
+    return replace(source, single=single, scheduler=scheduler)
+
+
+def _of_folder(opened: ModelFolder, weights: Literal["files", "random"], seed: int) -> _Source:
+    root = opened.root
     unet = opened.config("unet") if (root / "unet" / "config.json").is_file() else {}
     other = kinds.of_index(opened.index, unet)
     if other is not None:
@@ -318,6 +358,9 @@ def _notes(source: _Source, parts: Collection[str]) -> Iterator[str]:
         if "vae" in parts and plain_vae.fits(source.configs["vae"]):
             yield "vae: not random but set by hand to carry colours; details finer than a latent's pixels are lost"
         return
+    if source.single is not None:
+        yield from source.single.notes()
+        return
     for part in parts:
         variant = source.found(part).variant
         if variant:
@@ -327,11 +370,16 @@ def _notes(source: _Source, parts: Collection[str]) -> Iterator[str]:
 def _tokenizer(source: _Source) -> Any:
     """The folder's tokenizer. Its files are looked at first: the library makes an empty vocabulary where they lack."""
     root = source.folder.root / "tokenizer"
-    if not (root / "tokenizer.json").is_file() and not (root / "merges.txt").is_file():
+    found = tokenizer_files(root)
+    if "tokenizer.json" not in found and "merges.txt" not in found:
         raise WeightsError(f"{root}: lacks merges.txt; fetch the whole tokenizer", code="E1409")
-    read_json(root / ("vocab.json" if (root / "merges.txt").is_file() else "tokenizer.json"))
+    read_json(found.get("vocab.json", root / "vocab.json") if "merges.txt" in found else found["tokenizer.json"])
     try:
-        tokenizer = CLIPTokenizer.from_pretrained(str(root), local_files_only=True)
+        tokenizer = (
+            _parted_tokenizer(found)
+            if "merges.txt" in found and found["merges.txt"].parent != root
+            else (CLIPTokenizer.from_pretrained(str(root), local_files_only=True))
+        )
     except Exception as error:  # the tokenizers library raises nothing narrower
         raise WeightsError(f"{root}: makes no tokenizer ({error}); take another copy", code="E1409") from error
     known = int(source.configs["text_encoder"]["vocab_size"])
@@ -341,6 +389,14 @@ def _tokenizer(source: _Source) -> Any:
             code="E1409",
         )
     return tokenizer
+
+
+def _parted_tokenizer(found: Mapping[str, Path]) -> Any:
+    """A tokenizer whose vocabulary lies elsewhere than its settings, which the library cannot read by itself."""
+    merges = found["merges.txt"].read_text(encoding="utf-8").splitlines()[1:]
+    told = read_json(found["tokenizer_config.json"])
+    told.pop("tokenizer_class", None)
+    return CLIPTokenizer(vocab=read_json(found["vocab.json"]), merges=[tuple(m.split()) for m in merges], **told)
 
 
 def _pairs(block: Any) -> Iterator[tuple[nn.Module, ...]]:

@@ -135,11 +135,16 @@ def _place(tree: Any, loc: tuple[str | int, ...]) -> Place:
 
 
 def _issue(place: Place, entry: dict[str, Any], *, propose: bool) -> Issue:
+    if entry["type"] == "union_tag_invalid":
+        place = (*place, str(entry["ctx"]["discriminator"]).strip("'"))
     path = dotted(place)
     found = owner(path)
     setting = found[0] if found else None
     kind = entry["type"]
     if kind == "extra_forbidden":
+        if path in by_path():  # a setting of another member of a choice, such as another optimizer's
+            kinds = [part for part in entry["loc"] if part not in place]
+            return Issue(place, path, f"is no setting of {kinds[-1] if kinds else 'this choice'}", "", "E1001")
         return Issue(place, path, "unknown key", advice(path) if propose else "", "E1001")
     if kind == "value_error":
         text = one_line(str(entry["ctx"]["error"]))

@@ -36,6 +36,17 @@ class CaptionSettings(Section):
     captions' hold."""
 
 
+class ColumnSettings(Section):
+    """Which columns of a table hold pictures and captions; for formats that read tables (`metadata`)."""
+
+    image: Annotated[str, Field(min_length=1), ALLOW] = "image"
+    """The column of the picture. In a metadata file `image` stands for the column `file_name`, and another name `NAME`
+    for `NAME_file_name` or `NAME`; in a table that holds the pictures it is the column of that name."""
+
+    caption: Annotated[str, Field(min_length=1), ALLOW] = "text"
+    """The column of the caption: a text, or a list of texts of which each visit draws one."""
+
+
 class BucketSettings(Section):
     """Which picture sizes are trained; a batch holds pictures of one size."""
 
@@ -96,7 +107,22 @@ class DataSettings(Section):
 
     format: Annotated[str, ALLOW] = "image-folder"
     """How the data set is written down: a file name in `data/formats/`. `image-folder` takes every picture below the
-    folder, captions beside it."""
+    folder, captions beside it; `metadata` takes the pictures that metadata.jsonl, .csv or .parquet name, those that
+    parquet or arrow files hold, or a data set of the Hugging Face hub (`data.path=OWNER/NAME`; extra `data`)."""
+
+    columns: ColumnSettings = ColumnSettings()
+    """With `data.format=metadata`: which columns are read."""
+
+    split: Annotated[str, Field(pattern=r"^\w[\w.-]*$"), ALLOW] = "train"
+    """With `data.format=metadata`: the part of the data set that is used, by the names of files and folders
+    (`train/metadata.jsonl`, `data/test-00000-of-00001.parquet`). What names no part belongs to `train`."""
+
+    hub_config: Annotated[str | None, ALLOW] = None
+    """With a data set of the hub: which of its configurations is read. None takes the only one."""
+
+    hub_cache: Annotated[Path | None, FREE] = None
+    """With a data set of the hub: the folder where the library `datasets` keeps what it has fetched. None takes that
+    library's own (`HF_DATASETS_CACHE`)."""
 
     repeats: Annotated[Factors, ALLOW] = (1.0,)
     """How often an epoch visits each picture: one number for all, or one for each folder of `data.path`. With 2.5
@@ -125,8 +151,8 @@ class DataSettings(Section):
     """The chance that a picture is mirrored left to right at a visit. Not for faces, asymmetric clothes or captions
     that say left and right."""
 
-    resize: Annotated[Literal["lanczos", "bicubic", "bilinear", "box"], ALLOW] = "lanczos"
-    """The filter that resizes pictures, antialiased."""
+    resize: Annotated[Literal["lanczos", "bicubic", "bilinear", "hamming", "box", "nearest"], ALLOW] = "lanczos"
+    """The filter that resizes pictures, antialiased; `nearest` is not."""
 
     small: Annotated[Literal["upscale", "skip"], ALLOW] = "upscale"
     """A picture smaller than its bucket: `upscale` enlarges it (counted in the data report), `skip` leaves it out."""
@@ -143,6 +169,10 @@ class DataSettings(Section):
 
     captions: CaptionSettings = CaptionSettings()
     """Captions: source, choice, dropout."""
+
+    max_samples: Annotated[PositiveInt | None, ALLOW] = None
+    """At most so many samples are used, drawn by (`run.seed`, sample); None uses all. Held-out pictures are among
+    them."""
 
     holdout: HoldoutSettings = HoldoutSettings()
     """Pictures kept for measuring."""
@@ -175,8 +205,21 @@ class DataSettings(Section):
                 f"data.repeats has {len(self.repeats)} numbers for {len(self.path)} folders; "
                 "give one for all or one for each"
             )
+        if self.format == "image-folder" and self._of_tables() != DataSettings.model_construct()._of_tables():
+            raise ValueError(
+                "data.columns, data.split, data.hub_config and data.hub_cache have no effect with "
+                "data.format=image-folder; set data.format=metadata, or leave them out"
+            )
+        if self.format == "metadata" and self.captions.source != "sidecar":
+            raise ValueError(
+                "data.captions.source has no effect with data.format=metadata, whose captions are a column; "
+                "leave it out, or set data.format=image-folder"
+            )
         if self.resolution % self.buckets.step:
             raise ValueError(
                 f"data.resolution ({self.resolution}) must be a multiple of data.buckets.step ({self.buckets.step})"
             )
         return self
+
+    def _of_tables(self) -> tuple[object, ...]:
+        return self.columns, self.split, self.hub_config, self.hub_cache

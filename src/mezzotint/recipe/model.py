@@ -19,9 +19,17 @@ class ModelSettings(Section):
     """The kind of model: a file name in `families/`. `sd` is Stable Diffusion 1.x and 2.x."""
 
     path: Annotated[Path, FREE] = Path("tiny-sd")
-    """A folder in diffusers' layout (model_index.json, unet/, vae/, text_encoder/, tokenizer/, scheduler/), or the
-    name of a model that ships with Mezzotint. Relative paths are looked up beside the recipe, then in the current
-    folder. What counts on resume is the content, not the path."""
+    """A folder in diffusers' layout (model_index.json, unet/, vae/, text_encoder/, tokenizer/, scheduler/), a model in
+    one file (.safetensors, .ckpt, .pt, .bin), or the name of a model that ships with Mezzotint. Relative paths are
+    looked up beside the recipe, then in the current folder. What counts on resume is the content, not the path."""
+
+    config: Annotated[Path | None, FREE] = None
+    """For a model in one file: a folder with its configurations, tokenizer and scheduler, in diffusers' layout. None
+    takes those that ship and fit the file's tensors: SD 1.x, SD 2.x."""
+
+    ema_weights: Annotated[Literal["ignore", "use"], NEVER] = "ignore"
+    """For a model in one file that holds an averaged copy of its denoiser besides (`model_ema.*`): `ignore` trains from
+    the plain weights, as fine-tuning usually does; `use` from the averaged ones."""
 
     weights: Annotated[Literal["files", "random"], NEVER] = "files"
     """`files` reads the folder's weights. `random` starts from random ones drawn from `run.seed`: for a folder with

@@ -87,6 +87,8 @@ def _name_score(path: str, name: str, known: str) -> float:
     last = known.rpartition(".")[2]
     # without the words that say nothing: `max_train_steps` is `steps`
     alike = difflib.SequenceMatcher(None, "_".join(_words(name)) or name, "_".join(_words(last)) or last).ratio()
+    # as written, too: `imag` is near to `image`, not to what `image` stands for
+    alike = max(alike, difflib.SequenceMatcher(None, name.lower(), last).ratio())
     whole = difflib.SequenceMatcher(None, path.lower(), known).ratio()
     near = 0.9 if alike >= 0.99 else 0.6 if alike >= 0.75 and abs(len(name) - len(last)) < 4 else 0.4 * alike
     home = path.rpartition(".")[0]

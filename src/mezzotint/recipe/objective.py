@@ -32,6 +32,10 @@ class ObjectiveSettings(Section):
     """Adds this much noise that is constant over each channel of a picture, so that the model learns very dark and
     very bright ones. 0.02–0.1 is usual."""
 
+    input_perturbation: Annotated[NonNegativeFloat, ALLOW] = 0.0
+    """Adds this much more noise to what the denoiser sees, while the target stays as it was (Ning et al. 2023,
+    arXiv:2301.11706); 0.1 is usual. It makes sampling forgive its own errors."""
+
     zero_terminal_snr: Annotated[bool, NEVER] = False
     """Rescales the noise schedule so that the last timestep is pure noise (Lin et al. 2023, arXiv:2305.08891,
     algorithm 1). For v-prediction; with epsilon the last timestep teaches nothing and its Min-SNR weight is 0. The

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -24,7 +24,7 @@ class AdamW(Section):
     """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) with float32 moments, one fused pass."""
 
     kind: Annotated[Literal["adamw"], NEVER] = "adamw"
-    """The optimizer's name."""
+    """The optimizer's name: `adamw`, `adamw-8bit`, `adafactor`, or `library` for any class of torch.optim's kind."""
 
     betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
     """Decay of the running means of the gradient and of its square."""
@@ -38,6 +38,79 @@ class AdamW(Section):
     no_decay: Annotated[Names, ALLOW] = ()
     """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`. Empty decays all, as diffusers
     does."""
+
+
+class AdamW8bit(Section):
+    """AdamW with its two moments in eight bits (Dettmers et al. 2022, arXiv:2110.02861): a quarter of their memory.
+    Needs the extra `eight-bit` and a GPU."""
+
+    kind: Annotated[Literal["adamw-8bit"], NEVER] = "adamw-8bit"
+    """The optimizer's name: `adamw`, `adamw-8bit`, `adafactor`, or `library` for any class of torch.optim's kind."""
+
+    betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
+    """Decay of the running means of the gradient and of its square."""
+
+    eps: Annotated[PositiveFloat, ALLOW] = 1e-8
+    """Added to the root of the second moment; larger values calm parameters whose gradients are tiny."""
+
+    weight_decay: Annotated[NonNegativeFloat, ALLOW] = 0.01
+    """Weights shrink by rate × this at each step, apart from the gradient."""
+
+    no_decay: Annotated[Names, ALLOW] = ()
+    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`. Empty decays all, as diffusers
+    does."""
+
+
+class Adafactor(Section):
+    """Adafactor (Shazeer and Stern 2018, arXiv:1804.04235) as torch has it: second moments kept by row and column, no
+    first ones; the least memory of all."""
+
+    kind: Annotated[Literal["adafactor"], NEVER] = "adafactor"
+    """The optimizer's name: `adamw`, `adamw-8bit`, `adafactor`, or `library` for any class of torch.optim's kind."""
+
+    eps: Annotated[PositiveFloat, ALLOW] = 1e-3
+    """The least scale of a parameter by which its steps are measured."""
+
+    beta2_decay: Annotated[float, Field(ge=-2.0, lt=0.0), ALLOW] = -0.8
+    """The exponent of the step by which the second moment's decay approaches 1."""
+
+    clip_update: Annotated[float, Field(ge=1.0), ALLOW] = 1.0
+    """The largest root mean square of an update; larger ones are shortened."""
+
+    weight_decay: Annotated[NonNegativeFloat, ALLOW] = 0.0
+    """Weights shrink by rate × this at each step, apart from the gradient."""
+
+    no_decay: Annotated[Names, ALLOW] = ()
+    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`. Empty decays all, as diffusers
+    does."""
+
+
+class Library(Section):
+    """Any class that is a torch.optim.Optimizer, by its dotted name. The host reads one number a step, to leave out
+    steps that are not finite."""
+
+    kind: Annotated[Literal["library"], NEVER] = "library"
+    """The optimizer's name: `adamw`, `adamw-8bit`, `adafactor`, or `library` for any class of torch.optim's kind."""
+
+    class_name: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*\.[A-Za-z_]\w*$"), NEVER]
+    """The class, such as `torch.optim.NAdam`. Importing it runs its package: name only what you trust."""
+
+    options: Annotated[dict[str, Any], ALLOW] = Field(default_factory=dict)
+    """What the class is made with besides parameters, lr and weight_decay, such as `{momentum_decay: 4e-3}`."""
+
+    weight_decay: Annotated[NonNegativeFloat, ALLOW] = 0.0
+    """Weights shrink by rate × this at each step, as the class understands it."""
+
+    no_decay: Annotated[Names, ALLOW] = ()
+    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`. Empty decays all, as diffusers
+    does."""
+
+
+OptimizerSettings = AdamW | AdamW8bit | Adafactor | Library
+
+
+def _kind_or_adamw(value: object) -> object:
+    return {"kind": "adamw", **value} if isinstance(value, dict) else value
 
 
 class ScheduleSettings(Section):
@@ -116,7 +189,7 @@ class EmaSettings(Section):
 class OptimSettings(Section):
     """The update: optimizer, rate, accumulation, clipping, averaging."""
 
-    optimizer: AdamW = AdamW()
+    optimizer: Annotated[OptimizerSettings, Field(discriminator="kind"), BeforeValidator(_kind_or_adamw)] = AdamW()
     """The optimizer and its own settings."""
 
     lr: Annotated[NonNegativeFloat, ALLOW] = 1e-5

@@ -42,13 +42,14 @@ SCHEMA_COMMENT = "# yaml-language-server: $schema="
 class Reading:
     """A recipe as it was read. name: what the user called it. path: its file, absolute; None when it came from a text.
     origin: dotted path → `line 5` or `command line`; what is absent is a default. digest: of the effective recipe,
-    see `digest_of`."""
+    see `digest_of`. notes: what a dialect dropped or changed, a sentence each."""
 
     recipe: Recipe
     name: str
     path: Path | None
     origin: dict[str, str]
     digest: str
+    notes: tuple[str, ...] = ()
 
 
 def read(source: str | Path, overrides: Sequence[str] = ()) -> Reading:
@@ -86,18 +87,24 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def located(reading: Reading) -> Recipe:
-    """The recipe with `model.path` and `data.path` made absolute where they were found, and `~` opened everywhere.
+    """The recipe with `model.path`, `data.path` and `run.export.folder` made absolute, the first two where they were
+    found, and `~` opened everywhere.
 
     What is not found stays as written, for the task to say so; `places` lists where it was looked for.
     """
     recipe, beside = reading.recipe, reading.path.parent if reading.path else None
-    model = recipe.model.model_copy(update={"path": locate(recipe.model.path, beside, shipped=MODELS)})
+    config = locate(recipe.model.config, beside, shipped=MODELS) if recipe.model.config is not None else None
+    place = locate(recipe.model.path, beside, shipped=MODELS)
+    model = recipe.model.model_copy(update={"path": place, "config": config})
     cache = recipe.data.cache.model_copy(update={"path": recipe.data.cache.path.expanduser()})
     folders = tuple(locate(path, beside, shipped=DATA) for path in recipe.data.path)
     data = recipe.data.model_copy(update={"path": folders, "cache": cache})
     folder = recipe.run.folder.expanduser() if recipe.run.folder is not None else None
     resume = str(Path(recipe.run.resume).expanduser()) if recipe.run.resume.startswith("~") else recipe.run.resume
-    run = recipe.run.model_copy(update={"folder": folder, "resume": resume})
+    export = recipe.run.export
+    if export.folder is not None:
+        export = export.model_copy(update={"folder": export.folder.expanduser().absolute()})
+    run = recipe.run.model_copy(update={"folder": folder, "resume": resume, "export": export})
     return recipe.model_copy(update={"model": model, "data": data, "run": run})
 
 

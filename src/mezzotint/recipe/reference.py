@@ -134,6 +134,7 @@ def _base_words(shape: Shape) -> str:
             return f"{type_words(item)}, or a list of them" if shape.one_for_many else f"list of [{type_words(item)}]"
         return ", ".join(type_words(shape.item(index)) for index in range(len(inner)))
     names: dict[Any, str] = {bool: "true or false", int: "whole number", float: "number", str: "text", Path: "path"}
+    names[Any] = "value"
     names[Every] = "interval such as `500 steps`"
     assert base in names, f"{base} has no words in the reference"
     return names[base]

@@ -19,8 +19,8 @@ class SaveSettings(Section):
     """How often a checkpoint is written: `500 steps`, `1 epoch`, `20 minutes`; null saves at the end and on signals
     only."""
 
-    keep: Annotated[PositiveInt, FREE] = 2
-    """How many checkpoints stay. An old one goes only after a newer one is written and verified."""
+    keep: Annotated[PositiveInt | None, FREE] = 2
+    """How many checkpoints stay; null keeps all. An old one goes only after a newer one is written and verified."""
 
 
 class ExportSettings(Section):
@@ -31,6 +31,14 @@ class ExportSettings(Section):
 
     dtype: Annotated[Literal["fp32", "fp16", "bf16"], FREE] = "fp32"
     """The type of the exported weights."""
+
+    single_file: Annotated[bool, FREE] = False
+    """Write each exported model a second time as one .safetensors file beside its folder, under the names that other
+    programs know, with a ModelSpec header."""
+
+    folder: Annotated[Path | None, FREE] = None
+    """Another folder in which the finished model lies, file by file, when the run has ended: the average when there is
+    one, otherwise the trained weights. It may be the run folder. Only what an earlier end has put there is replaced."""
 
 
 class PreviewSettings(Section):
@@ -123,6 +131,10 @@ class RunSettings(Section):
     deterministic: Annotated[bool, RECORDED] = False
     """Only deterministic kernels, so that a GPU run resumes to the bit too; costs speed. On the CPU runs resume to the
     bit anyway."""
+
+    tf32: Annotated[bool, RECORDED] = False
+    """Let GPUs compute float32 products with ten bits of mantissa (TF32): faster, slightly less exact. Without effect
+    in bf16, fp16 and on the CPU."""
 
     threads: Annotated[PositiveInt | None, RECORDED] = None
     """Threads of CPU arithmetic; None takes the machine's. Another number rounds differently."""

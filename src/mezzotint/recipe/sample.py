@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeFloat, field_validator
+from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveInt, field_validator
 
 from mezzotint.recipe.base import FREE, Section, Share, as_list
 

@@ -58,6 +58,9 @@ def say(entry: dict[str, Any], setting: Setting | None) -> tuple[str, str]:
         if value is None:
             return "E1002", "nothing stands below this key; remove the line or give it settings"
         return "E1002", f"must be a group of settings, {got}"
+    if kind == "union_tag_invalid":
+        listed = str(context["expected_tags"]).replace("'", "")
+        return "E1007", f"must be one of {listed}, got {shown(context['tag'])}"
     return "E1002", f"cannot be used here, {got}"
 
 

@@ -38,6 +38,7 @@ def summary(catalogue: Catalogue) -> str:
         )
     lines += _examples("skipped", report.skipped)
     lines += _examples("left out as the recipe asks", report.left_out)
+    lines += _examples("to know", report.notes)
     if report.unknown:
         kinds = ", ".join(f"{readable(suffix) or 'no ending'} {count}" for suffix, count in report.unknown[:8])
         lines.append(f"  {sum(count for _, count in report.unknown)} other files not looked at: {kinds}")
@@ -45,8 +46,8 @@ def summary(catalogue: Catalogue) -> str:
 
 
 def write(catalogue: Catalogue, folder: Path) -> Path:
-    """Writes `data_report.jsonl` into a run folder: for each file its id, its class (used, converted, skipped), the
-    reason and what was converted. Raises StorageError."""
+    """Writes `data_report.jsonl` into a run folder: for each file its id, its class (used, converted, skipped,
+    noted), the reason and what was converted. Raises StorageError."""
     path = folder / FILE
     aside = folder / f".{FILE}.{os.getpid()}.partial"
     with durable.storage_errors(path):
@@ -108,3 +109,5 @@ def _lines(catalogue: Catalogue) -> Iterator[str]:
     for files in (catalogue.report.skipped, catalogue.report.left_out):
         for path, reason in files:
             yield json.dumps({"id": path, "class": "skipped", "reason": reason}) + "\n"
+    for path, reason in catalogue.report.notes:
+        yield json.dumps({"id": path, "class": "noted", "reason": reason}) + "\n"

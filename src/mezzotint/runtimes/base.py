@@ -1,4 +1,4 @@
-"""What a runtime offers the trainer. What the launch says about processes is read in `_launch.py`, which needs no torch."""
+"""What a runtime offers the trainer. What the launch says about processes is read in `_launch.py`, without torch."""
 
 from __future__ import annotations
 
@@ -92,6 +92,7 @@ def open_runtime(settings: RunSettings, launch: Launch) -> Runtime:
     name = settings.runtime if settings.runtime != "auto" else ("ddp" if launch.world_size > 1 else "single")
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
+    _set_tf32(settings.tf32)
     _seal_global_generators(settings.seed)
     if settings.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -111,6 +112,13 @@ def device_for(settings: RunSettings, launch: Launch) -> torch.device:
     device = torch.device("cuda", launch.local_rank)
     torch.cuda.set_device(device)
     return device
+
+
+def _set_tf32(allowed: bool) -> None:
+    """By torch's new names alone: once they are set, reading the old ones raises."""
+    precision = "tf32" if allowed else "ieee"
+    torch.backends.cuda.matmul.fp32_precision = precision
+    torch.backends.cudnn.conv.fp32_precision = precision  # type: ignore[attr-defined]
 
 
 def _seal_global_generators(seed: int) -> None:

@@ -1,68 +1,117 @@
-"""What verbs share: `RECIPE key=value …` with a verb's own switches, read into a recipe.
+"""What verbs share: `RECIPE key=value …` with a verb's own switches, or `--as NAME -- …` with the command line of
+another trainer, read into a recipe.
 
-Switches are one word each, `--json` or `--out=FILE`, so that recipe and settings stand in any order around them.
+Switches are one word each, `--json` or `--out=FILE`, so that recipe and settings stand in any order around them; only
+the dialect may follow its switch, `--as NAME`. After a lone `--` every word belongs to the foreign line.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from mezzotint import registry
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.read import Reading, read
+from mezzotint.runtimes._launch import Launch
+from mezzotint.tasks import _foreign, _hub
+
+FOREIGN = "mezzotint {} --as NAME -- THE LINE AS IT IS"
+"""How a foreign line is written; the braces take the verb."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """The words after a verb, parted. words: recipe and settings. given: switches with their values, None without one.
+    dialect: what follows `--as`. foreign: what follows `--`."""
+
+    words: list[str] = field(default_factory=list)
+    given: dict[str, str | None] = field(default_factory=dict)
+    dialect: str | None = None
+    foreign: tuple[str, ...] = ()
 
 
 def parse(arguments: Sequence[str], verb: str) -> Reading:
-    """Reads `RECIPE key=value …` of a verb without switches.
+    """Reads `RECIPE key=value …`, or `--as NAME [key=value …] -- …`, of a verb without switches.
 
     arguments: the words after the verb. Raises RecipeError: E1012 for a missing recipe or an unknown switch, E1015 for
-    `--as`, and whatever `read` finds.
+    an unknown dialect, and whatever `read` or the dialect finds.
     """
     return parse_with(arguments, verb, {})[0]
 
 
 def parse_with(arguments: Sequence[str], verb: str, flags: Mapping[str, str]) -> tuple[Reading, dict[str, str]]:
-    """Reads `RECIPE key=value …` and the switches of a verb.
+    """Reads what `parse` does, and the switches of a verb.
 
     flags: what the verb knows: `{"--json": "one JSON document", "--out=FILE": "where to write"}`. Returns the reading,
-    and the switches given with their values ("" without one): `{"--json": "", "--out": "a.txt"}`. Raises as `parse`.
+    and the switches given with their values ("" without one): `{"--json": "", "--out": "a.txt"}`. A foreign line is
+    translated for as many processes as `--processes=N` says, otherwise for those that run. Raises as `parse`.
     """
-    words, given = split(arguments, verb)
+    asked = take(arguments, verb)
     known = {flag.partition("=")[0]: "=" in flag for flag in flags}
-    for flag, value in given.items():
+    for flag, value in asked.given.items():
         if flag not in known:
             raise RecipeError(_unknown_flag(flag, verb, known), code="E1012")
         if known[flag] != (value is not None):
             form = next(f for f in flags if f.partition("=")[0] == flag)
             raise RecipeError(f"mezzotint {verb}: the switch is written {form}", code="E1012")
-    return read(words[0], words[1:]), {flag: value or "" for flag, value in given.items()}
+    return _reading(asked, verb), {flag: value or "" for flag, value in asked.given.items()}
 
 
 def preflight(arguments: Sequence[str], verb: str) -> None:
     """Reads the recipe of a verb before the verb's module, and with it torch, is imported: a mistyped recipe answers
     at once. Raises as `parse`, apart from unknown switches, which only the verb can tell."""
-    words, _ = split(arguments, verb)
-    read(words[0], words[1:])
+    _reading(take(arguments, verb), verb)
 
 
-def split(arguments: Sequence[str], verb: str) -> tuple[list[str], dict[str, str | None]]:
-    """Parts words into (recipe and settings) and switches. Raises RecipeError E1012 without a recipe, E1015 for
-    `--as`."""
-    words: list[str] = []
-    given: dict[str, str | None] = {}
-    for word in arguments:
-        if word == "--as" or word.startswith("--as="):
-            raise RecipeError(_no_dialect(verb), code="E1015")
-        if word.startswith("-") and len(word) > 1:
-            flag, sign, value = word.partition("=")
-            given[flag] = value if sign else None
+def take(arguments: Sequence[str], verb: str) -> Asked:
+    """Parts the words after a verb. Raises RecipeError E1012 for `--as` without a name or without `--`, and the other
+    way round."""
+    asked, rest = Asked(), list(arguments)
+    foreign = "--" in rest
+    if foreign:
+        at = rest.index("--")
+        asked.foreign = tuple(rest[at + 1 :])
+        del rest[at:]
+    while rest:
+        word = rest.pop(0)
+        flag, sign, value = word.partition("=")
+        if flag == "--as":
+            asked.dialect = value if sign else rest.pop(0) if rest else ""
+        elif word.startswith("-") and len(word) > 1:
+            asked.given[flag] = value if sign else None
         else:
-            words.append(word)
+            asked.words.append(word)
+    if foreign != (asked.dialect is not None) or asked.dialect == "":
+        what = "--as needs a name and the foreign line after --" if asked.dialect is not None else "-- needs --as NAME"
+        raise RecipeError(f"mezzotint {verb}: {what}; write {FOREIGN.format(verb)}{_known()}", code="E1012")
+    return asked
+
+
+def process_count(asked: Asked, verb: str) -> int | None:
+    """What `--processes=N` says, None without it. Raises RecipeError E1012 for anything but a number above 0."""
+    if "--processes" not in asked.given:
+        return None
+    text = asked.given["--processes"]
+    if text is None or not text.isdecimal() or int(text) < 1:
+        raise RecipeError(f"mezzotint {verb}: --processes is a whole number above 0, got {text or ''!r}", code="E1012")
+    return int(text)
+
+
+def _reading(asked: Asked, verb: str) -> Reading:
+    if asked.dialect is not None:
+        place = _foreign.launched(Launch.read(), process_count(asked, verb))
+        return _hub.found(_foreign.reading(asked.dialect, asked.foreign, asked.words, place), insist=True)
+    words = asked.words
     if not words or "=" in words[0]:
         what = f"{words[0]!r} stands where the recipe belongs" if words else "no recipe is given"
         raise RecipeError(f"mezzotint {verb}: {what}; write mezzotint {verb} RECIPE.yaml [key=value …]", code="E1012")
-    return words, given
+    return _hub.found(read(words[0], words[1:]), insist=False)
+
+
+def _known() -> str:
+    return f" (dialects: {', '.join(registry.names('dialects'))})"
 
 
 def _unknown_flag(flag: str, verb: str, known: Mapping[str, bool]) -> str:
@@ -72,9 +121,3 @@ def _unknown_flag(flag: str, verb: str, known: Mapping[str, bool]) -> str:
     else:
         hint = f"`mezzotint {verb} --help` lists what it takes; settings are written key=value, without dashes"
     return f"mezzotint {verb} has no switch {flag}; {hint}"
-
-
-def _no_dialect(verb: str) -> str:
-    known = registry.names("dialects")
-    listed = f"known: {', '.join(known)}" if known else "no dialect is installed yet"
-    return f"mezzotint {verb} --as reads the recipes of another trainer; {listed}"

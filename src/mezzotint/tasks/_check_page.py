@@ -88,14 +88,16 @@ def _recipe(checked: Checked, every_setting: bool) -> Iterator[str]:
 
 
 def values_of(recipe: Recipe) -> dict[str, Any]:
-    """Every setting by its path, as JSON, in the order of the sections."""
+    """Every setting by its path, as JSON, in the order of the sections, but for those of a kind not chosen."""
     tree = effective(recipe)
     found = {}
     for setting in settings():
-        value: Any = tree
-        for word in setting.path.split("."):
-            value = value[word]
-        found[setting.path] = value
+        *sections, last = setting.path.split(".")
+        here: Any = tree
+        for word in sections:
+            here = here[word]
+        if last in here:
+            found[setting.path] = here[last]
     return found
 
 
@@ -103,7 +105,7 @@ def origin_of_settings(reading: Reading) -> dict[str, str]:
     """Where each setting that was given comes from: `line 5` or `command line`. A section laid over on the command line
     counts for those of its settings that are not the default."""
     values, found = values_of(reading.recipe), {}
-    for setting in settings():
+    for setting in (one for one in settings() if one.path in values):
         path = setting.path
         inside = [where for given, where in reading.origin.items() if given == path or given.startswith(path + ".")]
         around = [
@@ -132,7 +134,7 @@ def _files(checked: Checked) -> Iterator[str]:
     yield f"{model.family} at {model.path}{random}"
     yield from _table([_file_row(component) for component in checked.files], "<<>><")
     for path in checked.recipe.data.path:
-        yield f"pictures in {path}{'' if path.is_dir() else ': not there'}"
+        yield f"pictures in {path}{'' if path.is_dir() else ': no folder'}"
 
 
 def _file_row(component: Component) -> list[str]:

@@ -218,13 +218,15 @@ def _need(kind: str, entries: int, total: int, present: int, entry: int) -> Cach
 
 
 def export_bytes(recipe: Recipe, memory: Memory, files: Sequence[Component]) -> int:
-    """Bytes of one export: what is trained (or random) in the export's type, everything else as it lies there."""
+    """Bytes of one export: what is trained (or random) in the export's type, everything else as it lies there.
+    A single file beside the folder takes as much again."""
     size = DTYPES[recipe.run.export.dtype].itemsize
     total = 0
     rewritten = {part.name: part.parameters for part in memory.parts if _is_rewritten(recipe, part.name)}
     for component in files:
         total += rewritten.pop(component.part, 0) * size if component.part in rewritten else component.bytes
-    return total + sum(rewritten.values()) * size
+    written = total + sum(rewritten.values()) * size
+    return 2 * written if recipe.run.export.single_file else written
 
 
 def _is_rewritten(recipe: Recipe, part: str) -> bool:
@@ -233,15 +235,15 @@ def _is_rewritten(recipe: Recipe, part: str) -> bool:
 
 def disk(
     recipe: Recipe, folder: Path, cache_folder: Path, memory: Memory, *,
-    there: int, export: int, exports: int | None, cache: int,
+    there: int, export: int, exports: int | None, saves: int | None, cache: int,
 ) -> Disk:  # fmt: skip
-    """The disk at hand against what the run writes."""
+    """The disk at hand against what the run writes. saves: how many checkpoints the run writes, where that is known."""
     models = 1 if recipe.optim.ema.rule == "none" else 2
     return Disk(
         folder=folder,
         cache_folder=cache_folder,
         checkpoint=memory.checkpoint,
-        kept=recipe.run.save.keep,
+        kept=recipe.run.save.keep or saves or there + 2,
         there=there,
         export=export * models,
         exports=exports,

@@ -112,6 +112,8 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
     """`memory` of a model that is described already."""
     recipe, update = outline.recipe, outline.update
     by_kind = _bytes_by_kind(update.tensors())
+    state_bytes = update.state_bytes()
+    kept = sum(size for kind, size in by_kind.items() if not kind.startswith("opt.") or kind in _COUNTS)
     trained = {name: p.numel() for name, p in outline.trained.items()}
     parts = tuple(_part(outline, name, trained) for name in outline.family.parts())
     samples = {size: _held(recipe, batch, processes) for size, batch in batches.items()}
@@ -120,10 +122,10 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
         weights=sum(part.bytes for part in parts if part.loaded),
         masters=by_kind.get("w", 0) if outline.precision.separate_masters else 0,
         gradients=sum(_bytes(p) for p in outline.trained.values()),
-        optimizer=by_kind.get("opt.mean", 0) + by_kind.get("opt.square", 0),
+        optimizer=state_bytes,
         shadow=by_kind.get("ema", 0),
         shadow_is_apart=recipe.optim.ema.device == "cpu" and outline.device != "cpu",
-        checkpoint=sum(by_kind.values()),
+        checkpoint=kept + state_bytes,
         activations=_of_buckets(outline, samples),
         grid=outline.family.grid,
         text_numbers=outline.text_numbers(),
@@ -163,25 +165,38 @@ class Outline:
 
     def activations(self, size: Size, samples: int) -> Activations:
         """What the forward pass of a micro-batch keeps. size: of its pictures."""
-        grid = self.family.grid
-        place = latent_size(size, grid.pixels, grid.frames)
         counter = _Counter(self._own())
         self._again_most = 0
         with self._fake:
-            x = torch.zeros(samples, grid.channels, place.height, place.width, device=self.device)
-            t = torch.zeros(samples, dtype=torch.int64, device=self.device)
-            noised = Noised(x_0=x, noise=x.clone(), x_t=x, model_input=x, model_t=t, level=t.float())
-            weight = torch.ones(samples, device=self.device)
-            text = self._frozen_text(samples)
+            noised, text, weight = self._micro_batch(size, samples)
             with counter:
                 loss = self._loss(noised, text, weight)
             assert loss.requires_grad
         return Activations(samples, counter.bytes, self._again_most)
 
+    def both_passes(self, size: Size, samples: int, counting: AbstractContextManager[Any]) -> None:
+        """Runs forward and backward pass of a micro-batch within `counting`; frozen encoders run before it. size: of
+        its pictures."""
+        with self._fake:
+            noised, text, weight = self._micro_batch(size, samples)
+            with counting:
+                self._loss(noised, text, weight).backward()
+        for parameter in self.trained.values():
+            parameter.grad = None
+
     def text_numbers(self) -> int:
         """Numbers of a caption's embedding."""
         with self._fake, torch.no_grad():
             return layout_of(self.family.encode_text([""])).numbers
+
+    def _micro_batch(self, size: Size, samples: int) -> tuple[Noised, TextEmbedding | None, Tensor]:
+        """Noised latents, text of a frozen encoder, weights of samples. Called among fakes."""
+        grid = self.family.grid
+        place = latent_size(size, grid.pixels, grid.frames)
+        x = torch.zeros(samples, grid.channels, place.height, place.width, device=self.device)
+        t = torch.zeros(samples, dtype=torch.int64, device=self.device)
+        noised = Noised(x_0=x, noise=x.clone(), x_t=x, model_input=x, model_t=t, level=t.float())
+        return noised, self._frozen_text(samples), torch.ones(samples, device=self.device)
 
     def _loss(self, noised: Noised, text: TextEmbedding | None, weight: Tensor) -> Tensor:
         device = torch.device(self.device)
@@ -306,6 +321,9 @@ def _held(recipe: Recipe, batch: int, processes: int) -> int:
     """Samples that a device holds at once of a batch."""
     share = math.ceil(batch / processes)
     return min(share, recipe.run.micro_batch or share)
+
+
+_COUNTS = ("opt.applied", "opt.shadow_updates")
 
 
 def _bytes_by_kind(tensors: Mapping[str, Tensor]) -> dict[str, int]:

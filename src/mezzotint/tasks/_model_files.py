@@ -8,10 +8,12 @@ from pathlib import Path
 
 from torch import nn
 
+from mezzotint import registry
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.model import ModelSettings
-from mezzotint.weights.files import TensorInfo, read_header, shards
+from mezzotint.weights.files import SIZES, TensorInfo, read_header, shards
 from mezzotint.weights.folder import ModelFolder, find_weights, open_folder
+from mezzotint.weights.single_file import NETWORKS, SingleFile, open_single
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ def components(
     could not be read. No tensor is loaded. A component that holds no part is listed and never complained about.
     """
     problems: list[WeightsError] = []
+    if settings.path.is_file():
+        return _in_one_file(settings)
     try:
         folder = open_folder(settings.path)
     except WeightsError as error:
@@ -52,6 +56,31 @@ def components(
             if part and settings.weights == "files":
                 problems.append(error)
     return tuple(found), problems
+
+
+def _in_one_file(settings: ModelSettings) -> tuple[tuple[Component, ...], list[WeightsError]]:
+    """The components of a model in one file. bytes: of their tensors."""
+    try:
+        single = open_single(
+            settings.path,
+            registry.find("weights/layouts", settings.family).LAYOUT,
+            config=settings.config,
+            averaged=settings.ema_weights == "use",
+            prediction=settings.prediction,
+        )
+        parts = {"unet": "denoiser"}
+        return tuple(_of_one_file(name, parts.get(name, name), single) for name in sorted(NETWORKS)), []
+    except WeightsError as error:
+        return (), [error]
+
+
+def _of_one_file(name: str, part: str, single: SingleFile) -> Component:
+    stored = single.component(name)
+    stored.require_known()
+    header = stored.header()
+    size = sum(_numbers(info) * SIZES[info.dtype] for info in header.values())
+    types = tuple(sorted({info.dtype for info in header.values()}))
+    return Component(name, part, single.path.name, size, sum(map(_numbers, header.values())), types)
 
 
 def _component(path: Path, part: str, module: nn.Module | None, settings: ModelSettings) -> Component:

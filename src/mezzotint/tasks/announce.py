@@ -57,7 +57,7 @@ def before_step_one(
         f"  length     {_length_line(dataset, steps)}",
         f"  objective  {_objective_line(recipe, model)}",
         f"  update     {_update_line(recipe)}",
-        f"  computing  {_computing_line(recipe, runtime, model)}",
+        f"  computing  {_computing_line(recipe, launch, runtime, model)}",
         f"  saving     {_saving_line(recipe, model)}",
         *_precision_note(recipe, launch),
     ]
@@ -104,9 +104,11 @@ def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:
 
 def _batch_line(recipe: Recipe, runtime: Runtime, dataset: Dataset) -> str:
     data, epoch = recipe.data, dataset.timeline.epoch(0)
-    share = f" over {runtime.world_size} processes" if runtime.world_size > 1 else ""
+    many = runtime.world_size > 1
+    share = f" over {runtime.world_size} processes ({_share(data.batch_size, runtime.world_size)} each)" if many else ""
     held = f", at most {recipe.run.micro_batch} at once on a device" if recipe.run.micro_batch else ""
-    step = f" × {recipe.optim.accumulation} accumulated" if recipe.optim.accumulation > 1 else ""
+    times = recipe.optim.accumulation
+    step = f" × {times} accumulated, {data.batch_size * times} in all" if times > 1 else ""
     rest = {
         "short": "smaller batches take what is left of a bucket",
         "fill": f"{epoch.filled} visits repeated to fill batches",
@@ -116,6 +118,11 @@ def _batch_line(recipe: Recipe, runtime: Runtime, dataset: Dataset) -> str:
         f"{data.batch_size} samples{share}{step} a step{held}; an epoch has {epoch.num_batches:,} "
         f"batches, {epoch.num_steps:,} steps; {rest}"
     )
+
+
+def _share(batch: int, processes: int) -> str:
+    low, rest = divmod(batch, processes)
+    return f"{low} or {low + 1}" if rest else str(low)
 
 
 def _length_line(dataset: Dataset, steps: int) -> str:
@@ -152,11 +159,19 @@ def _update_line(recipe: Recipe) -> str:
     return ", ".join(parts)
 
 
-def _computing_line(recipe: Recipe, runtime: Runtime, model: Model) -> str:
-    parts = [
-        f"{runtime.device}, {runtime.world_size} process{'es' if runtime.world_size > 1 else ''}",
-        str(model.precision),
-    ]
+def _devices(runtime: Runtime, launch: Launch) -> str:
+    """Which process is where, and over what they speak."""
+    if runtime.world_size == 1:
+        return f"{runtime.device}, 1 process"
+    machines = launch.world_size // launch.local_size
+    on_each = f" on each of {machines} machines" if machines > 1 else ""
+    if runtime.device.type != "cuda":
+        return f"{runtime.device}, {runtime.world_size} processes over gloo{on_each}"
+    return f"cuda:0 to cuda:{launch.local_size - 1}{on_each}, {runtime.world_size} processes over nccl, one a device"
+
+
+def _computing_line(recipe: Recipe, launch: Launch, runtime: Runtime, model: Model) -> str:
+    parts = [_devices(runtime, launch), str(model.precision)]
     parts.append(f"attention {recipe.model.attention}")
     if model.recomputed_blocks:
         parts.append(f"{model.recomputed_blocks} blocks recomputed")
@@ -177,7 +192,9 @@ def _precision_note(recipe: Recipe, launch: Launch) -> list[str]:
 def _saving_line(recipe: Recipe, model: Model) -> str:
     size = sum(t.numel() * t.element_size() for t in model.update.tensors().values())
     every = f"every {recipe.run.save.every}, " if recipe.run.save.every else ""
-    return f"checkpoints {every}at the end and on signals, {size / 1e6:,.1f} MB each, {recipe.run.save.keep} kept"
+    return (
+        f"checkpoints {every}at the end and on signals, {size / 1e6:,.1f} MB each, {recipe.run.save.keep or 'all'} kept"
+    )
 
 
 def start_line(restored: Restored | None, steps: int, changes: Sequence[str], line: str) -> str:

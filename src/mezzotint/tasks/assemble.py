@@ -83,7 +83,7 @@ def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int]
     runtime.barrier()
     if not runtime.is_first:
         catalogue = catalogues.build(recipe.data, index)
-    rows, held = catalogue.split(recipe.data.holdout, recipe.run.seed)
+    rows, held = catalogue.split(recipe.data.holdout, recipe.run.seed, at_most=recipe.data.max_samples)
     columns = plan_columns(catalogue, rows, recipe.data)
     timeline = Timeline(columns, recipe.data, recipe.optim.accumulation, recipe.run.seed)
     return Dataset(catalogue, rows, held, timeline)

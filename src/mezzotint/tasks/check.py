@@ -31,6 +31,7 @@ from mezzotint.tasks._model_files import Component, components
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.train import folder_of
 from mezzotint.training import state
+from mezzotint.weights import publishing
 
 FLAGS = {
     "--json": "one JSON document instead of the page",
@@ -97,12 +98,15 @@ def run(arguments: Sequence[str]) -> int:
 
 def check(reading: Reading, *, processes: int = 1, dry: bool = False) -> Checked:
     """Looks at everything. Problems are in the answer; none of them is raised."""
-    checked = Checked(reading, located(reading), processes)
+    checked = Checked(reading, located(reading), processes, notes=list(reading.notes))
     _look_at_settings(checked)
     outline = _look_at_model(checked)
     _look_at_data(checked)
     if outline is not None:
         _look_at_memory(checked, outline)
+    if checked.recipe.run.export.folder is not None:
+        with checked.gathering():
+            publishing.refuse_others(checked.recipe.run.export.folder)
     folder = RunFolder(folder_of(reading, checked.recipe))
     _look_at_run_folder(checked, folder)
     if checked.memory is not None:
@@ -210,11 +214,11 @@ def _look_at_disk(checked: Checked, folder: RunFolder) -> None:
             captions = watchers.preview_captions(recipe, checked.dataset)
             caches = assemble.open_caches(recipe, assemble.family_class(recipe))
             checked.caches = _estimates.cache_needs(recipe, checked.dataset, caches, memory, captions)
-    during = None
+    during = saves = None
     if checked.length is not None:
-        during = _estimates.times_due(
-            recipe.run.export.every, steps=checked.length.steps, steps_an_epoch=checked.length.steps_an_epoch
-        )
+        steps, an_epoch = checked.length.steps, checked.length.steps_an_epoch
+        during = _estimates.times_due(recipe.run.export.every, steps=steps, steps_an_epoch=an_epoch)
+        saves = _estimates.times_due(recipe.run.save.every, steps=steps, steps_an_epoch=an_epoch)
     with checked.gathering():
         checked.disk = _estimates.disk(
             recipe,
@@ -223,7 +227,8 @@ def _look_at_disk(checked: Checked, folder: RunFolder) -> None:
             memory,
             there=len(state.listed(folder.checkpoints)),
             export=_estimates.export_bytes(recipe, memory, checked.files),
-            exports=None if during is None else during + 1,
+            exports=None if during is None else during + 1 + (recipe.run.export.folder is not None),
+            saves=None if saves is None else saves + 1,
             cache=sum(need.missing_bytes for need in checked.caches),
         )
         _estimates.refuse_full_disk(checked.disk)

@@ -9,6 +9,7 @@ from pathlib import Path
 from mezzotint import registry
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.read import MODELS, SCHEMA_COMMENT, shipped_recipes
+from mezzotint.tasks import _foreign
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -36,6 +37,7 @@ def _kinds() -> dict[str, Callable[[], dict[str, str]]]:
         "models": lambda: dict.fromkeys(_models(), ""),
         "families": lambda: dict.fromkeys(registry.names("families"), ""),
         "formats": lambda: dict.fromkeys(registry.names("data/formats"), ""),
+        "dialects": lambda: {name: _foreign.dialect(name).about for name in registry.names("dialects")},
         "runtimes": lambda: dict.fromkeys(registry.names("runtimes"), ""),
     }
 

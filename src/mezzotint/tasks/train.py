@@ -28,6 +28,7 @@ from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.stages import StepReport
 from mezzotint.tasks import announce, assemble, cache, resume, watchers
 from mezzotint.tasks._arguments import parse
+from mezzotint.tasks.convert import single_file_beside
 from mezzotint.tasks.environment import environment
 from mezzotint.training import metrics_log, state
 from mezzotint.training.interrupts import Interrupts
@@ -35,6 +36,7 @@ from mezzotint.training.live import LiveLine
 from mezzotint.training.progress import Progress
 from mezzotint.training.trained import MovementWatch
 from mezzotint.training.trainer import Trainer
+from mezzotint.weights import publishing
 
 SCHEMA_LINE = "# written by mezzotint; `mezzotint train` of this file goes on with the run beside it\n"
 
@@ -51,6 +53,8 @@ def train(reading: Reading) -> int:
     if problems:
         raise RecipeError(reading.name, problems=problems)
     launch = Launch.read()
+    if recipe.run.export.folder is not None:
+        publishing.refuse_others(recipe.run.export.folder)
     with ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())
         runtime = open_runtime(recipe.run, launch)
@@ -132,6 +136,8 @@ class Job:
             self._restore(restored, changes)
         if first:
             self._write_papers(restored, changes)
+            for note in self.reading.notes:
+                self.live.say(f"note       {note}")
             for line in announce.before_step_one(
                 self.recipe, self.launch, self.runtime, self.dataset, self.model, self.steps, self.folder
             ):
@@ -151,6 +157,8 @@ class Job:
         """The export and the report; made again when an earlier attempt was killed here."""
         if self.runtime.is_first:
             exports = self._export(self.trainer)
+            if self.recipe.run.export.folder is not None:
+                exports.append(publishing.publish(exports[-1], self.recipe.run.export.folder))
             report = run_report(self.folder)
             self.folder.record("finished", step=self.trainer.progress.step)
             for line in announce.at_the_end(self.folder, self.recipe, exports, report):
@@ -280,7 +288,9 @@ class Job:
         if restored is None:
             metrics_log.truncate(self.folder, 0)
         durable.write_json(self.folder.path / "environment.json", environment(self.runtime, self.launch))
-        text = yaml.safe_dump(assemble.effective(self.recipe), sort_keys=False, allow_unicode=True, width=100)
+        going_on = assemble.effective(self.recipe)
+        going_on["run"]["resume"] = "auto"  # the line that is printed at every stop has to go on
+        text = yaml.safe_dump(going_on, sort_keys=False, allow_unicode=True, width=100)
         durable.write_file(self.folder.recipe, SCHEMA_LINE + text)
         data_report.write(self.dataset.catalogue, self.folder.path)
         self.folder.record(
@@ -325,6 +335,8 @@ class Job:
                 schedule=self.model.objective.schedule,
                 prediction=self.model.prediction,
             )
+        if self.recipe.run.export.single_file:
+            single_file_beside(target)
         return target
 
     def _note_bad_step(self, report: StepReport) -> None:

@@ -1,4 +1,5 @@
-"""Update rules: how a gradient becomes a step. `AdamWRule` is one fused pass of ours; `LibraryRule` lets any torch optimizer stand behind `Update`.
+"""Update rules: how a gradient becomes a step. `AdamWRule` is one fused pass of ours; `LibraryRule` lets any torch
+optimizer stand behind `Update`.
 
 A rule owns its state by parameter name, so that checkpoints restore it by name and in its own type.
 """
@@ -32,7 +33,8 @@ class Rule(ABC):
         scale: Tensor,
         found_inf: Tensor,
     ) -> None:
-        """One step of one group, in place. scale: () what the gradients have to be divided by. found_inf: () 1 when nothing may move."""
+        """One step of one group, in place. scale: () what the gradients have to be divided by. found_inf: () 1 when
+        nothing may move."""
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
@@ -42,11 +44,16 @@ class Rule(ABC):
     def load(self, tensors: Mapping[str, Tensor], masters: Mapping[str, Tensor]) -> None:
         """Takes back what `tensors` gave."""
 
+    @abstractmethod
+    def state_bytes(self, masters: Mapping[str, Tensor]) -> int:
+        """The bytes that the state will have once it stands: what `check` counts before a first step."""
+
 
 class AdamWRule(Rule):
     """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) by torch's fused kernel: nothing is read back to the host.
 
-    applied: () float32, the count of steps that moved, by which the moments' bias is corrected; `Update` counts it before it calls.
+    applied: () float32, the count of steps that moved, by which the moments' bias is corrected; `Update` counts it
+    before it calls.
     """
 
     def __init__(self, settings: AdamW, masters: Mapping[str, Tensor], applied: Tensor) -> None:
@@ -92,13 +99,17 @@ class AdamWRule(Rule):
         for name, mine in self.tensors().items():
             mine.copy_(tensors[name])
 
+    def state_bytes(self, masters: Mapping[str, Tensor]) -> int:
+        return sum(2 * 4 * master.numel() for master in masters.values())
+
 
 class LibraryRule(Rule):
-    """Any `torch.optim.Optimizer`, one instance a group. A library's optimizer does not know bad steps, so the host reads one number a step."""
+    """Any `torch.optim.Optimizer`, one instance a group. A library's optimizer does not know bad steps, so the host
+    reads one number a step."""
 
     def __init__(self, kind: type[torch.optim.Optimizer], options: Mapping[str, Any]) -> None:
-        self._kind = kind
-        self._options = dict(options)
+        self.kind = kind
+        self.options = dict(options)
         self._optimizers: dict[tuple[str, ...], torch.optim.Optimizer] = {}
         self._waiting: dict[str, dict[str, Any]] = {}
 
@@ -129,8 +140,8 @@ class LibraryRule(Rule):
         self, names: tuple[str, ...], masters: Sequence[Tensor], lr: float, weight_decay: float
     ) -> torch.optim.Optimizer:
         if names not in self._optimizers:
-            given = self._options | {"lr": lr} | ({"weight_decay": weight_decay} if weight_decay else {})
-            optimizer = self._kind(list(masters), **given)
+            given = self.options | {"lr": lr} | ({"weight_decay": weight_decay} if weight_decay else {})
+            optimizer = self.kind(list(masters), **given)
             for name, master in zip(names, masters, strict=True):
                 if name in self._waiting:
                     optimizer.state[master] = self._waiting.pop(name)
@@ -142,10 +153,11 @@ class LibraryRule(Rule):
         for names, optimizer in self._optimizers.items():
             for name, master in zip(names, optimizer.param_groups[0]["params"], strict=True):
                 for key, value in optimizer.state[master].items():
-                    found[f"opt.{_tag(key, value)}/{name}"] = torch.as_tensor(value)
+                    assert isinstance(value, (Tensor, int, float)), (key, value)
+                    found[f"opt.{_tag(key, value)}/{name}"] = _as_tensor(value)
         for name, state in self._waiting.items():
             for key, value in state.items():
-                found[f"opt.{_tag(key, value)}/{name}"] = torch.as_tensor(value)
+                found[f"opt.{_tag(key, value)}/{name}"] = _as_tensor(value)
         return found
 
     def load(self, tensors: Mapping[str, Tensor], masters: Mapping[str, Tensor]) -> None:
@@ -160,6 +172,33 @@ class LibraryRule(Rule):
             value: Any = tensor.item() if number else tensor.to(_home(key, masters[name]), copy=True)
             self._waiting.setdefault(name, {})[key] = int(value) if number == "int" else value
 
+    def state_bytes(self, masters: Mapping[str, Tensor]) -> int:
+        if self.kind.__module__.startswith("bitsandbytes"):
+            # two moments of a byte, and a float32 scale for each block of 256 (its kernels run on a GPU alone)
+            return sum(2 * master.numel() + 2 * 4 * -(-master.numel() // 256) for master in masters.values())
+        return _bytes_after_a_step(self, masters)
+
+
+def _bytes_after_a_step(rule: LibraryRule, masters: Mapping[str, Tensor]) -> int:
+    """One step of each shape on zeros, on the CPU, forgotten again: what a library keeps is known to it alone."""
+    total = 0
+    by_shape: dict[tuple[int, ...], int] = {}
+    for master in masters.values():
+        shape = tuple(master.shape)
+        if shape not in by_shape:
+            trial = LibraryRule(rule.kind, rule.options)
+            zero, one = torch.zeros(shape), torch.ones(())
+            trial.move(["x/x"], [zero], [torch.zeros(shape)], lr=0.0, weight_decay=0.0, scale=one, found_inf=0 * one)
+            by_shape[shape] = sum(t.numel() * t.element_size() for t in trial.tensors().values())
+        total += by_shape[shape]
+    return total
+
+
+def _as_tensor(value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    return torch.tensor(value, dtype=torch.int64 if isinstance(value, int) else torch.float64)
+
 
 def _tag(key: str, value: Any) -> str:
     return key if isinstance(value, Tensor) else f"{key}#{type(value).__name__}"
@@ -170,7 +209,8 @@ def _home(key: str, master: Tensor) -> torch.device:
 
 
 def rule_for(settings: OptimizerSettings, masters: Mapping[str, Tensor], applied: Tensor) -> Rule:
-    """The rule behind a recipe's optimizer. Raises RecipeError E1061 for a library that is not installed or a class that is no optimizer."""
+    """The rule behind a recipe's optimizer. Raises RecipeError E1061 for a library that is not installed or a class
+    that is no optimizer."""
     match settings:
         case AdamW():
             return AdamWRule(settings, masters, applied)

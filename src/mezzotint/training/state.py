@@ -219,11 +219,14 @@ def read(path: Path) -> Restored:
     return Restored(path, int(manifest["step"]), tensors, values)
 
 
-def prune(folder: Path, keep: int) -> list[Path]:
-    """Removes all but the newest `keep` checkpoints, once the newest is known to verify; returns what went.
+def prune(folder: Path, keep: int | None) -> list[Path]:
+    """Removes all but the newest `keep` checkpoints, once the newest is known to verify; returns what went. None keeps
+    all.
 
     What is damaged counts as nothing: it is neither kept in place of a whole one nor a reason to remove one.
     """
+    if keep is None:
+        return []
     whole: list[Path] = []
     gone = []
     for path in listed(folder):
@@ -244,7 +247,7 @@ def fits(restored: Restored, expected: Mapping[str, Tensor]) -> None:
     wrong = [
         name for name, t in expected.items() if name in restored.tensors and restored.tensors[name].shape != t.shape
     ]
-    spare = [name for name in restored.tensors if name not in expected and not name.startswith("scaler/")]
+    spare = [name for name in restored.tensors if name not in expected and not name.startswith(("scaler/", "opt."))]
     if missing or wrong or spare:
         parts = [
             f"{len(names)} {word} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.optim import OptimSettings
+from mezzotint.training.rules import rule_for
 from mezzotint.training.shadow import decay_at
 
 
@@ -47,9 +48,8 @@ class Update:
             name: p.detach().to(torch.float32, copy=True) if separate_masters else p.detach()
             for name, p in self._trained.items()
         }
-        self._mean = {name: torch.zeros_like(m) for name, m in self._masters.items()}
-        self._square = {name: torch.zeros_like(m) for name, m in self._masters.items()}
         self.applied = torch.zeros((), dtype=torch.float32, device=self.device)
+        self._rule = rule_for(settings.optimizer, self._masters, self.applied)
         self.groups = _groups(self._trained, settings)
         self._place = {name: number for number, name in enumerate(self._trained)}
         self._parts = list(dict.fromkeys(name.split("/")[0] for name in self._trained))
@@ -81,6 +81,10 @@ class Update:
                 self.shadow.follow(self._masters, found_inf)
         self.forget_gradients()
 
+    def state_bytes(self) -> int:
+        """The bytes of the optimizer's own state once it stands, averages and counts apart."""
+        return self._rule.state_bytes(self._masters)
+
     def forget_gradients(self) -> None:
         """Takes all gradients away."""
         for parameter in self._trained.values():
@@ -107,22 +111,13 @@ class Update:
                     scale = loss_scale / coefficients[self._parts.index(group.part)]
                 case "tensor":
                     torch._foreach_mul_(grads, [coefficients[self._place[name]] for name in names])
-        adam = self._settings.optimizer
-        torch._fused_adamw_(
+        self._rule.move(
+            names,
             [self._masters[name] for name in names],
             grads,
-            [self._mean[name] for name in names],
-            [self._square[name] for name in names],
-            [],
-            [self.applied] * len(names),
             lr=lr,
-            beta1=adam.betas[0],
-            beta2=adam.betas[1],
             weight_decay=group.weight_decay,
-            eps=adam.eps,
-            amsgrad=False,
-            maximize=False,
-            grad_scale=scale,
+            scale=scale,
             found_inf=found_inf,
         )
 
@@ -132,10 +127,9 @@ class Update:
         return grad.to(torch.float32)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything to be remembered, by flat name: `w/…`, `ema/…`, `opt.mean/…`, `opt.square/…`, and the counts."""
+        """Everything to be remembered, by flat name: `w/…`, `ema/…`, `opt.STATE/…`, and the counts."""
         found = {f"w/{name}": tensor for name, tensor in self._masters.items()}
-        found |= {f"opt.mean/{name}": tensor for name, tensor in self._mean.items()}
-        found |= {f"opt.square/{name}": tensor for name, tensor in self._square.items()}
+        found |= self._rule.tensors()
         found["opt.applied"] = self.applied
         if self.shadow is not None:
             found |= self.shadow.tensors()
@@ -145,6 +139,7 @@ class Update:
         """Takes back what `tensors` gave, by name and bit by bit. A missing or misshapen name is an error of the
         caller's checks."""
         with torch.no_grad():
+            self._rule.load(tensors, self._masters)
             for name, mine in self.tensors().items():
                 mine.copy_(tensors[name])
             if self._separate:

@@ -62,7 +62,6 @@ _FORBIDDEN = (
     "socket.", "subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "os.kill",
     "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.chmod", "os.chown", "os.truncate",
     "os.putenv", "os.unsetenv", "pty.", "shutil.", "ctypes.", "webbrowser.", "urllib.", "ftplib.", "http.", "smtplib.",
-    "exec", "compile",
 )  # fmt: skip
 _DTYPES = {
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
@@ -92,13 +91,13 @@ def main(arguments: list[str]) -> int:
     """Converts one file. Exit status 0 with what was written, 3 with the reason of a refusal."""
     source, target, memory, seconds = arguments[0], arguments[1], int(arguments[2]), int(arguments[3])
     try:
-        shells = [(type("Shell", (Shell,), {}), name) for name in _SHELLS]
+        shells: list[Any] = [(type("Shell", (Shell,), {}), name) for name in _SHELLS]
         _give_up_powers(target, memory, seconds, os.path.getsize(source))
         with torch.serialization.safe_globals(shells):
             loaded = torch.load(source, map_location="cpu", weights_only=True)
-        tensors, facts = _weights(loaded)
+        tensors = _weights(loaded)
         _bound(tensors, os.path.getsize(source))
-        save_file({name: _plain(t) for name, t in tensors.items()}, target, metadata={"format": "pt", **facts})
+        save_file({name: _plain(t) for name, t in tensors.items()}, target, metadata={"format": "pt"})
         print(json.dumps({"tensors": len(tensors)}))
         return 0
     except Refused as refusal:
@@ -148,18 +147,17 @@ def _is_writing(details: tuple[Any, ...]) -> bool:
     return written or bool(isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
 
 
-def _weights(loaded: object) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a checkpoint by name, and small facts about it."""
+def _weights(loaded: object) -> dict[str, Tensor]:
+    """The tensors of a checkpoint by name. Optimizer states and notes beside them are left."""
     if not isinstance(loaded, Mapping):
         raise Refused(f"it holds {type(loaded).__name__}, not a table of tensors")
-    facts = {f"checkpoint.{key}": str(loaded[key]) for key in ("global_step", "epoch") if type(loaded.get(key)) is int}
     inner = next((loaded[key] for key in ("state_dict", "model", "module") if _is_table(loaded.get(key))), loaded)
     found = {name: tensor for name, tensor in _named(inner) if isinstance(tensor, Tensor)}
     if not found:
         raise Refused("it holds no tensors by name")
     if len(found) > _MOST_TENSORS:
         raise Refused(f"it holds {len(found)} tensors, more than any model")
-    return found, facts
+    return found
 
 
 def _is_table(value: object) -> bool:
@@ -197,6 +195,7 @@ def _reason(error: Exception) -> str:
         return "it is a TorchScript program, not weights"
     if "allocate" in text or "can't alloc" in text.lower():
         return "it needs more memory than its size explains"
+    text = text.rpartition("WeightsUnpickler error: ")[2]
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     return f"it cannot be read as a torch checkpoint ({first[:160]})"
 

@@ -5,9 +5,11 @@ diffusers' and transformers' classes are used, their loaders are not: those fetc
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
@@ -18,34 +20,69 @@ from transformers.models.clip.modeling_clip import CLIPTextModel
 
 from mezzotint.errors import WeightsError
 from mezzotint.weights import files, plain_vae, state
+from mezzotint.weights.files import Stored
 from mezzotint.weights.folder import write_json
 from mezzotint.weights.kinds import of_tensors
 
 Network = Literal["unet", "vae", "clip_text"]
 DTypeName = Literal["fp32", "fp16", "bf16"]
+Value = TypeVar("Value")
+Made = TypeVar("Made")
 
-_DTYPES: dict[DTypeName, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+DTYPES: dict[DTypeName, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+"""Types of weights by the names that recipes give them."""
+
 _IGNORED_TEXT = ("architectures", "model_type", "torch_dtype", "dtype", "transformers_version")
 _PREFIX = "text_model."
 _OLD_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
 
 
-def load(network: Network, config: Mapping[str, Any], path: Path, *, where: Path) -> nn.Module:
-    """A network with the weights of a file: float32, on the CPU, eval mode.
+def load(network: Network, config: Mapping[str, Any], stored: Stored | Path, *, where: Path) -> nn.Module:
+    """A network with stored weights: float32, on the CPU, eval mode.
 
-    where: the configuration's file, for messages. Raises WeightsError E1409 for a configuration that makes no network,
-    E1402, E1403 and E1405 for weights that cannot be read, are spoilt, or do not fit.
+    stored: a file, or tensors elsewhere under a file's names. where: the configuration's file, for messages. Raises
+    WeightsError E1409 for a configuration that makes no network, E1402, E1403 and E1405 for weights that cannot be
+    read, are spoilt, or do not fit.
     """
+    stored = files.InFile(stored) if isinstance(stored, Path) else stored
     module = _described(lambda: state.on_meta(lambda: _construct(network, config)), where)
-    kind = of_tensors(files.read_header(path))
+    kind = of_tensors(stored.header())
     guess = f"the file looks like {kind}" if kind != _expected(network) else ""
-    state.load_into(module, path, rename=_file_names(network), ignorable=("position_ids",), kind=guess)
+    state.load_into(module, stored, rename=_file_names(network), ignorable=("position_ids",), kind=guess)
     if network == "clip_text":  # a buffer that is no part of the weights
         length = int(config.get("max_position_embeddings", 77))
         inner = getattr(module, "text_model", module)
         inner.embeddings.position_ids = torch.arange(length).expand((1, -1))  # type: ignore[union-attr]
     assert not any(t.is_meta for t in (*module.parameters(), *module.buffers())), network
     return module
+
+
+def shapes(network: Network, config: Mapping[str, Any], *, where: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a network's tensors, as its files name them. Raises WeightsError E1409. No memory is taken
+    for values."""
+    told = json.dumps({k: v for k, v in config.items() if not k.startswith("_")}, sort_keys=True)
+    return dict(_described(lambda: _shapes(network, told), where))
+
+
+@lru_cache(maxsize=16)
+def _shapes(network: Network, config: str) -> Mapping[str, tuple[int, ...]]:
+    module = state.on_meta(lambda: _construct(network, json.loads(config)))
+    return {_file_name_of(network, name): tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+
+
+def modern_names(network: Network, tensors: Mapping[str, Value]) -> dict[str, Value]:
+    """A component's tensors under the names that `write` gives them: current ones for attention, with the level
+    `text_model` in a text encoder, without buffers that are no weights."""
+    rename = _file_names(network)
+    return {
+        _file_name_of(network, rename(name)): tensor
+        for name, tensor in tensors.items()
+        if not name.endswith("position_ids")
+    }
+
+
+def _file_name_of(network: Network, name: str) -> str:
+    return name if network != "clip_text" or name.startswith(_PREFIX) else _PREFIX + name
 
 
 def draw(network: Network, config: Mapping[str, Any], seed: int, part: str, *, where: Path) -> nn.Module:
@@ -60,20 +97,24 @@ def draw(network: Network, config: Mapping[str, Any], seed: int, part: str, *, w
 
 
 def write(
-    network: Network, tensors: Mapping[str, Tensor], config: Mapping[str, Any], target: Path, dtype: DTypeName
+    network: Network, tensors: Mapping[str, Tensor], config: Mapping[str, Any], target: Path, dtype: DTypeName | None
 ) -> None:
-    """Writes a component's folder: config.json and its weights in `dtype`, under the names that other readers expect.
+    """Writes a component's folder: config.json and its weights in `dtype` (None: each in its own), under the names that
+    other readers expect.
 
     transformers 5 drops the level `text_model` of a CLIP text encoder; readers of older files need it, so it is put
     back. The configuration carries no path of this machine.
     """
-    prefixed = {k if network != "clip_text" or k.startswith(_PREFIX) else _PREFIX + k: v for k, v in tensors.items()}
+    prefixed = {_file_name_of(network, name): tensor for name, tensor in tensors.items()}
+    if dtype is not None:
+        prefixed = state.cast(prefixed, DTYPES[dtype])
     target.mkdir(parents=True, exist_ok=True)
-    files.write(state.cast(prefixed, _DTYPES[dtype]), target / file_name(network))
+    files.write(prefixed, target / file_name(network))
     told = {k: v for k, v in config.items() if k != "_name_or_path"}
+    types = {str(tensor.dtype).removeprefix("torch.") for tensor in prefixed.values()}
     for key in ("torch_dtype", "dtype"):
-        if key in told:
-            told[key] = str(_DTYPES[dtype]).removeprefix("torch.")
+        if key in told and len(types) == 1:
+            told[key] = next(iter(types))
     write_json(target / "config.json", told)
 
 
@@ -94,7 +135,7 @@ def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:
     return module
 
 
-def _described(build: Callable[[], nn.Module], where: Path) -> nn.Module:
+def _described(build: Callable[[], Made], where: Path) -> Made:
     try:
         return build()
     except (TypeError, ValueError, KeyError, NotImplementedError, ZeroDivisionError) as error:

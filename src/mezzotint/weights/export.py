@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,13 @@ from mezzotint.weights.folder import ModelFolder
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A component that is written anew. tensors: all of its state, by its own names."""
+    """A component that is written anew. tensors: all of its state, by its own names. keep_types: each tensor in the
+    type it has, whatever the export's."""
 
     network: components.Network
     tensors: Mapping[str, Tensor]
     config: Mapping[str, Any]
+    keep_types: bool = False
 
 
 def write_model(
@@ -30,11 +32,13 @@ def write_model(
     replaced: Mapping[str, Replaced],
     *,
     scheduler: Mapping[str, Any],
-    dtype: components.DTypeName,
+    dtype: components.DTypeName | None,
+    besides: Callable[[Path], None] | None = None,
 ) -> None:
     """Writes `target`, which must not exist, aside; syncs and renames it, so that it is there whole or not at all.
 
-    replaced: by component. scheduler: the configuration to write. All other components are copied byte for byte.
+    replaced: by component. scheduler: the configuration to write. dtype: of replaced components; None keeps each
+    tensor's. All other components are copied byte for byte. besides: writes what else belongs into the folder.
     Raises WeightsError E1410 when `target` exists, E1403 for weights that are not finite, StorageError E1701.
     """
     aside: Path | None = None
@@ -42,6 +46,8 @@ def write_model(
         aside = folder.begin(target)
         for component in sorted(p.name for p in source.root.iterdir() if p.is_dir() and not p.name.startswith(".")):
             _write_component(aside / component, source.root / component, replaced.get(component), scheduler, dtype)
+        if besides is not None:
+            besides(aside)
         folder.write_json(aside / "model_index.json", _index(source, scheduler))
         folder.finish(aside, target)
     except OSError as error:
@@ -58,10 +64,10 @@ def _write_component(
     source: Path,
     new: Replaced | None,
     scheduler: Mapping[str, Any],
-    dtype: components.DTypeName,
+    dtype: components.DTypeName | None,
 ) -> None:
     if new is not None:
-        components.write(new.network, new.tensors, new.config, target, dtype)
+        components.write(new.network, new.tensors, new.config, target, None if new.keep_types else dtype)
     elif source.name == "scheduler":
         folder.write_json(target / "scheduler_config.json", scheduler)
     else:

@@ -7,11 +7,13 @@ first bytes suggest.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -21,7 +23,11 @@ from torch import Tensor
 from mezzotint.errors import StorageError, WeightsError
 
 _HEADER_LIMIT = 100_000_000  # the format's own bound
-_SIZES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2}
+SIZES = {
+    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
+    "I8": 1, "U8": 1, "BOOL": 1,
+}  # fmt: skip
+"""Bytes of a number, by the name of its type in a header."""
 
 
 class TensorInfo(NamedTuple):
@@ -29,6 +35,34 @@ class TensorInfo(NamedTuple):
 
     dtype: str
     shape: tuple[int, ...]
+
+
+class Stored(Protocol):
+    """Tensors that lie somewhere in files, under the names of one network. place: what messages call it."""
+
+    @property
+    def place(self) -> Path: ...
+
+    def header(self) -> dict[str, TensorInfo]:
+        """Names, types and shapes. Raises WeightsError E1401, E1402."""
+
+    def read(self, names: Collection[str]) -> dict[str, Tensor]:
+        """The tensors named, in the types they have there. Raises WeightsError E1402, E1403."""
+
+
+@dataclass(frozen=True, slots=True)
+class InFile:
+    """The tensors of a safetensors file or a sharded set, under the names they have there."""
+
+    place: Path
+
+    def header(self) -> dict[str, TensorInfo]:
+        """See Stored."""
+        return read_header(self.place)
+
+    def read(self, names: Collection[str]) -> dict[str, Tensor]:
+        """See Stored."""
+        return read(self.place, names)
 
 
 def shards(path: Path) -> tuple[Path, ...]:
@@ -76,17 +110,21 @@ def read_metadata(path: Path) -> dict[str, str]:
     return {str(k): str(v) for k, v in _header(path).get("__metadata__", {}).items()}
 
 
-def read(path: Path, names: Collection[str] | None = None, device: str = "cpu") -> dict[str, Tensor]:
+def read(
+    path: Path, names: Collection[str] | None = None, device: str = "cpu", *, unchecked: Collection[str] = ()
+) -> dict[str, Tensor]:
     """Tensors of a file or a sharded set, in the types they have there; those named, all by default.
 
-    The tensors own their memory: changing or removing the file afterwards does not touch them.
+    unchecked: names whose values may be anything. The tensors own their memory: changing or removing the file
+    afterwards does not touch them.
     Raises WeightsError: as `read_header`; E1403 when a value is not finite; E1405 when a name is missing.
     """
     found: dict[str, Tensor] = {}
     for shard in shards(path):
         present = _read_one_header(shard)
         for name, tensor in _tensors(shard, [n for n in present if names is None or n in names]):
-            _refuse_non_finite(shard, name, tensor)
+            if name not in unchecked:
+                _refuse_non_finite(shard, name, tensor)
             found[name] = tensor.clone().to(device)
     missing = sorted(set(names or ()) - found.keys())
     if missing:
@@ -94,21 +132,52 @@ def read(path: Path, names: Collection[str] | None = None, device: str = "cpu") 
     return found
 
 
-def write(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:
+def digest(path: Path, names: Collection[str]) -> str:
+    """SHA-256 of some tensors of a file: of their names, types, shapes and bytes, wherever in the file they stand.
+
+    Raises WeightsError as `read_header`. 64 hexadecimal digits.
+    """
+    entries, start = _header(path), 8 + int.from_bytes(_first(path, 8), "little")
+    told = hashlib.sha256()
+    with path.open("rb") as file:
+        for name in sorted(set(names) & entries.keys()):
+            entry = entries[name]
+            told.update(json.dumps([name, entry["dtype"], entry["shape"]]).encode())
+            file.seek(start + entry["data_offsets"][0])
+            left = entry["data_offsets"][1] - entry["data_offsets"][0]
+            while left > 0:
+                block = file.read(min(left, 1 << 22))
+                told.update(block)
+                left -= len(block) or left
+    return told.hexdigest()
+
+
+def write(
+    tensors: Mapping[str, Tensor],
+    path: Path,
+    metadata: Mapping[str, str] | None = None,
+    *,
+    unchecked: Collection[str] = (),
+    seal: Callable[[Path], None] | None = None,
+) -> None:
     """Writes a safetensors file so that a power cut leaves the old file or the new one, never a part.
 
     Tensors that share memory are written as separate ones. metadata: texts for the header; `{"format": "pt"}` is what
-    other readers expect, and is the default. Raises WeightsError E1403 for values that are not finite, StorageError
+    other readers expect, and is the default. unchecked: names whose values may be anything. seal: called with the
+    finished file before it gets its name. Raises WeightsError E1403 for values that are not finite, StorageError
     E1701 when the disk refuses.
     """
     for name, tensor in tensors.items():
-        _refuse_non_finite(path, name, tensor)
+        if name not in unchecked:
+            _refuse_non_finite(path, name, tensor)
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         aside.touch()
         mode = aside.stat().st_mode  # as this user's files are; the library's own are for the owner alone
         save_file(_separate(tensors), aside, metadata=dict(metadata or {"format": "pt"}))
         aside.chmod(mode)
+        if seal is not None:
+            seal(aside)
         settle(aside, path)
     except (OSError, SafetensorError) as error:
         aside.unlink(missing_ok=True)
@@ -184,6 +253,11 @@ def _check_extent(path: Path, entries: Mapping[str, Any], held: int) -> None:
         _refuse(path, f"it has {held - end} bytes too many at its end")
 
 
+def _first(path: Path, count: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(count)
+
+
 def _reason(start: bytes, size: int) -> str:
     """What a file that is no safetensors file seems to be, by its first bytes."""
     text = start.lstrip().lower()
@@ -194,7 +268,7 @@ def _reason(start: bytes, size: int) -> str:
     if text.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
         return "it is a web page, not a model: the download went wrong (a log-in or error page)"
     if start.startswith((b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):
-        return "it is a pickle file (.ckpt, .pt or .bin) under another name; convert it to safetensors"
+        return "it is a pickle file (.ckpt, .pt or .bin) under another name; give it its own ending back"
     if start.startswith(b"GGUF"):
         return "it is a GGUF file; use the safetensors weights of the model"
     if start.startswith((b"{", b"[")) or text.startswith(b"{"):

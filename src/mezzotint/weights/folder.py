@@ -103,7 +103,7 @@ def find_weights(folder: Path) -> FoundWeights | None:
     if pickled:
         raise WeightsError(
             f"{folder}: has only {pickled[0]}, a pickle file, which is not opened here; "
-            "take the safetensors files of the model, or convert it",
+            "take the safetensors files of the model, or convert its folder: mezzotint convert FOLDER NEW_FOLDER",
             code="E1408",
         )
     return None
@@ -138,6 +138,10 @@ def copy_component(source: Path, target: Path) -> None:
             name = path.name.replace(f".{found.variant}.", ".") if found is not None and alone else path.name
             shutil.copyfile(path, target / name)
             sync(target / name)
+    for name, path in tokenizer_files(source).items() if source.name.startswith("tokenizer") else ():
+        if path.parent != source:
+            shutil.copyfile(path, target / name)
+            sync(target / name)
     sync(target)
 
 
@@ -150,6 +154,15 @@ def complete_tokenizer(folder: Path) -> None:
     write_json(folder / "vocab.json", model.get("vocab", {}))
     (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{m}\n" for m in merges), encoding="utf-8")
     sync(folder / "merges.txt")
+
+
+def tokenizer_files(folder: Path) -> dict[str, Path]:
+    """The files of a tokenizer's folder by name. Models that ship share one vocabulary, CLIP's, which lies elsewhere
+    and is among them here."""
+    found = {path.name: path for path in sorted(folder.glob("*")) if path.is_file() and not path.name.startswith(".")}
+    if "merges.txt" not in found and "tokenizer.json" not in found and folder.is_relative_to(_shipped_root()):
+        found |= {name: _shipped_root().parent / "tokenizers" / "clip" / name for name in ("merges.txt", "vocab.json")}
+    return found
 
 
 def begin(folder: Path) -> Path:

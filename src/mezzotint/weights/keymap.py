@@ -41,6 +41,12 @@ class Entry:
             shape = (shape[0] // len(self.ours), *shape[1:])
         return dict.fromkeys(self.ours, shape)
 
+    def foreign_shape(self, ours: Mapping[str, Shape]) -> Shape:
+        """The shape in the foreign file, from ours."""
+        first = ours[self.ours[0]]
+        whole = (len(self.ours) * first[0], *first[1:]) if len(self.ours) > 1 else first
+        return (*whole, 1, 1) if self.pointwise and len(whole) == 2 else whole
+
     def to_ours(self, tensor: Tensor) -> dict[str, Tensor]:
         """Our tensors, from the foreign one. Its values are only parted, never changed."""
         shape = next(iter(self.shapes(tuple(tensor.shape)).values()))
@@ -123,6 +129,9 @@ class KeyMap:
         return any(re.fullmatch(pattern, name) for pattern in self.extras)
 
     def part_in(self, component: str, names: Iterable[str]) -> Part | None:
-        """The way in which a file with these names keeps a component; None when it has nothing of it."""
+        """The way in which a file with these names keeps a component, by most of them; None when it has nothing of
+        it."""
         names = tuple(names)
-        return next((part for part in self.parts[component] if any(n.startswith(part.start) for n in names)), None)
+        counts = {part: sum(name.startswith(part.start) for name in names) for part in self.parts[component]}
+        best = max(counts, key=lambda part: counts[part])
+        return best if counts[best] else None

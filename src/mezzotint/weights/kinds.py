@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mezzotint.weights.files import TensorInfo, read_header
+
+_CHANNELS = {
+    9: "an inpainting model (its denoiser takes 9 channels)",
+    8: "a model that edits pictures (its denoiser takes 8 channels)",
+    5: "a depth-to-image model (its denoiser takes 5 channels)",
+    7: "an upscaler (its denoiser takes 7 channels)",
+}
+
+
+class Kind(NamedTuple):
+    """What a file is that cannot be trained here. name: in words. remedy: what to do instead."""
+
+    name: str
+    remedy: str
 
 
 def of_path(path: Path) -> str | None:
@@ -33,21 +47,77 @@ def of_path(path: Path) -> str | None:
 def of_tensors(header: Mapping[str, TensorInfo]) -> str:
     """A guess, in words, at a weights file by its tensors' names and shapes."""
     names = header.keys()
-    if any("lora" in n.lower() and ("up" in n or "down" in n or "_A" in n or "_B" in n) for n in names):
-        return "a LoRA, to be laid over a model"
-    if any(n.startswith("conditioner.embedders.1.") for n in names):
-        return "a single-file checkpoint of SDXL"
+    found = _adapter(names) or _other_model(names)
+    if found is not None:
+        return found.name
     if any(n.startswith("model.diffusion_model.") for n in names):
         return f"a single-file checkpoint of {_unet(header, 'model.diffusion_model.input_blocks.0.0.weight')}"
     if any(n.startswith(("first_stage_model.", "encoder.down.")) for n in names):
         return "an autoencoder (VAE) alone, in its original layout"
     if any(n.startswith(("encoder.down_blocks.", "decoder.up_blocks.")) for n in names):
         return "an autoencoder (VAE) alone"
+    if any(n.startswith(("input_blocks.", "middle_block.")) for n in names):
+        return "a denoiser alone, in its original layout"
     if any(n.startswith("down_blocks.") for n in names):
         return f"a denoiser alone, of {_unet(header, 'conv_in.weight')}"
-    if any("encoder.layers." in n for n in names):
+    if any(("encoder.layers." in n or "transformer.resblocks." in n) for n in names):
         return "a text encoder alone"
     return "no kind that is known here"
+
+
+def refusal(header: Mapping[str, TensorInfo]) -> Kind | None:
+    """Why a single file is no text-to-image model of SD 1.x or 2.x, and what to do; None when it is one."""
+    names = header.keys()
+    other = _adapter(names) or _other_model(names)
+    if other is not None:
+        return other
+    if not any(n.startswith("model.diffusion_model.") for n in names):
+        alone = of_tensors(header)
+        if alone.startswith("a denoiser alone") and not alone.endswith("layout"):
+            return Kind(alone, "give the folder of the whole model, in which it is the component unet")
+        return Kind(alone, "give the file of a whole model: denoiser, autoencoder and text encoder")
+    first = header.get("model.diffusion_model.input_blocks.0.0.weight")
+    channels = first.shape[1] if first is not None and len(first.shape) == 4 else 4
+    if channels in _CHANNELS:
+        return Kind(
+            _CHANNELS[channels], "family sd trains models of 4 channels; take the text-to-image model of its kind"
+        )
+    if "model.diffusion_model.label_emb.weight" in names:
+        return Kind("an upscaler (its denoiser is told how much noise its picture has)", "take the text-to-image model")
+    lacking = [
+        what
+        for what, start in (("autoencoder (VAE)", "first_stage_model."), ("text encoder", "cond_stage_model."))
+        if not any(n.startswith(start) for n in names)
+    ]
+    if lacking:
+        return Kind(f"a single-file checkpoint without {' and '.join(lacking)}", "give the file of the whole model")
+    return None
+
+
+def _adapter(names: Collection[str]) -> Kind | None:
+    """Something to be laid over a model."""
+    if any("lora" in n.lower() and ("up" in n or "down" in n or "_A" in n or "_B" in n) for n in names):
+        return Kind("a LoRA, to be laid over a model", "give the model it belongs to")
+    if any(".hada_w1" in n or ".lokr_w" in n for n in names):
+        return Kind("a LoHa or LoKr adapter, to be laid over a model", "give the model it belongs to")
+    if "emb_params" in names or "string_to_param" in names or any(n.startswith("clip_l") for n in names):
+        return Kind("a textual inversion, a new word for a model", "give the model it belongs to")
+    if any(n.startswith(("control_model.", "controlnet_cond_embedding.")) for n in names):
+        return Kind("a ControlNet, which steers a model", "give the model it belongs to")
+    return None
+
+
+def _other_model(names: Collection[str]) -> Kind | None:
+    """A whole model of another family."""
+    if any(n.startswith("conditioner.embedders.1.") for n in names):
+        return Kind("a single-file checkpoint of SDXL", "family sd trains SD 1.x and 2.x")
+    if any(n.startswith("conditioner.embedders.0.") for n in names):
+        return Kind("a single-file checkpoint of the SDXL refiner", "family sd trains SD 1.x and 2.x")
+    if any("joint_blocks." in n for n in names):
+        return Kind("a checkpoint of SD 3", "family sd trains SD 1.x and 2.x")
+    if any("double_blocks." in n for n in names):
+        return Kind("a checkpoint of Flux", "family sd trains SD 1.x and 2.x")
+    return None
 
 
 def of_index(index: Mapping[str, Any], unet: Mapping[str, Any]) -> str | None:
@@ -62,12 +132,8 @@ def of_index(index: Mapping[str, Any], unet: Mapping[str, Any]) -> str | None:
         return f"a transformer model ({index.get('_class_name', 'unknown pipeline')})"
     if "prior" in index or "decoder" in index:
         return f"a model of several stages ({index.get('_class_name', 'unknown pipeline')})"
-    if channels == 9:
-        return "an inpainting model (its denoiser takes 9 channels)"
-    if channels == 8:
-        return "a model that edits pictures (its denoiser takes 8 channels)"
-    if channels == 5:
-        return "a depth-to-image model (its denoiser takes 5 channels)"
+    if channels in _CHANNELS:
+        return _CHANNELS[channels]
     if unet.get("class_embed_type") or unet.get("num_class_embeds"):
         return "a model with class conditioning, such as an upscaler"
     return None

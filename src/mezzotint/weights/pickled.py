@@ -21,7 +21,7 @@ from pathlib import Path
 
 from mezzotint.errors import StorageError, WeightsError
 from mezzotint.weights import fingerprint
-from mezzotint.weights.files import read_header, read_metadata, settle
+from mezzotint.weights.files import read_header, settle
 
 SUFFIXES = (".ckpt", ".pt", ".pth", ".bin")
 """Endings under which pickled weights are found."""
@@ -92,12 +92,6 @@ def default_store() -> Path:
     return Path("~/.cache/mezzotint/converted").expanduser()
 
 
-def global_step(path: Path) -> int | None:
-    """The step that the training program had written beside the tensors of a converted file."""
-    text = read_metadata(path).get("checkpoint.global_step", "")
-    return int(text) if text.isdecimal() else None
-
-
 def _is_whole(path: Path) -> bool:
     try:
         return bool(read_header(path))
@@ -111,7 +105,9 @@ def _scratch(target: Path) -> Iterator[Path]:
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
     except OSError as error:
-        raise StorageError(f"{target}: cannot be written ({error.strerror}); choose another place", code="E1701") from error
+        raise StorageError(
+            f"{target}: cannot be written ({error.strerror}); choose another place", code="E1701"
+        ) from error
     try:
         yield folder
     finally:

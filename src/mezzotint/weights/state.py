@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mezzotint import draws
 from mezzotint.errors import WeightsError
-from mezzotint.weights.files import read, read_header, some
+from mezzotint.weights.files import Stored, some
 
 Module = TypeVar("Module", bound=nn.Module)
 Rename = Callable[[str], str]
@@ -26,20 +26,20 @@ def on_meta(build: Callable[[], Module]) -> Module:
 
 
 def load_into(
-    module: nn.Module, path: Path, *, rename: Rename = str, ignorable: Collection[str] = (), kind: str = ""
+    module: nn.Module, stored: Stored, *, rename: Rename = str, ignorable: Collection[str] = (), kind: str = ""
 ) -> None:
-    """Fills a network on the meta device from a weights file, in float32, on the CPU, and leaves it in eval mode.
+    """Fills a network on the meta device from stored weights, in float32, on the CPU, and leaves it in eval mode.
 
     rename: the network's name of a file's tensor. ignorable: endings of names that a file may have in excess.
     kind: what the file seems to be, for the message, when it does not fit.
     Raises WeightsError E1405 with counts and first names of missing, unexpected and misshapen tensors, before reading
     any; E1402 and E1403 as `files.read`.
     """
-    found = {rename(name): (name, info.shape) for name, info in read_header(path).items()}
+    found = {rename(name): (name, info.shape) for name, info in stored.header().items()}
     wanted = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
     taken = {name: source for name, (source, _) in found.items() if not name.endswith(tuple(ignorable))}
-    _require_fit(path, wanted, {name: found[name][1] for name in taken}, kind)
-    state = read(path, tuple(taken.values()))
+    _require_fit(stored.place, wanted, {name: found[name][1] for name in taken}, kind)
+    state = stored.read(tuple(taken.values()))
     module.load_state_dict({name: state[source].float() for name, source in taken.items()}, strict=True, assign=True)
     module.requires_grad_(True)
     module.eval()

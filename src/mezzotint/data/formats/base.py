@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from mezzotint.data.listing import Listing
 from mezzotint.recipe.data import DataSettings
+
+
+class PictureStore(Protocol):
+    """Where a format puts pictures that are no files of their own."""
+
+    def put(self, data: bytes) -> Path:
+        """Keeps the bytes of a picture file and returns where they lie. The same bytes have the same place. Raises
+        StorageError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """One folder of `data.path`. root: the folder. settings: the recipe's section. repeats: of its samples. listing:
     the files below it with the endings that the format's `SUFFIXES` names. prefix: put before each key, so that keys of
-    several folders differ ("0/", "1/", …; empty for a single folder)."""
+    several folders differ ("0/", "1/", …; empty for a single folder). pictures: where a format puts pictures that it
+    finds inside other files; there whenever samples are read."""
 
     root: Path
     settings: DataSettings
     repeats: float
     listing: Listing
     prefix: str = ""
+    pictures: PictureStore | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +41,11 @@ class Skipped:
     path: str
     reason: str
     is_wanted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Something that the report should tell although nothing is left out. path: what it concerns."""
+
+    path: str
+    reason: str

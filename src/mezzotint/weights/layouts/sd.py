@@ -71,7 +71,9 @@ def _unet_name(name: str, layers: int, attentive: set[str]) -> str:
     stem, _, leaf = name.rpartition(".")
     if stem in _UNET_ENDS:
         return f"{_UNET_ENDS[stem]}.{leaf}"
-    found = re.fullmatch(r"(down|up|mid)_block(?:s\.(\d+))?\.(resnets|attentions|downsamplers|upsamplers)\.(\d+)\.(.+)", name)
+    found = re.fullmatch(
+        r"(down|up|mid)_block(?:s\.(\d+))?\.(resnets|attentions|downsamplers|upsamplers)\.(\d+)\.(.+)", name
+    )
     assert found, name
     side, block, kind, index, rest = found[1], int(found[2] or 0), found[3], int(found[4]), found[5]
     if kind == "resnets":
@@ -108,7 +110,9 @@ def vae(names: Sequence[str]) -> Iterator[Entry]:
             stem = foreign.rpartition(f"{_VAE_ATTENTION[attention[2]]}.")[0]
             other = f"{VAE}{stem}{attention[2]}.{attention[3]}"
             pointwise = attention[2] != "group_norm" and attention[3] == "weight"
-            yield Entry(VAE + foreign, (name,), pointwise=pointwise, also=(other,) if attention[2] != "group_norm" else ())
+            yield Entry(
+                VAE + foreign, (name,), pointwise=pointwise, also=(other,) if attention[2] != "group_norm" else ()
+            )
 
 
 def _vae_name(name: str, levels: int) -> str:

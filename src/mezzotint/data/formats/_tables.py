@@ -1,0 +1,182 @@
+"""Rows of metadata.jsonl and metadata.csv, one after the other; nothing in them is believed yet.
+
+A row that cannot be read is a row with a fault, so that one bad line costs one sample; what makes the whole file
+unreadable is an error.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, TextIO
+
+from mezzotint.errors import DatasetError
+
+MAX_LINE = 16 << 20
+"""Characters of the longest line of metadata.jsonl."""
+
+_SHOWN_COLUMNS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The columns to read. pictures: names for the picture's column, the first that is there counts. caption: the
+    caption's."""
+
+    pictures: tuple[str, ...]
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row. number: of its first line, from 1, in text files; from 0 in others. picture, caption: as they stand
+    there, None when absent. fault: why the row cannot be read, or "" when it can."""
+
+    number: int
+    picture: Any = None
+    caption: Any = None
+    fault: str = ""
+
+
+def jsonl(path: Path, wanted: Wanted) -> Iterator[Row]:
+    """The rows of JSON lines, UTF-8; empty lines are left out. Raises DatasetError E1211 for what is no such file, and
+    E1212, after the last line, when no line has a column that is wanted."""
+    seen: set[str] = set()
+    with _text(path) as file:
+        number = 0
+        while line := file.readline(MAX_LINE + 1):
+            number += 1
+            if len(line) > MAX_LINE:
+                raise DatasetError(f"{path}: line {number} has more than {MAX_LINE:,} characters", code="E1211")
+            if line.strip():
+                if not seen and line.lstrip().startswith("["):
+                    raise DatasetError(f"{path}: is a JSON array; write one object a line", code="E1211")
+                yield _parsed(line, number, wanted, seen)
+    if seen:
+        require_columns(path, wanted, sorted(seen))
+
+
+def csv_rows(path: Path, wanted: Wanted) -> Iterator[Row]:
+    """The rows of a CSV table, UTF-8, with a header line: comma, semicolon or tab between fields, whichever makes a
+    header with the picture's column; quotes doubled inside quotes; line ends inside quotes. An empty field is None.
+    Raises DatasetError E1211 for what is no such file, E1212 for a column that is missing or stands twice."""
+    with _text(path) as file:
+        first = file.readline()
+        lines = chain((first,), file) if first else iter(())
+        reader = csv.reader(lines, delimiter=_delimiter(first, wanted), strict=True, skipinitialspace=True)
+        begin = 1
+        try:
+            header = [name.strip() for name in next(reader, [])]
+            picture, caption = require_columns(path, wanted, header)
+            begin = reader.line_num + 1
+            for fields in reader:
+                if len(fields) == len(header):
+                    yield Row(begin, fields[picture] or None, fields[caption] or None)
+                elif fields:
+                    many = f"{len(fields)} field{'s' if len(fields) > 1 else ''}"
+                    fault = (
+                        f"{many}, but the header has {len(header)}; a text that holds the separator stands in quotes"
+                    )
+                    yield Row(begin, fault=fault)
+                begin = reader.line_num + 1
+        except csv.Error as error:
+            raise DatasetError(f"{path}: the record that begins in line {begin}: {error}", code="E1211") from error
+
+
+def require_columns(path: Path, wanted: Wanted, columns: Sequence[str]) -> tuple[int, int]:
+    """Where the picture's and the caption's column are among `columns`. Raises DatasetError E1212, which lists them."""
+    shown = ", ".join(repr(name[:80]) for name in columns[:_SHOWN_COLUMNS])
+    listing = f"its columns are {shown}{' …' if len(columns) > _SHOWN_COLUMNS else ''}" if columns else "it is empty"
+    picture = next((name for name in wanted.pictures if name in columns), None)
+    if picture is None:
+        raise DatasetError(
+            f"{path}: no column {' or '.join(map(repr, wanted.pictures))} for the picture; {listing}; "
+            "set data.columns.image",
+            code="E1212",
+        )
+    if wanted.caption not in columns:
+        raise DatasetError(
+            f"{path}: no column {wanted.caption!r} for the caption; {listing}; set data.columns.caption", code="E1212"
+        )
+    for name in (picture, wanted.caption):
+        if list(columns).count(name) > 1:
+            raise DatasetError(f"{path}: the column {name!r} stands twice; {listing}", code="E1212")
+    return list(columns).index(picture), list(columns).index(wanted.caption)
+
+
+def require_data(path: Path) -> None:
+    """Raises DatasetError E1211 for a file that stands for data and holds none: a Git LFS pointer, UTF-16, or one that
+    cannot be opened."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(64)
+    except OSError as error:
+        raise DatasetError(f"{path}: {error.strerror}", code="E1211") from error
+    if head.startswith(b"version https://git-lfs"):
+        raise DatasetError(f"{path}: is a Git LFS pointer, not the data; fetch it with git lfs pull", code="E1211")
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise DatasetError(f"{path}: is UTF-16; save it as UTF-8", code="E1211")
+
+
+@contextmanager
+def _text(path: Path) -> Iterator[TextIO]:
+    require_data(path)
+    # bytes that are not UTF-8 become lone surrogates: the row that holds them is left out, or they are a file's name
+    with open(
+        path, encoding="utf-8-sig", errors="surrogateescape", newline="\n" if path.suffix == ".jsonl" else ""
+    ) as f:
+        yield f
+
+
+def _parsed(line: str, number: int, wanted: Wanted, seen: set[str]) -> Row:
+    try:
+        value = json.loads(line, object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
+        what = "nested too deep" if isinstance(error, RecursionError) else getattr(error, "msg", str(error))
+        return Row(number, fault=f"not JSON: {what}")
+    if not isinstance(value, dict):
+        return Row(number, fault=f"{kind_of(value)}, not an object")
+    seen.update(value)
+    picture = next((value[name] for name in wanted.pictures if value.get(name) is not None), None)
+    return Row(number, picture, value.get(wanted.caption))
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} stands twice")
+    return value
+
+
+def _delimiter(header: str, wanted: Wanted) -> str:
+    for delimiter in (",", ";", "\t"):
+        names = {name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])}
+        if names & set(wanted.pictures):
+            return delimiter
+    return ","
+
+
+def kind_of(value: object) -> str:
+    """A value's kind, for a sentence."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return f"a number ({value!r:.40})"
+        case str():
+            return "a text"
+        case list() | tuple():
+            return "a list"
+        case bytes():
+            return "bytes"
+        case _:
+            return "an object"

@@ -1,0 +1,47 @@
+"""A tree of settings as the YAML of a recipe, each line with the flag that it comes from."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_ORDER = ("schema", "model", "data", "objective", "optim", "run", "sample")
+_PLAIN = re.compile(r"[A-Za-z./~][A-Za-z0-9_./~+-]*( [A-Za-z0-9_./-]+)*")
+_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n", "~", ".inf", ".nan"))
+
+
+def as_yaml(settings: Mapping[str, Any], origin: Mapping[str, str]) -> str:
+    """The text of a recipe that `mezzotint train` reads: what it holds is `settings` to the last value. origin: recipe
+    path → where it comes from, said at the line's end."""
+    ordered = {key: settings[key] for key in _ORDER if key in settings}
+    assert ordered.keys() == settings.keys(), settings.keys() - ordered.keys()
+    return "\n".join(_lines(ordered, origin, "")) + "\n"
+
+
+def _lines(tree: Mapping[str, Any], origin: Mapping[str, str], prefix: str) -> Iterator[str]:
+    indent = "  " * prefix.count(".")
+    for key, value in tree.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, dict) and value:
+            yield f"{indent}{key}:"
+            yield from _lines(value, origin, f"{path}.")
+        else:
+            said = f"  # {_one_line(origin[path])}" if path in origin else ""
+            yield f"{indent}{key}: {_value(value)}{said}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _value(value: Any) -> str:
+    """A scalar or a list of them, on one line. JSON is YAML; texts that cannot be mistaken stand without quotes."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_value(item) for item in value)}]"
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
+        return value
+    text = json.dumps(value, ensure_ascii=False)
+    # breaks and controls beyond ASCII, which JSON leaves as they are and YAML folds or refuses
+    return "".join(mark if mark.isprintable() else f"\\U{ord(mark):08x}" for mark in text)

@@ -1,0 +1,194 @@
+"""Drawing for the verb `sample`: requests from a command line, pictures into a folder, a contact sheet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from mezzotint import durable
+from mezzotint.errors import OutOfMemory, RecipeError
+from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sample import SampleSettings
+from mezzotint.sampling import grids, pictures
+from mezzotint.sampling.sample import Request, sample
+from mezzotint.shapes import Size
+from mezzotint.tasks._places import free_folder
+from mezzotint.tasks._sample_model import Model, find, open_model
+from mezzotint.tasks._sample_words import Asked, Line
+
+_TILE = 384  # pixels of a picture's longer side on a contact sheet
+_ROWS, _COLUMNS = 24, 8  # of a contact sheet; more pictures make more sheets
+
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One picture. row, column: its place on the contact sheet. name: its file's."""
+
+    request: Request
+    row: int
+    column: int
+    name: str
+
+
+def draw(asked: Asked, say: Callable[[str], None]) -> Iterator[str]:
+    """Draws everything and yields the lines that say where it lies. say: gets sentences on the way."""
+    source = find(asked.place, asked.overrides)
+    for sentence in source.said:
+        say(sentence)
+    lines = asked.lines or tuple(Line(prompt) for prompt in source.recipe.sample.prompts)
+    if not lines:
+        raise RecipeError(
+            f"mezzotint sample: no prompt is given and {asked.place} has none; write --prompt='a red fox'", code="E1072"
+        )
+    out = asked.out or free_folder(Path("samples") / source.name)
+    model = open_model(source, asked.weights)
+    wanted = _wanted(asked, lines, source.recipe, model, is_model=source.is_model)
+    _refuse_taken(out, wanted)
+    _tell_of_lost_words(model.family, wanted, say)
+    tiles = _draw_all(out, wanted, model, source.recipe.sample, say)
+    sheets = _write_sheets(out, wanted, tiles, title=source.name)
+    where = ", ".join(str(path) for path in sheets)
+    yield f"{len(wanted)} picture{'s' if len(wanted) > 1 else ''} in {out}; contact sheet: {where}"
+
+
+def _wanted(asked: Asked, lines: Sequence[Line], recipe: Recipe, model: Model, *, is_model: bool) -> list[Wanted]:
+    """Every picture, those of one size after one another, so that they can be drawn together."""
+    settings = recipe.sample
+    own = model.own_size if is_model else None
+    usual = settings.size or ((own.width, own.height) if own else (recipe.data.resolution, recipe.data.resolution))
+    negative = settings.negative_prompt if asked.negative is None else asked.negative
+    found: list[tuple[Request, int, int]] = []
+    for column, (width, height) in enumerate(asked.sizes or (usual,)):
+        for row, line in enumerate(lines):
+            size = _checked(Size(line.width or width, line.height or height), model.family)
+            # a line's own seed is an address of its own, wherever in the file the line stands
+            seeds = (asked.seeds or (settings.seed,)) if line.seed is None else (line.seed,)
+            index = asked.index + (row if line.seed is None else 0)
+            for place, seed in enumerate(seeds):
+                request = Request(
+                    prompt=line.prompt,
+                    size=size,
+                    negative=negative if line.negative is None else line.negative,
+                    seed=seed,
+                    index=index,
+                    steps=line.steps,
+                    guidance=line.guidance,
+                )
+                found.append((request, row, column * len(seeds) + place))
+    found.sort(key=lambda entry: (entry[0].size.width, entry[0].size.height))
+    width = len(str(max(1, len(lines) - 1)))
+    return [
+        Wanted(request, row, column, f"{row:0{max(3, width)}d}-{column}-seed{request.seed}.png")
+        for request, row, column in found
+    ]
+
+
+def _checked(size: Size, family: ModelFamily) -> Size:
+    pixels = family.grid.pixels
+    if size.width % pixels or size.height % pixels or min(size.width, size.height) < pixels:
+        raise RecipeError(
+            f"a picture of {size.width}x{size.height} cannot be drawn: sides are multiples of {pixels}", code="E1007"
+        )
+    return size
+
+
+def _draw_all(
+    out: Path, wanted: Sequence[Wanted], model: Model, settings: SampleSettings, say: Callable[[str], None]
+) -> dict[tuple[int, int], Pixels]:
+    """Draws and writes, each picture as soon as it is there. Returns small copies by place."""
+    tiles: dict[tuple[int, int], Pixels] = {}
+    with durable.storage_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+    try:
+        with model.precision.autocast(model.device):
+            drawn = sample(
+                model.family,
+                [one.request for one in wanted],
+                schedule=model.objective.schedule,
+                prediction=model.objective.prediction,
+                steps=settings.steps,
+                guidance=settings.guidance,
+                solver=settings.solver,
+                device=model.device,
+                spacing=settings.spacing,
+                guidance_rescale=settings.guidance_rescale,
+                batch_size=settings.batch_size,
+            )
+            for number, (one, picture) in enumerate(zip(wanted, drawn, strict=True), 1):
+                told = pictures.facts(one.request, settings) | model.told
+                durable.write_file(out / one.name, pictures.png(picture.pixels, told))
+                tiles[one.row, one.column] = _small(picture.pixels)
+                if number % max(1, settings.batch_size) == 0 or number == len(wanted):
+                    say(f"drawn {number} of {len(wanted)}")
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemory(
+            f"{model.device} has not enough memory ({str(error).splitlines()[0]}); write --batch=1, draw smaller "
+            "pictures, or set run.precision=bf16",
+            code="E1751",
+        ) from error
+    return tiles
+
+
+def _write_sheets(
+    out: Path, wanted: Sequence[Wanted], tiles: dict[tuple[int, int], Pixels], *, title: str
+) -> list[Path]:
+    """contact.png, and contact-2.png … where one would be too large."""
+    prompts = {one.row: one.request.prompt or "(no prompt)" for one in wanted}
+    heads = _headings(wanted)
+    written: list[Path] = []
+    for top in range(0, len(prompts), _ROWS):
+        for left in range(0, len(heads), _COLUMNS):
+            rows = [row for row in sorted(prompts) if top <= row < top + _ROWS]
+            columns = range(left, min(left + _COLUMNS, len(heads)))
+            image = grids.sheet(
+                [[tiles.get((row, column)) for column in columns] for row in rows],
+                rows=[prompts[row] for row in rows],
+                columns=[heads[column] for column in columns],
+                title=title,
+            )
+            written.append(out / f"contact{f'-{len(written) + 1}' if written else ''}.png")
+            with durable.storage_errors(out):
+                grids.save(image, written[-1])
+    return written
+
+
+def _headings(wanted: Sequence[Wanted]) -> list[str]:
+    """What all pictures of a column share of size and seed."""
+    count = 1 + max(one.column for one in wanted)
+    found = []
+    for column in range(count):
+        here = [one.request for one in wanted if one.column == column]
+        sizes = {f"{r.size.width}x{r.size.height}" for r in here}
+        seeds = {f"seed {r.seed}" for r in here}
+        found.append(", ".join(next(iter(words)) for words in (sizes, seeds) if len(words) == 1))
+    return found
+
+
+def _refuse_taken(out: Path, wanted: Sequence[Wanted]) -> None:
+    taken = [name for name in (*(one.name for one in wanted), "contact.png") if (out / name).exists()]
+    if taken:
+        raise RecipeError(
+            f"{out / taken[0]} is there already and stays as it is; give another folder with --out", code="E1071"
+        )
+
+
+def _tell_of_lost_words(family: ModelFamily, wanted: Sequence[Wanted], say: Callable[[str], None]) -> None:
+    texts = list(dict.fromkeys(text for one in wanted for text in (one.request.prompt, one.request.negative) if text))
+    for text, lost in zip(texts, family.lost_tokens(texts), strict=True):
+        if lost:
+            say(f"warning: the last {lost} tokens of {text[:60]!r}… do not fit and are not seen")
+
+
+def _small(pixels: Pixels) -> Pixels:
+    image = Image.fromarray(pixels)
+    image.thumbnail((_TILE, _TILE), Image.Resampling.LANCZOS)
+    return np.asarray(image)

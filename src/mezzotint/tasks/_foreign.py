@@ -1,0 +1,64 @@
+"""What stands behind `--as NAME -- …`: a foreign command line as a reading, like that of a recipe file. The translation
+goes through the same YAML that `mezzotint translate` prints, so that both doors lead to the same recipe. No torch here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from mezzotint import registry
+from mezzotint.dialects._writing import as_yaml
+from mezzotint.dialects.base import Dialect, Launched, Translation
+from mezzotint.errors import Problem, RecipeError
+from mezzotint.recipe.read import COMMAND_LINE, Reading, read_text
+from mezzotint.runtimes._launch import Launch
+
+
+def dialect(name: str) -> Dialect:
+    """The dialect of a name. Raises RecipeError E1015 with the nearest."""
+    if name.replace("_", "-") not in registry.names("dialects"):
+        raise RecipeError(registry.unknown("dialects", name), code="E1015")
+    found: Dialect = registry.find("dialects", name).DIALECT
+    return found
+
+
+def launched(launch: Launch, processes: int | None = None) -> Launched:
+    """What a dialect has to know of a launch. processes: another number of them, for looking ahead."""
+    launcher = "accelerate" if launch.launcher == "none" and launch.mixed_precision else launch.launcher
+    return Launched(processes or launch.world_size, launch.mixed_precision, launcher)
+
+
+def translation(name: str, arguments: Sequence[str], place: Launched) -> Translation:
+    """Translates a foreign line, and proves that its recipe reads. Raises RecipeError in the words of the line."""
+    found = dialect(name).translate(arguments, place)
+    _read(name, found, ())
+    return found
+
+
+def reading(name: str, arguments: Sequence[str], overrides: Sequence[str], place: Launched) -> Reading:
+    """A foreign line, with `key=value` laid over it, as a recipe. Each value's origin is its flag. Raises RecipeError
+    in the words of the line."""
+    found = dialect(name).translate(arguments, place)
+    made = _read(name, found, overrides)
+    given = {path: said for path, said in made.origin.items() if said == COMMAND_LINE}
+    notes = tuple(str(note) for note in found.notes)
+    return replace(made, origin={**found.origin, **given}, notes=notes)
+
+
+def _read(name: str, found: Translation, overrides: Sequence[str]) -> Reading:
+    try:
+        return read_text(as_yaml(found.settings, found.origin), f"--as {name}", overrides)
+    except RecipeError as error:
+        problems = [_in_their_words(problem, found.origin) for problem in error.problems]
+        raise RecipeError(f"the line of {name}", code=error.code, problems=problems) from error
+
+
+def _in_their_words(problem: Problem, origin: Mapping[str, str]) -> Problem:
+    """A problem of the recipe as one of the flag that it comes from. What the command line laid over it stays."""
+    if problem.line is None:
+        return problem
+    said = origin.get(re.sub(r"(\.\d+)+$", "", problem.where), "")  # of a list, the setting
+    flag = said.removeprefix("default of ")
+    return replace(problem, where=flag, line=None) if flag.startswith("--") else replace(problem, line=None)

@@ -1,0 +1,270 @@
+"""`mezzotint convert SOURCE DESTINATION`: a model from one form of files into another.
+
+SOURCE is a model folder in diffusers' layout, or a model in one file; DESTINATION a folder, or a file that ends in
+.safetensors. Everything is kept that the other form can hold, and what is left out is said.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from mezzotint.errors import RecipeError, StorageError, WeightsError
+from mezzotint.tasks._convert_words import Wish, parse
+from mezzotint.weights import components, files, kinds, pickled, scheduler_file, write_single
+from mezzotint.weights.export import Replaced, write_model
+from mezzotint.weights.folder import ModelFolder, open_folder
+from mezzotint.weights.layouts import sd
+from mezzotint.weights.remains import FOLDER, Remains, drop_average, read_remains, remains_of
+from mezzotint.weights.single_file import NETWORKS, SingleFile, open_single
+from mezzotint.weights.write_single import Description
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that was read. tensors: by component, under our names. scheduler: its configuration."""
+
+    folder: ModelFolder
+    tensors: Mapping[str, Mapping[str, Tensor]]
+    scheduler: Mapping[str, object]
+    remains: Remains
+
+    @property
+    def prediction(self) -> str:
+        return "v" if self.scheduler.get("prediction_type") == "v_prediction" else "epsilon"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Converts and says what came of it.
+
+    Raises RecipeError E1012 for words that make no wish; WeightsError E1401 to E1416 for a source that cannot be read,
+    or a destination that is taken (E1410); StorageError E1701.
+    """
+    wish = parse(arguments)
+    _require_free(wish.destination)
+    print(f"{wish.source} → {wish.destination}")
+    for line in _with_store(wish):
+        print(f"  {line}")
+    return 0
+
+
+def single_file_beside(folder: Path) -> Path:
+    """An exported model folder once more, as one file of its name beside it. Raises as `run`."""
+    target = folder.with_name(f"{folder.name}.safetensors")
+    target.unlink(missing_ok=True)
+    for _ in _convert(Wish(folder, target, store=folder.parent)):
+        pass
+    return target
+
+
+def _with_store(wish: Wish) -> Iterator[str]:
+    """Copies of pickled files lie beside the destination, as long as it takes."""
+    place = wish.destination.absolute()
+    try:
+        store = tempfile.TemporaryDirectory(prefix=f".{place.name}.", suffix=".partial", dir=place.parent)
+    except OSError as error:
+        raise StorageError(
+            f"{place}: cannot be written ({error.strerror}); choose another place", code="E1701"
+        ) from error
+    with store as name:
+        yield from _convert(replace(wish, store=Path(name)))
+
+
+def _convert(wish: Wish) -> Iterator[str]:
+    to_file = wish.destination.suffix == ".safetensors"
+    if wish.source.is_dir():
+        model = _from_folder(wish)
+        yield from _to_file(wish, model) if to_file else _to_folder(wish, model)
+    elif to_file and _is_other_pickle(wish):
+        yield from _plainly(wish)
+    else:
+        single = _opened(wish)
+        yield from _file_to_file(wish, single) if to_file else _file_to_folder(wish, single)
+
+
+def _is_other_pickle(wish: Wish) -> bool:
+    """Whether the source is pickled and no whole model: it can be made safe all the same."""
+    if not wish.source.is_file() or wish.source.suffix not in pickled.SUFFIXES or not pickled.is_pickled(wish.source):
+        return False
+    return kinds.refusal(files.read_header(_copy_of(wish))) is not None
+
+
+def _plainly(wish: Wish) -> Iterator[str]:
+    """Tensors of something else out of a pickle, under the names that they have."""
+    copy = _copy_of(wish)
+    header = files.read_header(copy)
+    tensors = files.read(copy)
+    if wish.dtype is not None:
+        tensors = write_single.cast_component(wish.source, tensors, wish.dtype)
+    files.write(tensors, wish.destination)
+    yield f"looks like {kinds.of_tensors(header)}; its tensors keep their names"
+    yield _types("tensors", tensors)
+
+
+def _copy_of(wish: Wish) -> Path:
+    assert wish.store is not None
+    return pickled.as_safetensors(wish.source, wish.store)
+
+
+def _opened(wish: Wish) -> SingleFile:
+    return open_single(
+        wish.source,
+        sd.LAYOUT,
+        config=wish.config,
+        averaged=wish.ema == "use",
+        prediction=wish.prediction,
+        store=wish.store,
+    )
+
+
+def _file_to_folder(wish: Wish, single: SingleFile) -> Iterator[str]:
+    tensors = {component: single.component(component).everything() for component in NETWORKS}
+    _require_whole(wish.source, single.folder, tensors)
+    scheduler = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
+    remains = remains_of(single, averages=wish.ema == "keep")
+    yield f"configurations of {single.folder.root.name}"
+    yield from _besides(single, wish)
+    yield from _to_folder(wish, Model(single.folder, tensors, scheduler, remains))
+
+
+def _file_to_file(wish: Wish, single: SingleFile) -> Iterator[str]:
+    """The file's own names stay, in every spelling; only values, types and the header change."""
+    besides = single.besides
+    lenient = (*besides.extras, *besides.unknown)
+    left = set(besides.averages) if wish.ema != "keep" else set()
+    names = [name for name in single.header if name not in left]
+    tensors = files.read(single.file, names, unchecked=lenient)
+    for component in NETWORKS:
+        single.component(component).require_known()
+    if single.averaged:
+        plain = single.tables["unet"].present(single.header)
+        copies = {name: sd.LAYOUT.average(entry.foreign) for name, entry in plain.items()}
+        averaged = files.read(single.file, tuple(copies.values()))
+        tensors |= {name: averaged[copy].reshape(tensors[name].shape) for name, copy in copies.items()}
+    told = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
+    prediction = "v" if told.get("prediction_type") == "v_prediction" else "epsilon"
+    description = write_single.described(single.folder, prediction, wish.destination.stem)
+    yield from _besides(single, wish)
+    yield from _written(wish, tensors, description, single.metadata)
+
+
+def _from_folder(wish: Wish) -> Model:
+    guess = kinds.of_path(wish.source)
+    folder = open_folder(wish.source) if guess is None else None
+    unet = folder.config("unet") if folder is not None and folder.has("unet") else {}
+    other = guess or (kinds.of_index(folder.index, unet) if folder is not None else None)
+    if folder is None or other is not None:
+        raise WeightsError(
+            f"{wish.source}: looks like {other}; a whole model of SD 1.x or 2.x is converted", code="E1406"
+        )
+    tensors = {component: _component(folder, component, wish) for component in NETWORKS}
+    scheduler = folder.config("scheduler", "scheduler_config.json")
+    if wish.prediction is not None:
+        zero = bool(scheduler.get("rescale_betas_zero_snr"))
+        scheduler = scheduler_file.corrected(scheduler, prediction=wish.prediction, zero_terminal=zero)
+    return Model(folder, tensors, scheduler, read_remains(folder.root))
+
+
+def _component(folder: ModelFolder, component: str, wish: Wish) -> dict[str, Tensor]:
+    """A component's tensors, also from a folder of the time when weights were pickled."""
+    where = folder.root / component
+    path = _pickled_weights(where, wish)
+    if path is None:
+        found = folder.weights(component)
+        if found is None:
+            raise WeightsError(f"{where}: has a configuration and no weights; fetch the whole model", code="E1407")
+        path = found.path
+    return components.modern_names(NETWORKS[component], files.read(path))
+
+
+def _pickled_weights(where: Path, wish: Wish) -> Path | None:
+    """A safetensors copy of a component's pickled weights, when it has no others."""
+    if any(where.glob("*.safetensors*")):
+        return None
+    names = [where / name for name in ("diffusion_pytorch_model.bin", "pytorch_model.bin") if (where / name).is_file()]
+    return _copy_of(replace(wish, source=names[0])) if names else None
+
+
+def _to_folder(wish: Wish, model: Model) -> Iterator[str]:
+    _require_whole(wish.source, model.folder, model.tensors)
+    replaced = {}
+    for component, tensors in model.tensors.items():
+        found = tensors
+        if wish.dtype is not None:
+            found = write_single.cast_component(wish.source, tensors, wish.dtype)
+        replaced[component] = Replaced(NETWORKS[component], found, model.folder.config(component), keep_types=True)
+
+    def besides(root: Path) -> None:
+        model.remains.write(root)
+        if wish.ema != "keep":
+            drop_average(root)
+
+    write_model(wish.destination, model.folder, replaced, scheduler=model.scheduler, dtype=None, besides=besides)
+    for component, new in replaced.items():
+        yield _types(component, new.tensors)
+    yield f"predicts {model.prediction}; opens with StableDiffusionPipeline.from_pretrained, and as model.path"
+
+
+def _to_file(wish: Wish, model: Model) -> Iterator[str]:
+    remains = model.remains if wish.ema == "keep" else _without_average(model.remains)
+    tensors = write_single.assemble(sd.LAYOUT, model.folder, model.tensors, remains)
+    held = {*NETWORKS, "scheduler", "tokenizer", FOLDER}
+    left = sorted(p.name for p in model.folder.root.iterdir() if p.is_dir() and p.name not in held)
+    if left:
+        yield f"left out, since a single file has no place for them: {', '.join(n for n in left if n[0] != '.')}"
+    description = write_single.described(model.folder, model.prediction, wish.destination.stem)
+    yield from _written(wish, tensors, description, model.remains.metadata)
+
+
+def _written(
+    wish: Wish, tensors: Mapping[str, Tensor], description: Description, before: Mapping[str, str]
+) -> Iterator[str]:
+    """Writes a single file and tells what it holds."""
+    converted = dict(tensors) if wish.dtype is None else write_single.cast(wish.source, tensors, wish.dtype)
+    write_single.write(wish.destination, converted, description, before)
+    for component, parts in sd.LAYOUT.parts.items():
+        starts = tuple(part.start for part in parts)
+        yield _types(component, {n: t for n, t in converted.items() if n.startswith(starts)})
+    yield f"predicts {description.prediction}, as its header says (ModelSpec)"
+
+
+def _besides(single: SingleFile, wish: Wish) -> Iterator[str]:
+    besides = single.besides
+    if single.averaged:
+        yield f"the averaged copy took the denoiser's place ({len(besides.averages)} tensors)"
+    elif besides.averages and wish.ema == "ignore":
+        yield f"left out: {len(besides.averages)} averaged tensors; --ema=use takes them, --ema=keep keeps both"
+    if besides.extras:
+        yield f"kept along: {files.some(besides.extras, 3)} that no network needs"
+    if besides.unknown:
+        yield f"kept along, and not known: {files.some(besides.unknown)}"
+
+
+def _require_whole(source: Path, folder: ModelFolder, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
+    for component, network in NETWORKS.items():
+        shapes = components.shapes(network, folder.config(component), where=folder.root / component / "config.json")
+        write_single.require_fit(source / component if source.is_dir() else source, shapes, tensors[component])
+
+
+def _require_free(destination: Path) -> None:
+    if destination.exists():
+        raise WeightsError(
+            f"{destination}: is already there; convert writes over nothing, give another name", code="E1410"
+        )
+    if not destination.absolute().parent.is_dir():
+        raise RecipeError(f"mezzotint convert: {destination.parent} is no folder; make it first", code="E1012")
+
+
+def _without_average(remains: Remains) -> Remains:
+    return Remains(remains.rest, {}, remains.spellings, remains.metadata)
+
+
+def _types(what: str, tensors: Mapping[str, Tensor]) -> str:
+    counts = Counter(str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values())
+    numbers = sum(tensor.numel() for tensor in tensors.values())
+    return f"{what}: {len(tensors)} tensors, {numbers:,} numbers, {' and '.join(t for t, _ in counts.most_common())}"

@@ -1,0 +1,90 @@
+"""The header of single files: what a file says about itself under the names of the ModelSpec (version 1.0.0).
+
+github.com/Stability-AI/ModelSpec. Readers choose the prediction type and the size of pictures by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+VERSION = "1.0.0"
+IMPLEMENTATION = "https://github.com/Stability-AI/generative-models"
+"""The program whose names the tensors carry, as the specification's examples write it."""
+
+_START = "modelspec."
+_HASH = "modelspec.hash_sha256"
+_OPEN = "0x" + "0" * 64
+_KEPT = ("title", "description", "author", "license", "usage_hint", "tags", "category", "thumbnail", "merged_from")
+
+
+def architecture(version: Literal[1, 2], prediction: str) -> str:
+    """The identifier of Stable Diffusion's versions. Version 2 has one for the noise at 512 pixels and one for the
+    velocity at 768."""
+    if version == 1:
+        return "stable-diffusion-v1"
+    return "stable-diffusion-v2-768-v" if prediction == "v" else "stable-diffusion-v2-512"
+
+
+def describe(
+    *, architecture: str, prediction: str, resolution: int, title: str, source: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The header's entries. prediction: "epsilon" or "v". resolution: side of the pictures, in pixels. source: the
+    header of the file that the model came from, whose words about author, licence and so on are kept.
+
+    The hash is still open: `seal` puts it in when the file is written.
+    """
+    before = {k.removeprefix(_START): v for k, v in (source or {}).items() if k.startswith(_START)}
+    told = {"title": title} | {name: before[name] for name in _KEPT if name in before}
+    told |= {
+        "sai_model_spec": VERSION,
+        "architecture": architecture,
+        "implementation": IMPLEMENTATION,
+        "resolution": f"{resolution}x{resolution}",
+        "prediction_type": prediction,
+    }
+    return {"format": "pt", _HASH: _OPEN} | {_START + name: value for name, value in told.items()}
+
+
+def prediction_of(metadata: Mapping[str, str]) -> Literal["epsilon", "v"] | None:
+    """What a file's header says it predicts; None when it says nothing."""
+    match metadata.get(_START + "prediction_type", ""):
+        case "v" | "v_prediction":
+            return "v"
+        case "epsilon" | "eps":
+            return "epsilon"
+    match metadata.get(_START + "architecture", ""):
+        case "stable-diffusion-v2-768-v":
+            return "v"
+        case "stable-diffusion-v2-512":
+            return "epsilon"
+        case _:
+            return None
+
+
+def seal(path: Path) -> None:
+    """Puts the SHA-256 of all tensor content, the bytes after the header, into a file that `describe` left open.
+
+    The entries, which the library writes in any order, are sorted: equal models are equal files.
+    """
+    with path.open("r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        assert header["__metadata__"][_HASH] == _OPEN, path
+        words = header["__metadata__"] | {_HASH: f"0x{hashlib.file_digest(file, 'sha256').hexdigest()}"}
+        told = header | {"__metadata__": dict(sorted(words.items()))}
+        text = json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
+        assert len(text) <= length, path  # the same entries in another order; the format pads with spaces
+        file.seek(8)
+        file.write(text.ljust(length))
+
+
+def is_sealed(path: Path) -> bool:
+    """Whether a file's tensor content is what its header says. False when it says nothing."""
+    with path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        told = str(header.get("__metadata__", {}).get(_HASH, ""))
+        return told == f"0x{hashlib.file_digest(file, 'sha256').hexdigest()}"

@@ -1,0 +1,39 @@
+"""Whole runs over the format metadata."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+
+def test_a_run_over_metadata_is_the_run_over_sidecars_to_the_last_bit(world: Any) -> None:
+    lines = []
+    for sidecar in sorted(world.pictures.rglob("*.txt")):
+        (picture,) = (path for path in sidecar.parent.glob(f"{sidecar.stem}.*") if path.suffix != ".txt")
+        name = picture.relative_to(world.pictures).as_posix()
+        lines.append(json.dumps({"file_name": name, "text": sidecar.read_text()}))
+    (world.pictures / "metadata.jsonl").write_text("\n".join(reversed(lines)))
+    assert world.train("beside", run__steps=2) == 0
+    assert world.train("table", run__steps=2, data__format="metadata") == 0
+    assert world.end("table") == world.end("beside")
+
+
+def png(shade: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (70, 60), (shade, 7, 9)).save(file, "PNG")
+    return file.getvalue()
+
+
+def test_a_run_over_embedded_pictures_with_cached_latents(world: Any) -> None:
+    root = world.root / "embedded"
+    root.mkdir()
+    table = {"image": [{"bytes": png(shade), "path": None} for shade in range(0, 240, 30)], "text": [["a", "b"]] * 8}
+    pq.write_table(pa.table(table), root / "data.parquet")
+    more = {"data__format": "metadata", "data__path": root, "data__cache__latents": True, "data__crop": "center"}
+    assert world.train("embedded", run__steps=2, **more) == 0
+    assert world.end("embedded").step == 2

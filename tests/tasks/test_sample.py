@@ -1,0 +1,342 @@
+"""The verb `sample`: what it draws from, that every picture says how it was drawn and can be drawn again from that, and
+that nothing is written over."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mezzotint import __version__
+from mezzotint.cli import VERBS, main
+from mezzotint.errors import CheckpointError, MezzotintError, RecipeError
+from mezzotint.families.sd import Family
+from mezzotint.recipe.model import ModelSettings
+from mezzotint.sampling.sample import Request, sample
+from mezzotint.shapes import Size
+from mezzotint.tasks import _sample_model
+from mezzotint.tasks import sample as verb
+from mezzotint.tasks._sample_words import FLAGS, Line, parse, read_line, read_lines
+
+FOLDER = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
+QUICK = ("--size=32x32", "--steps=2", "--guidance=1", "run.device=cpu")
+
+
+def drawn(out: Path) -> dict[str, Any]:
+    """Pixels and text of every picture of a folder by name, contact sheets apart."""
+    found = {}
+    for path in sorted(out.glob("*.png")):
+        if not path.name.startswith("contact"):
+            with Image.open(path) as image:
+                found[path.name] = (np.asarray(image), dict(image.text))  # type: ignore[attr-defined]
+    return found
+
+
+def draw(out: Path, *words: str, place: Path | str = FOLDER) -> dict[str, Any]:
+    assert verb.run([str(place), *QUICK, f"--out={out}", *words]) == 0
+    return drawn(out)
+
+
+# --- what a picture says --------------------------------------------------------------------------------------------
+
+
+def test_a_picture_says_how_it_was_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    words = ("--prompt=ein Fuß ☃", "--negative=dark", "--seed=3", "--solver=euler", "--rescale=0.5", "--guidance=2.5")
+    assert verb.run([str(FOLDER), "--size=48x32", "--steps=2", f"--out={out}", *words]) == 0
+    ((pixels, told),) = drawn(out).values()
+    assert pixels.shape == (32, 48, 3)
+    fingerprint = told.pop("model")
+    assert told == {
+        "prompt": "ein Fuß ☃", "negative_prompt": "dark", "size": "48x32", "seed": "3", "index": "0", "steps": "2",
+        "guidance": "2.5", "guidance_rescale": "0.5", "solver": "euler", "spacing": "auto", "mezzotint": __version__,
+        "model_name": "tiny_sd",
+    }  # fmt: skip
+    assert len(bytes.fromhex(fingerprint)) == 32
+    said = capsys.readouterr().out
+    assert f"1 picture in {out}; contact sheet: {out / 'contact.png'}" in said
+    assert (out / "contact.png").is_file()
+
+
+def test_a_picture_can_be_drawn_again_from_what_it_says(tmp_path: Path) -> None:
+    pictures = draw(
+        tmp_path / "all", "--prompt=a fox", "a hare", "a hen", "--seed=1,2", "--solver=euler-a", "--batch=5"
+    )
+    assert len(pictures) == 6
+    pixels, told = pictures["002-1-seed2.png"]
+    again = draw(
+        tmp_path / "one", f"--prompt={told['prompt']}", f"--seed={told['seed']}", f"--index={told['index']}",
+        f"--solver={told['solver']}",
+    )  # fmt: skip
+    ((once_more, said),) = again.values()
+    assert said == told
+    # the company in the batch changes the order of sums, and nothing else
+    assert np.abs(once_more.astype(int) - pixels.astype(int)).max() <= 1
+    assert len({p.tobytes() for p, _ in pictures.values()}) == 6
+
+
+def test_the_verb_draws_what_the_library_call_draws(tmp_path: Path) -> None:
+    ((pixels, _),) = draw(tmp_path, "--prompt=a red circle", "--seed=5").values()
+    family = Family.load(ModelSettings(path=FOLDER))
+    (picture,) = sample(
+        family, [Request("a red circle", Size(32, 32), seed=5)], schedule=family.schedule,
+        prediction=family.prediction, steps=2, guidance=1.0, solver="ddim", device="cpu",
+    )  # fmt: skip
+    assert np.array_equal(picture.pixels, pixels)
+
+
+def test_sizes_and_seeds_are_columns_and_prompts_are_rows(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["--prompt", "a", "b", "--size", "32x32,32x48", "--seed", "1,-2", "--steps", "1", "--guidance", "1"]
+    assert verb.run([str(FOLDER), *words, "--out", str(out)]) == 0
+    sizes = {(name[:5], told["seed"]): told["size"] for name, (_, told) in drawn(out).items()}
+    assert sizes == {
+        (f"00{row}-{2 * column + place}", seed): size
+        for row in (0, 1)
+        for column, size in enumerate(("32x32", "32x48"))
+        for place, seed in enumerate(("1", "-2"))
+    }
+
+
+def test_a_file_of_prompts_may_say_of_each_line_how_it_is_drawn(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.txt"
+    file.write_text("﻿# mine\na fox --w 48 --h 40 --d 7 --s 1 --l 3 --n dark, ugly\n\na hare -- running\n", "utf-8")
+    found = draw(tmp_path / "out", f"--file={file}", "--seed=2", "--negative=grey")
+    told = [text for _, text in found.values()]
+    keys = ("prompt", "negative_prompt", "size", "seed", "index", "steps", "guidance")
+    assert [[text[key] for key in keys] for text in told] == [
+        ["a fox", "dark, ugly", "48x40", "7", "0", "1", "3.0"],
+        ["a hare -- running", "grey", "32x32", "2", "1", "2", "1.0"],
+    ]
+    alone = tmp_path / "alone.txt"
+    alone.write_text("a hen\na fox --w 48 --h 40 --d 7 --s 1 --l 3 --n dark, ugly\n")
+    moved = draw(tmp_path / "moved", f"--file={alone}", "--seed=2")["001-0-seed7.png"]
+    assert np.array_equal(moved[0], found["000-0-seed7.png"][0]), "a line with a seed of its own is at home anywhere"
+
+
+def test_more_than_one_sheet_is_made_where_one_would_be_too_large(tmp_path: Path) -> None:
+    words = ["--size=32x32", "--steps=1", "--guidance=1", "--batch=25", f"--out={tmp_path}"]
+    assert verb.run([str(FOLDER), *words, "--prompt", *(f"number {n}" for n in range(25))]) == 0
+    assert sorted(p.name for p in tmp_path.glob("contact*")) == ["contact-2.png", "contact.png"]
+
+
+def test_words_that_do_not_fit_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw(tmp_path, "--prompt=" + "circle " * 90)
+    assert "tokens of 'circle circle" in capsys.readouterr().out
+
+
+# --- what is drawn from ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(shared_world: Any) -> Any:
+    """A world with a run of six steps, an average and two checkpoints in it."""
+    settings = {"run__steps": 6, "optim__ema__rule": "constant", "optim__ema__decay": 0.5, "optim__lr": 0.01}
+    assert shared_world.train("run", **settings, sample__prompts=["a red circle"], sample__seed=9) == 0
+    return shared_world
+
+
+def of_run(world: Any, out: Path, *words: str, place: str = "run") -> tuple[Any, dict[str, str]]:
+    ((pixels, told),) = draw(out, *words, place=world.root / place).values()
+    return pixels, told
+
+
+def test_a_run_draws_from_its_newest_checkpoint_what_its_export_draws(trained: Any, tmp_path: Path) -> None:
+    raw, told = of_run(trained, tmp_path / "raw", "--weights=raw")
+    shadow, said = of_run(trained, tmp_path / "shadow", "--weights=shadow")
+    assert (told["weights"], told["training_step"], told["prompt"], told["seed"]) == ("raw", "6", "a red circle", "9")
+    assert (said["weights"], said["training_step"]) == ("shadow", "6")
+    assert not np.array_equal(raw, shadow)
+    assert told["model"] != said["model"]
+    again, _ = of_run(trained, tmp_path / "default")
+    assert np.array_equal(again, shadow), "the average where there is one"
+    for name, pixels in (("step-00000006", raw), ("step-00000006-ema", shadow)):
+        export = trained.root / "run" / "exports" / name
+        words = ("--prompt=a red circle", "--seed=9")
+        ((exported, _),) = draw(tmp_path / name, *words, place=export).values()
+        assert np.array_equal(exported, pixels), name
+
+
+def test_a_checkpoint_of_a_run_can_be_named(trained: Any, tmp_path: Path) -> None:
+    early, told = of_run(trained, tmp_path / "3", "--weights=raw", place="run/checkpoints/step-00000003")
+    late, _ = of_run(trained, tmp_path / "6", "--weights=raw")
+    assert told["training_step"] == "3"
+    assert told["model_name"] == "run-step-00000003"
+    assert not np.array_equal(early, late)
+
+
+def test_a_recipe_stands_for_its_run_or_for_the_model_it_begins_with(
+    trained: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = trained.words("run", sample__prompts=["a red circle"], sample__seed=9)
+    assert verb.run([*words, *QUICK, f"--out={tmp_path / 'a'}"]) == 0
+    ((pixels, _),) = drawn(tmp_path / "a").values()
+    assert np.array_equal(pixels, of_run(trained, tmp_path / "b")[0])
+    assert "nothing is trained yet" not in capsys.readouterr().out
+    words = trained.words("untrained", sample__prompts=["a red circle"], sample__seed=9)
+    assert verb.run([*words, *QUICK, f"--out={tmp_path / 'c'}"]) == 0
+    ((before, told),) = drawn(tmp_path / "c").values()
+    assert "nothing is trained yet" in capsys.readouterr().out
+    assert "training_step" not in told
+    assert not np.array_equal(before, pixels)
+
+
+def test_a_model_is_drawn_at_the_size_it_was_made_for(tmp_path: Path) -> None:
+    assert verb.run([str(FOLDER), "--prompt=a", "--steps=1", f"--out={tmp_path / 'x'}"]) == 0
+    ((pixels, _),) = drawn(tmp_path / "x").values()
+    model = Family.load(ModelSettings(path=FOLDER))
+    side = model.parts()["denoiser"].config.sample_size * model.grid.pixels  # type: ignore[union-attr]
+    assert pixels.shape == (side, side, 3)
+
+
+def test_zero_terminal_snr_of_the_recipe_is_sampled_as_it_was_trained(trained: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    given = {
+        "objective__zero_terminal_snr": True,
+        "model__prediction": "v",
+        "run__steps": 1,
+        "optim__ema__rule": "none",
+    }
+    assert trained.train("zero", **given) == 0
+    seen: list[float] = []
+    opened = _sample_model.open_model(_sample_model.find(str(trained.root / "zero"), []), None)
+    opened.family.parts()["denoiser"].register_forward_pre_hook(lambda _, inputs: seen.append(float(inputs[1].max())))
+    request = Request("a", Size(32, 32))
+    assert opened.objective.schedule.zero_terminal
+    list(sample(opened.family, [request], schedule=opened.objective.schedule, prediction=opened.objective.prediction,
+                steps=2, guidance=1.0, solver="ddim", device="cpu"))  # fmt: skip
+    assert seen[0] == 999
+    with pytest.raises(RecipeError) as caught:
+        verb.run([str(trained.root / "zero"), "--prompt=a", "--solver=heun", *QUICK, f"--out={out}"])
+    assert caught.value.code == "E1070"
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ([], "E1012", "nothing is named to draw from"),
+        (["a", "b"], "E1012", "'b' stands beside 'a'"),
+        (["a", "--promt=x"], "E1012", "did you mean --prompt?"),
+        (["a", "--prompt"], "E1012", "--prompt needs a value"),
+        (["a", "--size=512"], "E1012", "such as 512x768, got '512'"),
+        (["a", "--seed=1,x"], "E1012", "--seed is a whole number, got 'x'"),
+        (["a", "--seed=1", "--seed=2"], "E1012", "--seed is given twice"),
+        (["a", "--weights=ema"], "E1012", "--weights is raw or shadow, got 'ema'"),
+        (["nosuch", "--prompt=x"], "E1074", "no model, run folder or recipe nosuch"),
+        ([str(FOLDER.parent), "--prompt=x"], "E1074", "neither a model"),
+        ([str(FOLDER)], "E1072", "write --prompt="),
+        ([str(FOLDER), "--prompt=x", "--solver=eular"], "E1007", "did you mean euler?"),
+        ([str(FOLDER), "--prompt=x", "--steps=0"], "E1007", "sample.steps"),
+        ([str(FOLDER), "--prompt=x", "--size=30x32"], "E1007", "multiples of 8"),
+        ([str(FOLDER), "--prompt=x", "--weights=shadow"], "E1075", "is not a run"),
+        ([str(FOLDER), "--prompt=x", "--file=nosuch.txt"], "E1073", "nosuch.txt: cannot be read"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told_with_a_remedy(words: list[str], code: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(MezzotintError) as caught:
+        verb.run([*words, f"--out={tmp_path / 'out'}"])
+    assert caught.value.code == code
+    assert said in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_average_that_was_not_kept_is_named(trained: Any, tmp_path: Path) -> None:
+    assert trained.train("plain", run__steps=1, optim__ema__rule="none") == 0
+    with pytest.raises(CheckpointError, match=r"trained without optim\.ema") as caught:
+        verb.run([str(trained.root / "plain"), "--prompt=a", "--weights=shadow", f"--out={tmp_path / 'out'}"])
+    assert caught.value.code == "E1075"
+
+
+def test_a_checkpoint_of_another_model_is_refused(trained: Any, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="trained tensors are not the model's") as caught:
+        verb.run([str(trained.root / "run"), "--prompt=a", f"model.path={FOLDER}", "model.weights=files"])
+    assert caught.value.code == "E1502"
+
+
+def test_nothing_is_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "000-0-seed0.png").write_text("mine")
+    with pytest.raises(RecipeError, match="stays as it is") as caught:
+        draw(tmp_path, "--prompt=a")
+    assert caught.value.code == "E1071"
+    assert (tmp_path / "000-0-seed0.png").read_text() == "mine"
+    assert not (tmp_path / "contact.png").exists()
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert verb.run([str(FOLDER), "--prompt=a", *QUICK]) == 0
+    assert sorted(p.name for p in (tmp_path / "samples").iterdir()) == ["tiny_sd", "tiny_sd-2"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("a fox --ar 16:9", "--ar is no option of a prompt; there are --n negative prompt"),
+        ("a fox --w", "--w is written once, with its value behind it"),
+        ("a fox --w 64 --w 32", "--w is written once"),
+        ("a fox --w 0", "--w must be above 0, got 0"),
+        ("a fox --s two", "--s is a whole number, got 'two'"),
+        ("a fox --l -1", "--l is a number of at least 0, got '-1'"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named(line: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "prompts.txt"
+    file.write_text(f"fine\n{line}\n")
+    with pytest.raises(RecipeError) as caught:
+        read_lines(file)
+    assert caught.value.code == "E1073"
+    assert f"{file} line 2: {said}" in str(caught.value)
+
+
+def test_lines_are_read_as_they_are_written() -> None:
+    assert read_line("a fox, 3--4 years -- old", "x") == Line("a fox, 3--4 years -- old")
+    assert read_line("--d 5", "x") == Line("", seed=5)
+    assert read_line("a --n", "x") == Line("a", negative="")
+
+
+def test_a_file_without_prompts_or_of_other_bytes_is_refused(tmp_path: Path) -> None:
+    for content, said in ((b"# nothing\n\n", "has no prompt"), (b"\xff\xfe\x00", "not UTF-8")):
+        (tmp_path / "p.txt").write_bytes(content)
+        with pytest.raises(RecipeError, match=said):
+            read_lines(tmp_path / "p.txt")
+
+
+def test_settings_and_prompts_are_told_apart() -> None:
+    asked = parse(["m", "--prompt", "x=1 is a formula", "run.device=cpu", "a: b", "--steps", "3", "sample.seed=4"])
+    assert [line.prompt for line in asked.lines] == ["x=1 is a formula", "a: b"]
+    assert asked.overrides == ("run.device=cpu", "sample.seed=4", "sample.steps=3")
+
+
+# --- the command line -----------------------------------------------------------------------------------------------
+
+
+def test_help_lists_what_the_verb_takes() -> None:
+    (entry,) = [entry for entry in VERBS if entry.name == "sample"]
+    assert entry.switches == FLAGS
+
+
+def test_a_mistyped_line_is_answered_without_torch() -> None:
+    code = (
+        "import sys\nfrom mezzotint.cli import main\nassert main(['sample', 'x', '--promt=a']) == 2\n"
+        "assert not {'torch', 'diffusers'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_memory_that_does_not_suffice_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")
+
+    monkeypatch.setattr("mezzotint.tasks._drawing.sample", full)
+    assert main(["sample", str(FOLDER), "--prompt=a", f"--out={tmp_path}"]) == 5
+    assert "write --batch=1" in capsys.readouterr().err

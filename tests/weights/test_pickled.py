@@ -1,0 +1,211 @@
+"""Pickled model files: their tensors come out to the bit, their programs never run."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from mezzotint.errors import WeightsError
+from mezzotint.weights import pickled
+from mezzotint.weights.pickled import Limits
+
+Save = Callable[[Any, Path], None]
+
+
+class Canary:
+    """Leaves a file behind when it is unpickled in the usual way."""
+
+    def __init__(self, nest: Path) -> None:
+        self._nest = nest
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.system, (f"touch {self._nest}",))
+
+
+def save_zip(value: Any, path: Path) -> None:
+    torch.save(value, path)
+
+
+def save_legacy(value: Any, path: Path) -> None:
+    torch.save(value, path, _use_new_zipfile_serialization=False)
+
+
+def save_raw(value: Any, path: Path) -> None:
+    path.write_bytes(pickle.dumps(value, protocol=2))
+
+
+@pytest.fixture
+def lightning(monkeypatch: pytest.MonkeyPatch) -> type:
+    """A class under the name that Lightning's checkpoints carry; only here does it exist."""
+    name = "pytorch_lightning.callbacks.model_checkpoint"
+    for package in ("pytorch_lightning", "pytorch_lightning.callbacks", name):
+        monkeypatch.setitem(sys.modules, package, types.ModuleType(package))
+    kind = type("ModelCheckpoint", (), {"__module__": name})
+    monkeypatch.setattr(sys.modules[name], "ModelCheckpoint", kind, raising=False)
+    return kind
+
+
+@pytest.mark.parametrize("save", [save_zip, save_legacy])
+def test_tensors_come_out_to_the_bit_and_nothing_else_does(tmp_path: Path, save: Save, lightning: type) -> None:
+    tensors = {
+        "a": torch.randn(3, 4, generator=torch.Generator().manual_seed(0)),
+        "turned": torch.arange(12.0).reshape(3, 4).t().half(),
+        "bf16": torch.ones(2).bfloat16(),
+        "steps": torch.tensor(7),
+    }
+    shell = lightning()
+    shell.best = 0.5
+    callbacks = {lightning: {"best": np.float64(1.5), "object": shell}}
+    save(
+        {"state_dict": tensors, "global_step": 470000, "callbacks": callbacks, "optimizer_states": [{}]},
+        tmp_path / "x.ckpt",
+    )
+    pickled.convert(tmp_path / "x.ckpt", tmp_path / "x.safetensors")
+    found = load_file(tmp_path / "x.safetensors")
+    assert found.keys() == tensors.keys()
+    assert all(torch.equal(found[k], v) and found[k].dtype == v.dtype for k, v in tensors.items())
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_tensors_without_a_state_dict_around_them_are_read(tmp_path: Path) -> None:
+    torch.save({"conv.weight": torch.ones(2)}, tmp_path / "x.bin")
+    pickled.convert(tmp_path / "x.bin", tmp_path / "x.safetensors")
+    assert load_file(tmp_path / "x.safetensors").keys() == {"conv.weight"}
+
+
+@pytest.mark.parametrize("save", [save_zip, save_legacy, save_raw])
+def test_a_canary_never_runs(tmp_path: Path, save: Save) -> None:
+    nest, bird = tmp_path / "nest", tmp_path / "x.ckpt"
+    save({"state_dict": {"a": 1, "b": Canary(nest)}}, bird)
+    with pytest.raises(WeightsError, match=r"asks for posix\.system") as caught:
+        pickled.convert(bird, tmp_path / "x.safetensors")
+    assert caught.value.code == "E1411"
+    assert not nest.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["x.ckpt"]
+
+
+def test_the_canary_would_have_run(tmp_path: Path) -> None:
+    save_zip({"b": Canary(tmp_path / "nest")}, tmp_path / "x.ckpt")
+    torch.load(tmp_path / "x.ckpt", weights_only=False)
+    assert (tmp_path / "nest").exists()
+
+
+class Imported:
+    """Asks for any function at all when it is unpickled."""
+
+    def __init__(self, function: Any, arguments: tuple[Any, ...]) -> None:
+        self._call = (function, arguments)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._call
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "name"),
+    [
+        (eval, ("1",), "eval"),
+        (torch.load, ("x",), r"torch\.serialization\.load"),
+    ],
+)
+def test_functions_are_refused_by_name(tmp_path: Path, function: Any, arguments: tuple[Any, ...], name: str) -> None:
+    save_zip({"a": torch.ones(1), "b": Imported(function, arguments)}, tmp_path / "x.pt")
+    with pytest.raises(WeightsError, match=f"asks for .*{name}"):
+        pickled.convert(tmp_path / "x.pt", tmp_path / "x.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (lambda: torch.zeros(1).expand(10**12), "would take 4000000000000 bytes"),
+        (lambda: torch.ones(2, dtype=torch.complex64), "of a type that weights do not have"),
+    ],
+)
+def test_tensors_that_are_no_weights_are_refused(tmp_path: Path, content: Callable[[], Any], words: str) -> None:
+    torch.save({"a": content()}, tmp_path / "x.pt")
+    with pytest.raises(WeightsError, match=words):
+        pickled.convert(tmp_path / "x.pt", tmp_path / "x.safetensors")
+
+
+@pytest.mark.parametrize("value", [{"state_dict": {}, "a": 1}, torch.ones(2)])
+def test_files_without_named_tensors_are_refused(tmp_path: Path, value: Any) -> None:
+    torch.save(value, tmp_path / "x.pt")
+    with pytest.raises(WeightsError, match="it holds"):
+        pickled.convert(tmp_path / "x.pt", tmp_path / "x.safetensors")
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    torch.save({"a": torch.ones(1000)}, tmp_path / "whole.pt")
+    (tmp_path / "x.pt").write_bytes((tmp_path / "whole.pt").read_bytes()[:2000])
+    with pytest.raises(WeightsError, match=r"x\.pt.*cannot be read as a torch checkpoint") as caught:
+        pickled.convert(tmp_path / "x.pt", tmp_path / "x.safetensors")
+    assert caught.value.code == "E1411"
+
+
+def test_memory_and_time_have_bounds(tmp_path: Path) -> None:
+    torch.save({"a": torch.ones(40_000_000, dtype=torch.uint8)}, tmp_path / "x.pt")
+    with pytest.raises(WeightsError, match="memory"):
+        pickled.convert(tmp_path / "x.pt", tmp_path / "x.safetensors", Limits(memory=10_000_000))
+    with pytest.raises(WeightsError, match=r"seconds of computing|killed"):
+        pickled.convert(tmp_path / "x.pt", tmp_path / "x.safetensors", Limits(seconds=0))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.pt"]
+
+
+@pytest.mark.parametrize(
+    "deed", ["os.system('touch NEST')", "open('NEST', 'w')", "__import__('socket').create_connection(('127.0.0.1', 9))"]
+)
+def test_the_process_that_reads_can_do_no_harm(tmp_path: Path, deed: str) -> None:
+    reader = Path(pickled.__file__).with_name("_unpickling.py")
+    code = (
+        f"import os, runpy; page = runpy.run_path({str(reader)!r});"
+        f"page['_give_up_powers']({str(tmp_path / 'target')!r}, 1 << 30, 60, 100); {deed}"
+    ).replace("NEST", str(tmp_path / "nest"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "it tried to do something that no weights do" in done.stdout
+    assert not (tmp_path / "nest").exists()
+
+
+def test_a_file_is_converted_once_and_again_when_it_or_its_copy_changes(tmp_path: Path) -> None:
+    source, store = tmp_path / "x.ckpt", tmp_path / "store"
+    torch.save({"a": torch.ones(2)}, source)
+    first = pickled.as_safetensors(source, store)
+    made = first.stat().st_mtime_ns
+    assert pickled.as_safetensors(source, store) == first
+    assert first.stat().st_mtime_ns == made
+    first.write_bytes(b"spoilt")
+    assert pickled.as_safetensors(source, store) == first
+    assert load_file(first)["a"].all()
+    torch.save({"a": torch.zeros(2)}, source)
+    second = pickled.as_safetensors(source, store)
+    assert second != first
+    assert not load_file(second)["a"].any()
+
+
+def test_of_several_that_ask_one_converts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.save({"a": torch.ones(2)}, tmp_path / "x.ckpt")
+    made: list[Path] = []
+    convert = pickled.convert
+    monkeypatch.setattr(pickled, "convert", lambda *given: (made.append(given[0]), convert(*given)))
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: pickled.as_safetensors(tmp_path / "x.ckpt", tmp_path / "store"), range(3)))
+    assert len(set(found)) == len(made) == 1
+
+
+def test_what_is_pickled_is_told_by_its_bytes(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(1)}, tmp_path / "named.ckpt")
+    assert not pickled.is_pickled(tmp_path / "named.ckpt")
+    for save in (save_zip, save_legacy, save_raw):
+        save({"a": torch.ones(1)}, tmp_path / "x.bin")
+        assert pickled.is_pickled(tmp_path / "x.bin")
