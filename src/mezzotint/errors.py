@@ -211,6 +211,9 @@ CODES: dict[str, str] = {
     "E1207": "The data set makes no batch. With data.remainder=drop every bucket needs at least "
     "data.batch_size pictures; data.remainder=short trains smaller batches, fill repeats pictures.",
     "E1208": "An epoch would have more than two thousand million visits. Lower data.repeats.",
+    "E1209": "The processes of one run see different data: a picture, caption or number of repeats is not the same for "
+    "all. Something was still writing into data.path while they started, or the machines hold different copies. Make "
+    "them equal and start again.",
     "E1250": "A picture that could be read when the data set was indexed cannot be read any more: it was "
     "removed, replaced or cut short, or its disk has gone. The message names the file. Restore it, or "
     "start the same command again: the picture is left out then, and the data report says so.",
