@@ -209,7 +209,7 @@ def accepts(words: list[str]) -> None:
             assert all(cp._shipped(word).is_file() for word in rest[:1])
         case "schema":
             assert not rest
-        case "sample":
+        case "sample" if rest:
             assert _sample_words.parse([word for word in words[1:] if not word.startswith("--file=")]).place
         case "convert":
             assert len(rest) in (0, 2)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -76,3 +78,24 @@ def test_a_full_disk_is_said_with_place_and_bytes(tmp_path: Path) -> None:
         durable.storage_errors(tmp_path / "x", needed=10),
     ):
         raise OSError(28, "No space left on device")
+
+
+def test_a_disk_that_fails_is_no_bug_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="the disk failed"), durable.storage_errors(tmp_path / "x"):
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_lock_whose_file_was_taken_away_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last holder takes the file away at its end: who had opened it by then holds nothing that others see."""
+    folder, flock, calls = RunFolder(tmp_path / "run").open(), fcntl.flock, []
+
+    def late(file: object, how: int) -> None:
+        calls.append(how)
+        if len(calls) == 1:
+            (folder.path / "lock").unlink()
+        flock(file, how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with folder.lock(), pytest.raises(CheckpointError, match="is writing here"):
+        folder.lock()
+    assert len(calls) == 3

@@ -16,6 +16,7 @@ from mezzotint.errors import StorageError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_FAILED = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN, errno.ENXIO, errno.ENODEV)
 
 
 def sync_folder(folder: Path) -> None:
@@ -127,5 +128,10 @@ def storage_errors(path: Path, needed: int | None = None) -> Iterator[None]:
                 f"{path}: may not be written ({os.strerror(error.errno)}); choose another "
                 "run.folder or change its rights",
                 code="E1702",
+            ) from error
+        if error.errno in _FAILED:
+            raise StorageError(
+                f"{path}: the disk failed ({os.strerror(error.errno)}); look after it, or choose another run.folder",
+                code="E1700",
             ) from error
         raise

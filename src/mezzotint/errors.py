@@ -233,6 +233,9 @@ CODES: dict[str, str] = {
     "E1207": "The data set makes no batch. With data.remainder=drop every bucket needs at least "
     "data.batch_size pictures; data.remainder=short trains smaller batches, fill repeats pictures.",
     "E1208": "An epoch would have more than two thousand million visits. Lower data.repeats.",
+    "E1209": "The processes of one run see different data: a picture, caption or number of repeats is not the same for "
+    "all. Something was still writing into data.path while they started, or the machines hold different copies. Make "
+    "them equal and start again.",
     "E1210": "data.format=metadata found no table to read, or two of which nobody can tell which is meant. It reads "
     "metadata.jsonl, metadata.csv or metadata.parquet in the folder or below it, one to a folder, with a column "
     "file_name; or, where there is none, .parquet and .arrow files that hold the pictures.",

@@ -16,7 +16,7 @@ import socket
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from mezzotint import durable
 from mezzotint.errors import CheckpointError, StorageError
@@ -79,7 +79,8 @@ class RunFolder:
         return self
 
     def discard_if_unused(self) -> None:
-        """Takes away a folder in which nothing has happened yet: a start that was refused leaves no trace."""
+        """Takes away a folder in which nothing has happened yet: a start that was refused leaves no trace. Only while
+        the lock is held: the file that goes is then our own."""
         (self.path / "lock").unlink(missing_ok=True)
         if self.log.exists() and not self.history.exists():
             self.log.unlink()
@@ -124,6 +125,16 @@ class Lock:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._file = self._taken()
+        while not self._is_there():  # its last holder has just taken the file away, and ours is nobody's
+            self._file.close()
+            self._file = self._taken()
+        self._file.truncate(0)
+        self._file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}))
+        self._file.flush()
+
+    def _taken(self) -> TextIO:
+        path = self._path
         with durable.storage_errors(path):
             self._file = open(path, "a+")  # noqa: SIM115  held open for the life of the run
         try:
@@ -136,9 +147,13 @@ class Lock:
                 f"{path.parent}: {holder} is writing here; wait for it, stop it, or choose another run.name",
                 code="E1504",
             ) from error
-        self._file.truncate(0)
-        self._file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}))
-        self._file.flush()
+        return self._file
+
+    def _is_there(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), os.stat(self._path))
+        except FileNotFoundError:
+            return False
 
     def release(self) -> None:
         """Lets the folder go. Called at the run's end; death does it as well."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -165,15 +166,34 @@ def test_blocks_of_ten_steps_show_the_spread() -> None:
     assert found["images_per_second_in_blocks"] == {"blocks": 2, "slowest": 128, "median": 192, "fastest": 256}
 
 
-def test_operations_scale_with_places_and_leave_out_what_is_frozen_or_done_twice(shared_world: Any) -> None:
-    words = [f"model.path={shared_world.model}", "model.weights=random"]
+@pytest.fixture
+def shallow(shared_world: Any, tmp_path: Path) -> Path:
+    """The configurations of a model with a denoiser of two levels: quick to count."""
+    folder = tmp_path / "shallow"
+    shutil.copytree(shared_world.model, folder)
+    path = folder / "unet" / "config.json"
+    levels = {
+        "block_out_channels": [16, 32],
+        "down_block_types": ["CrossAttnDownBlock2D", "DownBlock2D"],
+        "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"],
+    }
+    path.write_text(json.dumps(json.loads(path.read_text()) | levels))
+    return folder
+
+
+def test_operations_scale_with_places_and_leave_out_what_is_frozen_or_done_twice(shallow: Path) -> None:
+    words = [f"model.path={shallow}", "model.weights=random", "run.recompute.enabled=true"]
     recipe = located(read_text("schema: 1", overrides=words))
     found = flops_of_samples(recipe, [Size(32, 32), Size(32, 64), Size(64, 32)])
     assert found[Size(32, 64)] == found[Size(64, 32)] > 1.5 * found[Size(32, 32)]
-    recomputed = located(read_text("schema: 1", overrides=[*words, "run.recompute.enabled=true"]))
-    assert flops_of_samples(recomputed, [Size(32, 32)])[Size(32, 32)] == found[Size(32, 32)], "of the model, not done"
-    both = located(read_text("schema: 1", overrides=[*words, "model.train=[denoiser, text_encoder]"]))
-    assert flops_of_samples(both, [Size(32, 32)])[Size(32, 32)] > found[Size(32, 32)]
+    plain = [words[0], words[1], "model.train=[denoiser, text_encoder]"]
+    both = located(read_text("schema: 1", overrides=plain))
+    more = flops_of_samples(both, [Size(32, 32)])[Size(32, 32)] - found[Size(32, 32)]
+    # two layers of width 32 over 77 tokens: q, k, v, out (4 · 32²) and the MLP (2 · 32 · 64), each product 2 operations
+    # forward and 4 backward, and the two products of attention
+    products = 2 * 77 * (4 * 32 * 32 + 2 * 32 * 64)
+    attention = 2 * 2 * 77 * 77 * 32
+    assert more >= 2 * 3 * (products + attention) * 0.95, "recompute, which only the first has, is not counted"
 
 
 @pytest.mark.slow
@@ -290,7 +310,7 @@ def test_a_stand_in_takes_the_place_of_data_that_are_not_there(shared_world: Any
 @pytest.mark.usefixtures("quick")
 def test_a_foreign_line_has_two_rows_and_the_published_target(shared_world: Any, tmp_path: Path) -> None:
     line = (
-        f"--pretrained_model_name_or_path={shared_world.model} --dataset_name=lambdalabs/pokemon-blip-captions --use_ema "
+        f"--pretrained_model_name_or_path={shared_world.model} --dataset_name=someone/withdrawn --use_ema "
         "--resolution=64 --center_crop --random_flip --train_batch_size=2 --gradient_accumulation_steps=2 "
         f"--max_train_steps=2 --learning_rate=1e-05 --dataloader_num_workers=0 --output_dir={tmp_path / 'theirs'}"
     ).split()

@@ -65,7 +65,7 @@ class ModelFamily(ABC):
     @abstractmethod
     def fingerprint(cls, settings: ModelSettings, part: str, *, seed: int = 0) -> str:
         """64 hexadecimal digits that name a part's weights and configuration, from its files, without loading the
-        part."""
+        part. "schedule" (noise schedule and prediction) and "tokenizer" are asked for like parts."""
 
     @classmethod
     @abstractmethod

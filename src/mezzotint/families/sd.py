@@ -135,16 +135,19 @@ class Family(ModelFamily):
 
     @classmethod
     def fingerprint(cls, settings: ModelSettings, part: str, *, seed: int = 0) -> str:
-        """See ModelFamily. Of random weights: of the configuration, the seed and torch's version."""
-        return _source(settings, seed).fingerprint(part)
+        """See ModelFamily. Of random weights: of the configuration, the seed and torch's version. Also of "schedule",
+        what the scheduler's file means to training, and of "tokenizer"."""
+        source = _source(settings, seed)
+        if part == "schedule":
+            table = Schedule.from_config(source.scheduler).alpha_bar.numpy().tobytes()
+            return fingerprint.of_values({"alpha_bar": table.hex(), "prediction": _prediction(source, settings)})
+        return _tokenizer_fingerprint(source) if part == "tokenizer" else source.fingerprint(part)
 
     @classmethod
     def text_identity(cls, settings: ModelSettings, *, seed: int = 0) -> str:
         """See ModelFamily."""
         source = _source(settings, seed)
-        found = tokenizer_files(source.folder.root / "tokenizer")
-        tokenizer = fingerprint.of_files([found[name] for name in _TOKENIZER_FILES if name in found])
-        encoder = source.fingerprint("text_encoder")
+        encoder, tokenizer = source.fingerprint("text_encoder"), _tokenizer_fingerprint(source)
         return (
             f"sd-text-1 encoder={encoder} tokenizer={tokenizer} clip_skip={settings.clip_skip} tokens={_length(source)}"
         )
@@ -259,6 +262,8 @@ class Family(ModelFamily):
     def _replaced(self, part: str, trained: Mapping[str, Tensor]) -> Replaced:
         module = self._parts.get(part) or self._source.network(part)
         base = module.state_dict()
+        if any(t.is_floating_point() and t.dtype != torch.float32 for t in base.values()):
+            base = self._source.network(part).state_dict()  # what is not trained keeps every bit of the file
         assert trained.keys() <= base.keys(), sorted(trained.keys() - base.keys())
         return Replaced(_NETWORKS[part], {**base, **trained}, self._source.configs[part])
 
@@ -365,6 +370,11 @@ def _notes(source: _Source, parts: Collection[str]) -> Iterator[str]:
         variant = source.found(part).variant
         if variant:
             yield f"{_COMPONENTS[part]}: only weights of the variant {variant} are there; they were read as float32"
+
+
+def _tokenizer_fingerprint(source: _Source) -> str:
+    found = tokenizer_files(source.folder.root / "tokenizer")
+    return fingerprint.of_files([found[name] for name in _TOKENIZER_FILES if name in found])
 
 
 def _tokenizer(source: _Source) -> Any:

@@ -63,7 +63,7 @@ class Runtime(ABC):
 
     @abstractmethod
     def barrier(self) -> None:
-        """Waits until every process is here."""
+        """Waits until every process is here, however long what they do alone takes; one that dies ends the wait."""
 
     @abstractmethod
     def share(self, text: str) -> str:
@@ -132,12 +132,10 @@ def norms_of(trained: Mapping[str, nn.Parameter], scope: Scope) -> Tensor:
     device = next(iter(trained.values())).device
     present = [(name, p.grad) for name, p in trained.items() if p.grad is not None]
     if scope == "tensor":
-        norms = torch.zeros(len(trained), device=device)
-        where = [i for i, p in enumerate(trained.values()) if p.grad is not None]
-        if present:
-            index = torch.tensor(where, device=device)
-            norms.index_copy_(0, index, torch.stack(_each([g for _, g in present])))
-        return norms
+        # no list of places goes to the device: it would make the host wait
+        nothing = torch.zeros((), device=device)
+        each = dict(zip((name for name, _ in present), _each([g for _, g in present]) if present else (), strict=True))
+        return torch.stack([each.get(name, nothing) for name in trained])
     groups = {name.split("/")[0]: [] for name in trained} if scope == "part" else {"": []}  # type: dict[str, list[Tensor]]
     for name, grad in present:
         groups[name.split("/")[0] if scope == "part" else ""].append(grad)

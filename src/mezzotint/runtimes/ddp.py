@@ -12,6 +12,7 @@ import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 import torch.distributed as dist
@@ -21,6 +22,7 @@ from mezzotint.recipe.run import RunSettings
 from mezzotint.runtimes import base
 
 _BUCKET_BYTES = 25 * 2**20
+_PATIENCE = datetime.timedelta(days=30)
 
 
 class Runtime(base.Runtime):
@@ -66,15 +68,22 @@ class Runtime(base.Runtime):
         return int(mine[0])
 
     def barrier(self) -> None:
-        self.agree(0)
+        dist.all_reduce(torch.zeros(1, dtype=torch.int32), group=self._patient)
+
+    @cached_property
+    def _patient(self) -> dist.ProcessGroup:
+        # indexing, saving or drawing in one process may take hours; a process that dies is noticed all the same.
+        # Made at its first use, which all processes come to together
+        group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=_PATIENCE)
+        return group
 
     def share(self, text: str) -> str:
         data = torch.tensor(list(text.encode()), dtype=torch.uint8)
         length = torch.tensor([len(data)], dtype=torch.int64)
-        dist.broadcast(length, src=0)
+        dist.broadcast(length, src=0, group=self._patient)
         if self.rank != 0:
             data = torch.empty(int(length[0]), dtype=torch.uint8)
-        dist.broadcast(data, src=0)
+        dist.broadcast(data, src=0, group=self._patient)
         return bytes(data.tolist()).decode()
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from mezzotint.data.catalogue import Catalogue
 from mezzotint.data.loader import plan_columns
 from mezzotint.data.plan import Timeline
 from mezzotint.diffusion.objective import Objective
-from mezzotint.errors import RecipeError
+from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.families.base import ModelFamily, Prediction
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.recipe import Recipe
@@ -29,6 +29,9 @@ from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
 from mezzotint.training.precision import LossScale, Precision, cast
 from mezzotint.training.trained import trained_parameters
 from mezzotint.training.update import Update
+
+FROM_THE_FOLDER = ("denoiser", "text_encoder", "vae", "schedule", "tokenizer")
+"""What of a model's folder a run may depend on, and no checkpoint holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +86,21 @@ def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int]
     runtime.barrier()
     if not runtime.is_first:
         catalogue = catalogues.build(recipe.data, index)
+    _require_the_same(runtime, catalogue)
     rows, held = catalogue.split(recipe.data.holdout, recipe.run.seed, at_most=recipe.data.max_samples)
     columns = plan_columns(catalogue, rows, recipe.data)
     timeline = Timeline(columns, recipe.data, recipe.optim.accumulation, recipe.run.seed)
     return Dataset(catalogue, rows, held, timeline)
+
+
+def _require_the_same(runtime: Runtime, catalogue: Catalogue) -> None:
+    """Processes that see other data would train on other batches than they are told of. Raises DatasetError E1209."""
+    if runtime.share(catalogue.fingerprint) != catalogue.fingerprint:
+        raise DatasetError(
+            f"process {runtime.rank} sees other pictures, captions or repeats than the first process; wait until "
+            "nothing writes into data.path any more and every machine has the same, then start again",
+            code="E1209",
+        )
 
 
 def cache_folder(recipe: Recipe) -> Path:
@@ -104,8 +118,8 @@ def length_in_steps(recipe: Recipe, timeline: Timeline) -> int:
 
 
 def identities(recipe: Recipe, kind: type[ModelFamily], parts: Collection[str]) -> dict[str, str]:
-    """The fingerprints of the parts that stay as they are."""
-    frozen = [part for part in parts if part not in recipe.model.train]
+    """The fingerprints of the parts that stay as they are, in whole or, with `model.freeze`, perhaps in part."""
+    frozen = [part for part in parts if part not in recipe.model.train or recipe.model.freeze]
     return {part: kind.fingerprint(recipe.model, part, seed=recipe.run.seed) for part in sorted(frozen)}
 
 
@@ -154,7 +168,8 @@ def open_model(recipe: Recipe, runtime: Runtime) -> Model:
     trained = trained_parameters(family.parts(), recipe.model, kind.trainable)
     precision = Precision.of(recipe.run)
     for name, module in family.parts().items():
-        cast(module, precision.weights if name in recipe.model.train else precision.frozen)
+        if name not in recipe.model.train:
+            cast(module, precision.frozen)
     prediction = recipe.model.prediction or family.prediction
     objective = Objective(recipe.objective, family.schedule, prediction)
     model = Model(family, trained, objective.to(runtime.device), prediction, precision)
@@ -165,6 +180,8 @@ def open_model(recipe: Recipe, runtime: Runtime) -> Model:
         model.recomputed_blocks = recompute_blocks(blocks, recipe.run.recompute)
     runtime.prepare(family.parts(), trained)
     model.update = Update(trained, recipe.optim, separate_masters=precision.separate_masters)
+    for name in recipe.model.train:  # after the float32 masters are taken: they keep every bit of the file
+        cast(family.parts()[name], precision.weights)
     model.scale = LossScale(recipe.run.scaler, precision, runtime.device)
     return model
 

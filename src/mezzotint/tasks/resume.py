@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mezzotint import durable
 from mezzotint.errors import CheckpointError, Problem, RecipeError
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import differences, judge
@@ -94,6 +95,8 @@ def set_aside_later(folder: RunFolder, step: int) -> list[str]:
                 number += 1
             path.rename(target)
             moved.append(target.name)
+    if moved:  # before anything is taken back that belongs to them
+        durable.sync_folder(folder.checkpoints)
     return moved
 
 

@@ -16,14 +16,14 @@ from torch import Tensor
 
 from mezzotint import durable
 from mezzotint.data.loader import Loader
-from mezzotint.errors import OutOfMemory, PeerLost, RecipeError, Stopped
+from mezzotint.errors import OutOfMemory, PeerLost, RecipeError, Stopped, StorageError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import unknown_allowances
 from mezzotint.reports import data_report
 from mezzotint.reports.run_report import run_report
-from mezzotint.run_folder import Lock, RunFolder
+from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.stages import StepReport
 from mezzotint.tasks import announce, assemble, cache, resume, watchers
@@ -61,11 +61,7 @@ def train(reading: Reading) -> int:
         stack.callback(runtime.close)
         folder = RunFolder(folder_of(reading, recipe))
         stack.enter_context(_named_failures(runtime, announce.command(folder, launch)))
-        if runtime.is_first:
-            stack.callback(folder.discard_if_unused)
-        lock = _take(folder, runtime)
-        if lock is not None:
-            stack.callback(lock.release)
+        _take(folder, runtime, stack)
         job = Job(reading, recipe, launch, runtime, folder, interrupts)
         stack.callback(job.close)
         job.prepare()
@@ -85,15 +81,15 @@ def folder_of(reading: Reading, recipe: Recipe) -> Path:
     return (recipe.run.folder or Path("runs") / recipe.run.name).expanduser()
 
 
-def _take(folder: RunFolder, runtime: Runtime) -> Lock | None:
+def _take(folder: RunFolder, runtime: Runtime, stack: ExitStack) -> None:
     """The first process makes the folder, locks it and sweeps it; the others wait, so that all see the same."""
-    lock = None
     if runtime.is_first:
         folder.open()
-        lock = folder.lock()
+        stack.callback(folder.lock().release)
+        # only now: the folder of a start that is refused here is another run's
+        stack.callback(folder.discard_if_unused)
         folder.sweep()
     runtime.barrier()
-    return lock
 
 
 @dataclass(slots=True)
@@ -199,7 +195,7 @@ class Job:
     def _identify(self, kind: type[ModelFamily]) -> resume.Identity:
         return resume.Identity(
             data=self.dataset.catalogue.fingerprint,
-            parts=assemble.identities(self.recipe, kind, ("denoiser", "text_encoder", "vae")),
+            parts=assemble.identities(self.recipe, kind, assemble.FROM_THE_FOLDER),
             world_size=self.runtime.world_size,
             device=self.runtime.device.type,
             torch=torch.__version__,
@@ -280,17 +276,21 @@ class Job:
         self.trainer.load(restored.tensors, restored.values)
         if not self.runtime.is_first:
             return
-        moved = resume.set_aside_later(self.folder, restored.step)
+        is_own = restored.path.resolve().parent == self.folder.checkpoints.resolve()
+        moved = resume.set_aside_later(self.folder, restored.step if is_own else restored.step - 1)
         metrics_log.truncate(self.folder, restored.step)
         self.folder.record("resumed", step=restored.step, changes=changes, set_aside=moved)
+        if not is_own:
+            # from here on this folder alone says where the run stands
+            self._save(self.trainer)
 
     def _write_papers(self, restored: state.Restored | None, changes: list[str]) -> None:
         if restored is None:
             metrics_log.truncate(self.folder, 0)
         durable.write_json(self.folder.path / "environment.json", environment(self.runtime, self.launch))
-        going_on = assemble.effective(self.recipe)
-        going_on["run"]["resume"] = "auto"  # the line that is printed at every stop has to go on
-        text = yaml.safe_dump(going_on, sort_keys=False, allow_unicode=True, width=100)
+        # whatever this start was told, the next one goes on from the newest checkpoint
+        again = self.recipe.model_copy(update={"run": self.recipe.run.model_copy(update={"resume": "auto"})})
+        text = yaml.safe_dump(assemble.effective(again), sort_keys=False, allow_unicode=True, width=100)
         durable.write_file(self.folder.recipe, SCHEMA_LINE + text)
         data_report.write(self.dataset.catalogue, self.folder.path)
         self.folder.record(
@@ -309,7 +309,10 @@ class Job:
             values=values,
             recipe_digest=self.reading.digest,
         )
-        state.prune(self.folder.checkpoints, self.recipe.run.save.keep)
+        try:
+            state.prune(self.folder.checkpoints, self.recipe.run.save.keep)
+        except OSError as error:  # what is written stays written
+            self.live.say(f"warning: an old checkpoint could not be removed ({error}); training goes on")
 
     def _export_when_first(self, trainer: Trainer) -> None:
         if self.runtime.is_first:
@@ -324,31 +327,37 @@ class Job:
 
     def _export_one(self, weights: Mapping[str, Tensor], name: str) -> Path:
         target = self.folder.exports / name
-        if target.exists():
-            durable.remove_tree(target)
+        # an earlier one goes when the new one is whole
+        aside = self.folder.exports / f".partial-{name}" if target.exists() else target
         with durable.storage_errors(target):
+            durable.remove_tree(aside) if aside != target else None
             self.model.family.export(
-                target,
+                aside,
                 settings=self.recipe.model,
                 weights={n: t.detach().cpu() for n, t in weights.items()},
                 dtype=self.recipe.run.export.dtype,
                 schedule=self.model.objective.schedule,
                 prediction=self.model.prediction,
             )
+            if aside != target:
+                durable.remove_tree(target)
+                aside.rename(target)
+                durable.sync_folder(target.parent)
         if self.recipe.run.export.single_file:
             single_file_beside(target)
         return target
 
     def _note_bad_step(self, report: StepReport) -> None:
-        if not self.runtime.is_first:
-            return
-        durable.append_line(self.folder.bad_steps, {
-            "step": report.step + 1, "keys": report.keys, "timesteps": report.timesteps,
-            "losses": [str(x) for x in report.losses], "norm": str(report.norm),
-        })  # fmt: skip
-        self.live.say(
-            f"warning: step {report.step + 1} was not finite and moved nothing; its samples are in bad_steps.jsonl"
-        )
+        # each process names its own samples: the one that spoilt the step may be anywhere
+        try:
+            durable.append_line(self.folder.bad_steps, {
+                "step": report.step + 1, "rank": self.runtime.rank, "keys": report.keys, "timesteps": report.timesteps,
+                "losses": [str(x) for x in report.losses], "norm": str(report.norm),
+            })  # fmt: skip
+            where = "its samples are in bad_steps.jsonl"
+        except StorageError as error:
+            where = f"its samples could not be written down: {error.message}"
+        self.live.say(f"warning: step {report.step + 1} was not finite and moved nothing; {where}")
 
     def _agreed_signal(self) -> int:
         return self.runtime.agree(self.interrupts.stop_signal) & 0x1F

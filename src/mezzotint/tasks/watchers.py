@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mezzotint.data.loader import held_out
 from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.base import Every
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
@@ -48,6 +49,8 @@ def observers(
             folder, run.log_every, num_timesteps=model.objective.schedule.num_timesteps, start_step=start_step
         )
         found.append(board)
+    elif run.tensorboard:
+        found.append(_absent(None, follows=True))
     if run.log_samples:
         found.append(SampleLog(folder, runtime.rank))
     timed: list[Observer] = []
@@ -75,9 +78,9 @@ class _Absent(Observer):
     at_end = True
 
 
-def _absent(every: object) -> Observer:
+def _absent(every: Every | None, *, follows: bool = False) -> Observer:
     stand_in = _Absent()
-    stand_in.every = every  # type: ignore[assignment]
+    stand_in.every, stand_in.follows = every, follows
     return stand_in
 
 

@@ -32,6 +32,10 @@ from mezzotint.weights import files
 
 SCHEMA = 1
 _NAME = re.compile(r"step-(\d{8,})")
+_TORCH_NAMES = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
+    "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,7 @@ def damage(path: Path) -> str | None:
         manifest = json.loads(manifest_path.read_text("utf-8"))
     except FileNotFoundError:
         return "manifest.json is missing"
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return "manifest.json cannot be read"
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
         return "manifest.json has no list of files"
@@ -156,11 +160,16 @@ def damage(path: Path) -> str | None:
     found = _NAME.fullmatch(path.name)
     if found and manifest.get("step") != int(found[1]):
         return f"manifest.json says step {manifest.get('step')}, the folder {path.name}"
-    for name, expected in manifest["files"].items():
-        reason = _file_damage(path, name, expected)
-        if reason:
-            return reason
-    return None
+    if "state.json" not in manifest["files"]:
+        return "manifest.json does not list state.json"
+    try:
+        for name, expected in manifest["files"].items():
+            reason = _file_damage(path, name, expected)
+            if reason:
+                return reason
+        return _table_damage(path, manifest)
+    except OSError as error:
+        return f"{error.filename or 'a file of it'} cannot be read ({error.strerror or error})"
 
 
 def _file_damage(path: Path, name: str, expected: Any) -> str | None:
@@ -170,10 +179,21 @@ def _file_damage(path: Path, name: str, expected: Any) -> str | None:
     if not file.is_file():
         return f"{name} is missing"
     if file.stat().st_size != expected.get("bytes"):
-        return f"{name} has {file.stat().st_size:,} bytes, its manifest says {expected.get('bytes'):,}"
+        return f"{name} has {file.stat().st_size:,} bytes, its manifest says {expected.get('bytes')}"
     if durable.sha256(file) != expected.get("sha256"):
         return f"{name} is damaged: its SHA-256 is not the manifest's"
     return None
+
+
+def _table_damage(path: Path, manifest: Mapping[str, Any]) -> str | None:
+    """The manifest itself has no hash: what it says of the tensors must be what the files' headers say."""
+    there = {
+        name: {"shape": list(info.shape), "dtype": _TORCH_NAMES.get(info.dtype, info.dtype), "file": file}
+        for file in manifest["files"]
+        if file.endswith(".safetensors")
+        for name, info in files.read_header(path / file).items()
+    }
+    return None if manifest.get("tensors") == there else "manifest.json tells of other tensors than its files hold"
 
 
 def listed(folder: Path) -> list[Path]:
@@ -243,7 +263,7 @@ def prune(folder: Path, keep: int | None) -> list[Path]:
 def fits(restored: Restored, expected: Mapping[str, Tensor]) -> None:
     """Checks names and shapes of a checkpoint's tensors against the run's own. Raises CheckpointError E1502 with
     counts and first names."""
-    missing = [name for name in expected if name not in restored.tensors]
+    missing = [name for name in expected if name not in restored.tensors and not name.startswith("scaler/")]
     wrong = [
         name for name, t in expected.items() if name in restored.tensors and restored.tensors[name].shape != t.shape
     ]

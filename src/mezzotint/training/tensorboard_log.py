@@ -93,10 +93,16 @@ class TensorBoardLog(Observer):
         self._events.write(step, [Summary.Value(tag=f"preview/{name}", image=image)])
 
     def state(self) -> dict[str, Any]:
-        return {"smoothed": self._smoothed.state()}
+        return {
+            "smoothed": self._smoothed.state(),
+            "by_timestep": {"sums": list(self._bin_sums), "counts": list(self._bin_counts)},
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._smoothed.load(state.get("smoothed", {}))
+        bins = state.get("by_timestep", {})
+        self._bin_sums = list(bins.get("sums", [0.0] * _BINS))
+        self._bin_counts = list(bins.get("counts", [0] * _BINS))
 
     def close(self) -> None:
         self._events.close()

@@ -37,37 +37,52 @@ _SAVE, _STOP, _FIRST_CLOCK = 1, 2, 8
 
 @dataclass(slots=True)
 class Pending:
-    """A step's numbers, still on the device; `resolve` reads them, one step later."""
+    """A step's numbers, on their way to the host; `resolve` reads them, one step later.
 
-    batches: StepBatches
-    loss: Tensor
-    norm: Tensor
-    found_inf: Tensor
-    loss_is_finite: Tensor
-    scale: Tensor
-    losses: list[Tensor]
-    timesteps: list[Tensor]
+    numbers: loss, norm, found_inf, loss_is_finite and scale, then the timestep of each sample, then its loss. They set
+    out when the step is queued: asked for later, they would come behind the next step, and the host would wait for it.
+    """
+
+    step: int
+    epoch: int
+    count: int
+    wait_seconds: float
+    keys: tuple[str, ...]
+    numbers: Tensor
+    arrived: torch.cuda.Event | None
     rates: dict[str, float]
     seconds: float = 0.0
 
+    @classmethod
+    def of(cls, batches: StepBatches, numbers: Tensor, rates: dict[str, float]) -> Pending:
+        """Sends the numbers off. The batches themselves are let go with their step."""
+        arrived = None
+        if numbers.device.type == "cuda":
+            numbers = numbers.to("cpu", non_blocking=True)
+            arrived = torch.cuda.Event()
+            arrived.record()
+        keys = tuple(key for batch in batches.batches for key in batch.keys)
+        return cls(batches.step, batches.epoch, batches.count, batches.wait_seconds, keys, numbers, arrived, rates)
+
     def resolve(self, memory_bytes: int) -> StepReport:
-        """Waits for the device and makes the report."""
-        numbers = torch.stack([self.loss, self.norm, self.found_inf, self.loss_is_finite, self.scale]).tolist()
-        loss, norm, found_inf, loss_is_finite, scale = numbers
+        """Waits for the step's numbers, and for nothing that was queued after them, and makes the report."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        loss, norm, found_inf, loss_is_finite, scale, *of_samples = self.numbers.tolist()
         return StepReport(
-            step=self.batches.step,
-            epoch=self.batches.epoch,
+            step=self.step,
+            epoch=self.epoch,
             loss=loss,
             norm=norm,
             rates=self.rates,
-            samples=self.batches.count,
+            samples=self.count,
             seconds=self.seconds,
-            wait_seconds=self.batches.wait_seconds,
+            wait_seconds=self.wait_seconds,
             applied=not found_inf,
             overflow=bool(found_inf) and bool(loss_is_finite) and scale > 1.0,
-            keys=tuple(key for batch in self.batches.batches for key in batch.keys),
-            timesteps=tuple(torch.cat(self.timesteps).tolist()) if self.timesteps else (),
-            losses=tuple(torch.cat(self.losses).tolist()) if self.losses else (),
+            keys=self.keys,
+            timesteps=tuple(of_samples[: len(self.keys)]),
+            losses=tuple(of_samples[len(self.keys) :]),
             memory_bytes=memory_bytes,
             loss_scale=scale,
         )
@@ -153,6 +168,7 @@ class Trainer:
             for observer in self.observers:
                 if observer.due(self.progress) and self._looks_here(observer):
                     self._look(observer, None)
+            self.runtime.barrier()
             self._mark = self.clock()
         for batches in self.batches:
             pending = self.step(batches)
@@ -178,7 +194,8 @@ class Trainer:
             with self.runtime.micro_batch(last=number == len(batches.batches) - 1):
                 if batch.size:
                     loss, level = self._loss(batch, batches.step)
-                    (loss.total * (self.scale.scale / batches.count)).backward()
+                    with attending(self.attention, device):  # what is recomputed takes the same kernel
+                        (loss.total * (self.scale.scale / batches.count)).backward()
                     sums += loss.total.detach()
                     losses.append(loss.per_sample.detach())
                     timesteps.append(level)
@@ -220,7 +237,8 @@ class Trainer:
         self.update.apply(loss_scale=scale, norms=norms, found_inf=found_inf, lr=rates, moves_shadow=due)
         self.scale.update(found_inf)
         probes.reach("step.end")
-        return Pending(batches, loss, norm, found_inf, loss_is_finite, scale, losses, timesteps, rates)
+        numbers = torch.stack([loss, norm, found_inf, loss_is_finite, scale])
+        return Pending.of(batches, torch.cat([numbers, *timesteps, *losses]), rates)
 
     def rates(self, step: int) -> dict[str, float]:
         """The learning rate of each parameter group at a step (counted from 0)."""
@@ -284,7 +302,10 @@ class Trainer:
 
     def _agreed(self, wish: Wish, due: Sequence[Observer]) -> Wish:
         """What any process wishes, all do: an observer may look in the first process alone."""
-        return Wish(self.runtime.agree(wish.value)) if due else wish
+        if not due:
+            return wish
+        self.runtime.barrier()  # it may have looked for long
+        return Wish(self.runtime.agree(wish.value))
 
     def _clock_flags(self) -> int:
         flags = 0
@@ -355,7 +376,11 @@ class Trainer:
         if wish & (Wish.SAVE | Wish.STOP) and self._saved_step != self.progress.step:
             self._save(final=Wish.STOP in wish or self.progress.is_done)
         if Wish.EXPORT in wish:
-            self.export(self)
+            try:
+                self.export(self)
+            except StorageError as error:
+                self.warn(f"the export of step {self.progress.step} could not be written: {error.message}")
+            self.runtime.barrier()
         self._ended = Wish.STOP in wish
 
     def _save(self, *, final: bool) -> None:
@@ -369,6 +394,7 @@ class Trainer:
             self.warn(f"the checkpoint of step {self.progress.step} could not be saved: {error.message}")
         else:
             failed = 0
+        self.runtime.barrier()  # the first process may have written for long
         if self.runtime.agree(failed) and final and not self._failed_save:
             self._failed_save = "another process could not save the final checkpoint"
 
