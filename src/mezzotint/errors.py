@@ -213,6 +213,8 @@ CODES: dict[str, str] = {
     "E1075": "Averaged weights (the shadow) were asked for, and there are none: the run was trained without "
     "optim.ema, or what is drawn from is a model and not a run. An export of the average is a model of its own, in "
     "exports/ under a name that ends in -ema.",
+    "E1061": "`optim.optimizer` names a class that cannot be imported or is no torch.optim.Optimizer. Install the package "
+    "that has it (8-bit AdamW comes with `mezzotint[eight-bit]`), or write the class's full dotted name.",
     "E1200": "The data set cannot be used as it is. The message names the file and what to do with it.",
     "E1201": "A folder of data.path is not there, is a file, or cannot be read; or data.path is empty. "
     "Relative paths are looked up beside the recipe, then in the current folder.",
@@ -277,8 +279,8 @@ CODES: dict[str, str] = {
     "recipe or to the command.",
     "E1400": "The model's files cannot be used. The message names the file and what was found in it.",
     "E1401": "A model file or folder is not where the recipe says. `model.path` is a folder in diffusers' layout, "
-    "a model in one file, or the name of a model that ships with Mezzotint; relative paths are looked up beside the recipe, then "
-    "in the current folder.",
+    "a model in one file, or the name of a model that ships with Mezzotint; relative paths are looked up beside the "
+    "recipe, then in the current folder.",
     "E1402": "A weights file cannot be read as safetensors. The message says what its first bytes suggest: an empty "
     "or truncated download, a Git LFS pointer, a web page that was saved instead of the model, a pickle "
     "file under another name. Fetch it again, or convert it.",
