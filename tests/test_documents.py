@@ -209,8 +209,8 @@ def accepts(words: list[str]) -> None:
             assert all(cp._shipped(word).is_file() for word in rest[:1])
         case "schema":
             assert not rest
-        case "sample" if rest:
-            assert _sample_words.parse([word for word in words[1:] if not word.startswith("--file=")]).place
+        case "sample":
+            assert not rest or _sample_words.parse([word for word in words[1:] if not word.startswith("--file=")]).place
         case "convert":
             assert len(rest) in (0, 2)
             assert not rest or _convert_words.parse(words[1:]).destination.suffix in ("", ".safetensors")

@@ -201,6 +201,8 @@ CODES: dict[str, str] = {
     "gives (num_train_timesteps). Write a range that ends there at most; [0, 1000] means all, however many there are.",
     "E1060": "`model.attention` names a kernel that this device, number type or build of torch does not have for this "
     "model. `auto` takes the best that there is.",
+    "E1061": "`optim.optimizer` names a class that cannot be imported or is no torch.optim.Optimizer. Install the "
+    "package that has it (8-bit AdamW comes with `mezzotint[eight-bit]`), or write the class's full dotted name.",
     "E1070": "The solver cannot draw from this model: it would begin at a timestep of pure noise and divide by the "
     "signal that is left there, or it knows no such prediction. The message names solvers that can.",
     "E1071": "A picture lies already where `mezzotint sample` would write. Nothing is ever written over: give "
@@ -213,8 +215,6 @@ CODES: dict[str, str] = {
     "E1075": "Averaged weights (the shadow) were asked for, and there are none: the run was trained without "
     "optim.ema, or what is drawn from is a model and not a run. An export of the average is a model of its own, in "
     "exports/ under a name that ends in -ema.",
-    "E1061": "`optim.optimizer` names a class that cannot be imported or is no torch.optim.Optimizer. Install the package "
-    "that has it (8-bit AdamW comes with `mezzotint[eight-bit]`), or write the class's full dotted name.",
     "E1200": "The data set cannot be used as it is. The message names the file and what to do with it.",
     "E1201": "A folder of data.path is not there, is a file, or cannot be read; or data.path is empty. "
     "Relative paths are looked up beside the recipe, then in the current folder.",

@@ -129,13 +129,14 @@ def test_solver_is_the_way_down(draw: Callable[..., Drawn], monkeypatch: pytest.
 @pytest.mark.effect("sample.solver")
 def test_every_solver_draws_a_preview_of_its_own(draw: Callable[..., Drawn]) -> None:
     names: tuple[str, ...] = get_args(SolverName)
-    found = {name: draw(solver=name, steps=3) for name in names}
+    found = {name: draw(solver=name, steps=5) for name in names}
     calls = {name: len(drawn.seen) for name, drawn in found.items()}
-    assert calls == dict.fromkeys(names, 3) | {"heun": 5, "dpm2": 5, "pndm": 4}
+    assert calls == dict.fromkeys(names, 5) | {"heun": 9, "dpm2": 9, "pndm": 6}
     assert all(drawn.facts()["solver"] == name for name, drawn in found.items())
     pixels = {name: drawn.pixels().tobytes() for name, drawn in found.items()}
-    assert len(set(pixels.values())) == len(names)
-    stock = draw(solver="EulerAncestralDiscreteScheduler", steps=3)
+    same = [(a, b) for a in names for b in names if a < b and pixels[a] == pixels[b]]
+    assert not same
+    stock = draw(solver="EulerAncestralDiscreteScheduler", steps=5)
     assert (stock.facts()["solver"], stock.pixels().tobytes()) == ("euler-a", pixels["euler-a"])
 
 
