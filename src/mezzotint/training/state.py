@@ -244,6 +244,8 @@ def prune(folder: Path, keep: int) -> list[Path]:
 
     What is damaged counts as nothing: it is neither kept in place of a whole one nor a reason to remove one.
     """
+    if len(listed(folder)) <= keep:  # nothing to take, so nothing has to be read and hashed again
+        return []
     whole: list[Path] = []
     gone = []
     for path in listed(folder):
