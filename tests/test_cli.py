@@ -297,6 +297,16 @@ def test_output_that_nobody_reads_ends_quietly(tmp_path: Path) -> None:
     assert (closed.returncode, closed.stderr) == (0, "")
 
 
+def test_streams_that_were_closed_before_the_start_change_no_status(tmp_path: Path) -> None:
+    command = f"exec >&-; {sys.executable} -m mezzotint"
+    shown = subprocess.run(["bash", "-c", f"{command} ls"], capture_output=True, text=True, check=False)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    train = f"cd {tmp_path}; {command} train tiny_cpu run.steps=1 data.cache.path=cache"
+    trained = subprocess.run(["bash", "-c", train], capture_output=True, text=True, check=False)
+    assert (trained.returncode, trained.stderr) == (0, "")
+    assert (tmp_path / "runs" / "tiny_cpu" / "exports" / "step-00000001").is_dir()
+
+
 def test_a_terminal_without_arrows_gets_escapes() -> None:
     done = started("--help", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0

@@ -64,6 +64,14 @@ def test_a_run_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
         RunFolder(tmp_path / "run").open()
 
 
+@pytest.mark.parametrize("name", ["file/run", "n" * 300])
+def test_a_place_where_no_folder_can_be_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="no folder can be made there") as caught:
+        RunFolder(tmp_path / name).open()
+    assert caught.value.code == "E1703"
+
+
 def test_a_small_file_is_old_or_new_never_half(tmp_path: Path) -> None:
     path = tmp_path / "value.json"
     durable.write_json(path, {"a": 1})

@@ -388,7 +388,12 @@ def _complain(text: str) -> None:
 
 
 def _show_everything() -> None:
-    """What a terminal cannot write is shown as an escape, so that no message dies of an arrow."""
+    """What a terminal cannot write is shown as an escape, so that no message dies of an arrow. Words for a stream that
+    was closed before the start (`>&-`) go nowhere; nor does a file of the run get the stream's number."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  for the life of the process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -8,6 +8,7 @@ Files that are not ours are never touched: only names that this module makes are
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -20,6 +21,8 @@ from typing import Any, Self, TextIO
 
 from mezzotint import durable
 from mezzotint.errors import CheckpointError, StorageError
+
+_NO_FOLDER = (errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 
 
 class RunFolder:
@@ -66,13 +69,13 @@ class RunFolder:
 
     def open(self) -> Self:
         """Makes the folder and proves that it can be written. Raises StorageError E1702 or E1703."""
-        if self.path.exists() and not self.path.is_dir():
+        if os.path.exists(self.path) and not os.path.isdir(self.path):  # pathlib's raise for a name that is too long
             raise StorageError(
                 f"{self.path}: is a file, not a folder; choose another run.folder or run.name", code="E1703"
             )
         with durable.storage_errors(self.path):
             for folder in (self.path, self.checkpoints, self.exports, self.samples, self.logs):
-                folder.mkdir(parents=True, exist_ok=True)
+                _make(folder)
             probe = self.path / f".probe-{os.getpid()}"
             durable.write_file(probe, b"can this folder be written?")
             probe.unlink()
@@ -168,6 +171,21 @@ class Lock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+def _make(folder: Path) -> None:
+    """Makes a folder and those above it. Raises StorageError E1703 where no folder can be: below a file, in a system's
+    own tree, under a name that is too long."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER:
+            raise
+        raise StorageError(
+            f"{folder}: no folder can be made there ({os.strerror(error.errno)}); "
+            "choose another run.folder or run.name",
+            code="E1703",
+        ) from error
 
 
 def _holder(text: str) -> str:

@@ -228,6 +228,10 @@ def test_later_options_win_and_a_group_keeps_what_it_does_not_name() -> None:
         ("optim=5", "optim", "E1002", "is a group of settings"),
         ("sample.prompts=[a", "sample.prompts", "E1004", "not closed"),
         ("optim.lr=x", "optim.lr", "E1002", "must be a number, got 'x'"),
+        ("data.path=", "data.path", "E1003", "is empty"),
+        ("run.folder=", "run.folder", "E1003", "is empty"),
+        ("data.cache.path=", "data.cache.path", "E1003", "is empty"),
+        ("model.path=", "model.path", "E1003", "is empty"),
         ("sample.prompts=hf_" + "a" * 34, "sample.prompts", "E1009", "access token"),
     ],
 )

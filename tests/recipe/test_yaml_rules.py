@@ -123,6 +123,20 @@ def test_what_ends_the_reading_names_its_line(text: str, line: int, code: str, w
     assert words in problem.what
 
 
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("a: {b: c\nd: 3\n", "close it with }"),
+        ("a: [1,\n2\nb: 3\n", "close it with ]"),
+        ("a: b: c\n", "put the value in quotes"),
+    ],
+)
+def test_the_remedy_fits_what_is_wrong(text: str, remedy: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        load(text, "r")
+    assert caught.value.problems[0].remedy == remedy
+
+
 def test_depth_of_thirty_two_is_read() -> None:
     deep = load("a: " + "[" * 31 + "]" * 31, "r").tree["a"]
     for _ in range(30):

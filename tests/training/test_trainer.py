@@ -191,6 +191,17 @@ def test_a_part_that_does_not_move_is_named_with_its_rate_of_zero(
         trainer.run()
 
 
+def test_a_schedule_that_starts_at_zero_is_waited_for(
+    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
+) -> None:
+    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), step) for step in range(9)]
+    schedule = {"kind": "piecewise", "points": [[0, 0.0], [4, 1.0]]}
+    trainer = trainer_over(fresh, steps, optim={"lr": 1e-3, "schedule": schedule})
+    trainer.run()
+    assert trainer.progress.applied == 9
+    assert trainer.watch is None
+
+
 def test_both_parts_move_when_both_are_trained(
     fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
 ) -> None:

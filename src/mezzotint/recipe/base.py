@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
@@ -101,6 +102,17 @@ Interval = Annotated[
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 """A share between 0 and 1."""
+
+
+def named(value: Any) -> Any:
+    """Refuses the empty path, which would be the current folder: more likely a variable was not set."""
+    if isinstance(value, str) and not value.strip():
+        raise ValueError("is empty; write the path, or `.` for the current folder")
+    return value
+
+
+NamedPath = Annotated[Path, BeforeValidator(named)]
+"""A path that says where."""
 
 
 def as_list(value: Any) -> Any:

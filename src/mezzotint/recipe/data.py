@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from mezzotint.recipe.base import ALLOW, FREE, Section, Share, as_list
+from mezzotint.recipe.base import ALLOW, FREE, NamedPath, Section, Share, as_list
 
-Paths = Annotated[tuple[Path, ...], BeforeValidator(as_list)]
+Paths = Annotated[tuple[NamedPath, ...], BeforeValidator(as_list)]
 Factors = Annotated[tuple[PositiveFloat, ...], BeforeValidator(as_list)]
 
 
@@ -73,7 +73,7 @@ class CacheSettings(Section):
     text: Annotated[bool, ALLOW] = False
     """Encode captions once; the run then loads no text encoder. Refused when the text encoder is trained."""
 
-    path: Annotated[Path, FREE] = Path("~/.cache/mezzotint")
+    path: Annotated[NamedPath, FREE] = Path("~/.cache/mezzotint")
     """The folder of caches and data indexes. It may be shared by runs and processes; deleting it costs only time."""
 
     content: Annotated[Literal["moments", "sample"], ALLOW] = "moments"

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from mezzotint.recipe.base import ALLOW, FREE, NEVER, Section, as_list
+from mezzotint.recipe.base import ALLOW, FREE, NEVER, NamedPath, Section, as_list
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 
@@ -18,7 +18,7 @@ class ModelSettings(Section):
     family: Annotated[str, NEVER] = "sd"
     """The kind of model: a file name in `families/`. `sd` is Stable Diffusion 1.x and 2.x."""
 
-    path: Annotated[Path, FREE] = Path("tiny-sd")
+    path: Annotated[NamedPath, FREE] = Path("tiny-sd")
     """A folder in diffusers' layout (model_index.json, unet/, vae/, text_encoder/, tokenizer/, scheduler/), a model in
     one file (.safetensors, .ckpt, .pt, .bin), or the name of a model that ships with Mezzotint. Relative paths are
     looked up beside the recipe, then in the current folder. What counts on resume is the content, not the path."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from mezzotint.recipe.base import ALLOW, FREE, NEVER, RECORDED, Interval, Section, as_list
+from mezzotint.recipe.base import ALLOW, FREE, NEVER, RECORDED, Interval, NamedPath, Section, as_list
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 
@@ -89,7 +88,7 @@ class RunSettings(Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"), FREE] = "run"
     """The run's name: letters, digits, dot, hyphen, underscore. Without `run.folder` the run lies in `runs/NAME`."""
 
-    folder: Annotated[Path | None, FREE] = None
+    folder: Annotated[NamedPath | None, FREE] = None
     """The run folder; checkpoints, exports, samples and logs lie in it. None makes it `runs/NAME` in the current
     folder."""
 

@@ -293,7 +293,8 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, name: str, *, flow: bool) ->
         what = f"column {row.index(chr(9)) + 1}: a tab; indent with spaces"
     else:
         what = f"column {column + 1}: {words}"
-    return Problem(where, what, "" if "\t" in row[: column + 1] else _advice(row), "E1004", None if flow else line + 1)
+    advice = "" if "\t" in row[: column + 1] else _advice(row, words)
+    return Problem(where, what, advice, "E1004", None if flow else line + 1)
 
 
 def _plain(problem: str) -> str:
@@ -312,7 +313,11 @@ def _plain(problem: str) -> str:
     return next((words for part, words in known.items() if part in problem), f"this is not YAML ({problem})")
 
 
-def _advice(row: str) -> str:
+def _advice(row: str, words: str) -> str:
+    if words.endswith("not closed"):
+        return (
+            "look at this line and the next" if "quote" in words else f"close it with {'}' if 'map' in words else ']'}"
+        )
     if re.search(r":\s*[@`%]", row) or row.count(":") > 1:
         return "put the value in quotes"
     return "look at this line and the one above"

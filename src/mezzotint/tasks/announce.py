@@ -56,7 +56,7 @@ def before_step_one(
         f"  batches    {_batch_line(recipe, runtime, dataset)}",
         f"  length     {_length_line(dataset, steps)}",
         f"  objective  {_objective_line(recipe, model)}",
-        f"  update     {_update_line(recipe)}",
+        f"  update     {_update_line(recipe, steps)}",
         f"  computing  {_computing_line(recipe, launch, runtime, model)}",
         f"  saving     {_saving_line(recipe, model)}",
         *_precision_note(recipe, launch),
@@ -87,9 +87,16 @@ def _parameter_line(recipe: Recipe, model: Model) -> str:
 
 def _data_line(recipe: Recipe, dataset: Dataset) -> str:
     report = dataset.catalogue.report
-    skipped = f", {len(report.skipped)} skipped (named in data_report.jsonl)" if report.skipped else ""
-    held = f", {len(dataset.held)} held out" if len(dataset.held) else ""
-    return f"{len(dataset.rows):,} pictures{held}{skipped}, from {', '.join(str(p) for p in recipe.data.path)}"
+    counts = (
+        (len(dataset.held), "held out"),
+        (report.empty_captions, "with an empty caption"),
+        (report.upscaled, "enlarged to their bucket"),
+        (len(report.left_out), "left out as the recipe asks (named in data_report.jsonl)"),
+        (len(report.skipped), "skipped (named in data_report.jsonl)"),
+        (sum(count for _, count in report.unknown), "of other kinds (not looked at)"),
+    )
+    words = [f"{len(dataset.rows):,} pictures", *(f"{count:,} {what}" for count, what in counts if count)]
+    return f"{', '.join(words)}; from {', '.join(str(p) for p in recipe.data.path)}"
 
 
 def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:
@@ -146,12 +153,13 @@ def _objective_line(recipe: Recipe, model: Model) -> str:
     return ", ".join(parts)
 
 
-def _update_line(recipe: Recipe) -> str:
+def _update_line(recipe: Recipe, steps: int) -> str:
     o = recipe.optim
     parts = [f"{o.optimizer.kind}, rate {o.lr:g}", o.schedule.kind]
     parts += [f"{part} rate {rate:g}" for part, rate in o.part_lr.items()]
     if o.schedule.warmup_steps:
-        parts.append(f"warm-up {o.schedule.warmup_steps} steps")
+        short = " (longer than the run: the rate stays below its peak)" if o.schedule.warmup_steps >= steps else ""
+        parts.append(f"warm-up {o.schedule.warmup_steps} steps{short}")
     if o.clip.norm is not None:
         parts.append(f"clipped at {o.clip.norm:g} ({o.clip.scope})")
     if o.ema.rule != "none":

@@ -245,7 +245,7 @@ def prune(folder: Path, keep: int | None) -> list[Path]:
 
     What is damaged counts as nothing: it is neither kept in place of a whole one nor a reason to remove one.
     """
-    if keep is None:
+    if keep is None or len(listed(folder)) <= keep:  # nothing to take, so nothing has to be read and hashed again
         return []
     whole: list[Path] = []
     gone = []

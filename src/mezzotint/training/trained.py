@@ -72,10 +72,12 @@ class MovementWatch:
     """
 
     updates = 3
+    """How many applied updates with a rate above 0 a part is given."""
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         self._before = checksums(weights)
-        self.is_over = False
+        self._moved_at: dict[str, int] = dict.fromkeys(self._before, 0)
+        self._applied = 0
 
     def check_gradients(self, trained: Mapping[str, nn.Parameter]) -> None:
         """After the first backward pass: raises Diverged E1601 naming a part without any gradient."""
@@ -88,12 +90,20 @@ class MovementWatch:
                     code="E1601",
                 )
 
+    def counts(self, rates: Mapping[str, float], base: Mapping[str, float]) -> bool:
+        """Counts an applied update; True when every part has had its three. rates: of this update, by part. base: the
+        rate that each part would have at the schedule's peak: where that is 0, no rate is waited for."""
+        self._applied += 1
+        for part in self._moved_at:
+            self._moved_at[part] += rates.get(part, 0.0) > 0.0
+        waited_for = [n for part, n in self._moved_at.items() if base.get(part, 0.0) > 0.0]
+        return self._applied >= self.updates and all(n >= self.updates for n in waited_for)
+
     def check_movement(self, weights: Mapping[str, Tensor], rates: Mapping[str, float]) -> None:
         """After the third applied update: raises Diverged E1602 naming a part whose weights are still what they were.
 
         rates: the highest rate each part has had so far; a rate of 0 is named as the cause.
         """
-        self.is_over = True
         after = checksums(weights)
         for part, before in self._before.items():
             if torch.equal(before, after[part]):

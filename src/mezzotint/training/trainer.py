@@ -338,13 +338,19 @@ class Trainer:
         self._count_bad(report)
         if report.applied:
             self.progress.applied += 1
-            if self.watch is not None and self.progress.applied >= MovementWatch.updates:
+            if self.watch is not None and self.watch.counts(*self._rates_by_part(report)):
                 self.watch.check_movement(self.update.masters, self.progress.rate_peak)
                 self.watch = None
         for observer in self.observers:
             if observer.follows and self._looks_here(observer):
                 self._look(observer, report)
         return report
+
+    def _rates_by_part(self, report: StepReport) -> tuple[dict[str, float], dict[str, float]]:
+        rates: dict[str, float] = {}
+        for group in self.update.groups:
+            rates[group.part] = max(rates.get(group.part, 0.0), report.rates[group.name])
+        return rates, {part: self.optim.part_lr.get(part, self.optim.lr) for part in rates}
 
     def _count_bad(self, report: StepReport) -> None:
         p = self.progress
