@@ -23,7 +23,7 @@ class ModelSettings(Section):
     one file (.safetensors, .ckpt, .pt, .bin), or the name of a model that ships with Mezzotint. Relative paths are
     looked up beside the recipe, then in the current folder. What counts on resume is the content, not the path."""
 
-    config: Annotated[Path | None, FREE] = None
+    config: Annotated[NamedPath | None, FREE] = None
     """For a model in one file: a folder with its configurations, tokenizer and scheduler, in diffusers' layout. None
     takes those that ship and fit the file's tensors: SD 1.x, SD 2.x."""
 

@@ -35,7 +35,7 @@ class ExportSettings(Section):
     """Write each exported model a second time as one .safetensors file beside its folder, under the names that other
     programs know, with a ModelSpec header."""
 
-    folder: Annotated[Path | None, FREE] = None
+    folder: Annotated[NamedPath | None, FREE] = None
     """Another folder in which the finished model lies, file by file, when the run has ended: the average when there is
     one, otherwise the trained weights. It may be the run folder. Only what an earlier end has put there is replaced."""
 
