@@ -109,7 +109,14 @@ def cache_folder(recipe: Recipe) -> Path:
 
 
 def length_in_steps(recipe: Recipe, timeline: Timeline) -> int:
-    """The run's length: as written, or worked out from its epochs."""
+    """The run's length: as written, or worked out from its epochs. Raises DatasetError E1207 when an epoch, of a data
+    set seen whole numbers of times, has no batch."""
+    if recipe.data.remainder == "drop" and timeline.epoch(0).num_batches == 0 and recipe.data.repeats == (1.0,):
+        raise DatasetError(
+            f"data.remainder is drop and no bucket has data.batch_size={recipe.data.batch_size} pictures, so that "
+            "no batch is left; write data.remainder=short, or a smaller data.batch_size",
+            code="E1207",
+        )
     if recipe.run.steps is not None:
         return recipe.run.steps
     if recipe.run.epochs is not None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mezzotint import durable
 from mezzotint.data.loader import Loader
-from mezzotint.errors import OutOfMemory, PeerLost, RecipeError, Stopped, StorageError
+from mezzotint.errors import Diverged, OutOfMemory, PeerLost, RecipeError, Stopped, StorageError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
@@ -60,7 +60,7 @@ def train(reading: Reading) -> int:
         runtime = open_runtime(recipe.run, launch)
         stack.callback(runtime.close)
         folder = RunFolder(folder_of(reading, recipe))
-        stack.enter_context(_named_failures(runtime, announce.command(folder, launch)))
+        stack.enter_context(_named_failures(runtime, folder, announce.command(folder, launch)))
         _take(folder, runtime, stack)
         job = Job(reading, recipe, launch, runtime, folder, interrupts)
         stack.callback(job.close)
@@ -371,8 +371,13 @@ class _Silence(io.StringIO):
 
 
 @contextmanager
-def _named_failures(runtime: Runtime, command: str) -> Iterator[None]:
-    """Gives the library's failures their names, and prints the line that goes on whenever a run stops early."""
+def _named_failures(runtime: Runtime, folder: RunFolder, command: str) -> Iterator[None]:
+    """Gives the library's failures their names, and says the line that goes on whenever a run that has begun stops
+    early."""
+
+    def going_on() -> str:
+        return f"go on: {command}" if folder.recipe.exists() else "start the same command again"
+
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -385,12 +390,14 @@ def _named_failures(runtime: Runtime, command: str) -> Iterator[None]:
         if runtime.world_size > 1 and _is_about_peers(error):
             raise PeerLost(
                 f"process {runtime.rank} lost another process of this run ({str(error).splitlines()[0]}); "
-                f"go on from the newest checkpoint: {command}",
+                f"the newest checkpoint is whole; {going_on()}",
                 code="E1804",
             ) from error
         raise
     except Stopped as stopped:
-        raise Stopped(f"{stopped.message}; go on: {command}", signal_number=stopped.signal_number) from stopped
+        raise Stopped(f"{stopped.message}; {going_on()}", signal_number=stopped.signal_number) from stopped
+    except (StorageError, Diverged) as error:
+        raise type(error)(f"{error.message}; {going_on()}", code=error.code) from error
 
 
 def _is_about_peers(error: RuntimeError) -> bool:

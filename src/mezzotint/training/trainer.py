@@ -365,9 +365,9 @@ class Trainer:
         allowed = self.run_settings.max_bad_steps
         if p.bad_in_a_row > allowed or len(p.bad_steps) > max(10, allowed):
             raise Diverged(
-                f"step {report.step + 1}: {p.bad_in_a_row} steps in a row and {len(p.bad_steps)} "
-                "of the last 1000 were not finite; "
-                f"their samples are in bad_steps.jsonl; lower optim.lr, or use run.precision=fp32 or bf16",
+                f"step {report.step + 1}: {p.bad_in_a_row} steps in a row and {len(p.bad_steps)} of the last 1000 "
+                "were not finite; their samples are in bad_steps.jsonl; lower optim.lr"
+                + (", or take run.precision=bf16 or fp32" if self.precision.scaled else ""),
                 code="E1604",
             )
 
