@@ -29,6 +29,7 @@ POINTS: dict[str, str] = {
     "step.end": "after the update, before observers look",
     "export.begin": "before an export folder is written",
     "export.renamed": "after an export carries its final name",
+    "publish.file": "after each file of a finished model that is laid into another folder, before the next",
     "preview.begin": "before previews are drawn",
 }
 """Every point with where it lies. `reach` with another name is an error, and a test asserts that each point is
