@@ -86,6 +86,17 @@ def test_killed_while_previews_are_drawn_it_ends_to_the_bit(shared_world: Any, u
 
 
 @pytest.mark.faults
+def test_killed_while_the_model_is_laid_elsewhere_it_ends_whole(shared_world: Any, undisturbed: Any) -> None:
+    place = shared_world.root / "laid-elsewhere"
+    child = shared_world.fork("published", fault="publish.file@2:kill", run__export__folder=place)
+    assert shared_world.wait(child) == 128 + signal.SIGKILL, shared_world.out("published")
+    assert not (place / "model_index.json").exists(), "what is half there does not open"
+    assert shared_world.wait(shared_world.fork("published", run__export__folder=place)) == 0
+    assert (place / "model_index.json").exists()
+    assert shared_world.end("published") == undisturbed
+
+
+@pytest.mark.faults
 @pytest.mark.parametrize(("name", "status"), [("TERM", 143), ("INT", 130)])
 def test_a_signal_saves_at_the_steps_end_and_the_run_goes_on(
     shared_world: Any, undisturbed: Any, name: str, status: int
