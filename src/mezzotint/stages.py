@@ -7,6 +7,7 @@ Pixels lie in [−1, 1]. torch is named for type checking alone, so that data pl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -129,13 +130,18 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class StepBatches:
     """All batches of one optimizer step, this rank's share of each. count: samples of the step on all ranks, from the
-    plan."""
+    plan.
+
+    batches: the loader's makes a Batch on the device anew each time it is asked for one, so that no more than one
+    micro-batch lies there; ask once, in order, and let go of it before the next. sizes: samples of each.
+    """
 
     step: int
     epoch: int
     count: int
-    batches: tuple[Batch, ...]
+    batches: Sequence[Batch]
     wait_seconds: float = 0.0
+    sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

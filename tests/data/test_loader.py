@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import multiprocessing
 import os
 import pickle
 import signal
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -498,3 +500,16 @@ def test_held_out_batches_are_always_the_same_and_drop_no_caption(catalogue: Cat
         assert all(one.captions)
         assert [catalogue.key(int(rows[p])) for p in one.positions] == list(one.keys)
     assert held_out(catalogue, rows[:0], settings, seed=3) == ()
+
+
+def test_no_more_than_one_micro_batch_of_a_step_lies_on_the_device(catalogue: Catalogue, folder: Path) -> None:
+    [step] = steps(catalogue, data(folder), 0, 1, micro_batch=1)
+    assert step.sizes == tuple(batch.size for batch in step.batches)
+    assert len(step.batches) >= 3
+    first = step.batches[0]
+    assert first.pixels is not None
+    moved = weakref.ref(first.pixels)
+    del first
+    gc.collect()
+    assert moved() is None  # breaks if the loader keeps what it has moved
+    assert [b.keys for b in step.batches[1:3]] == [step.batches[1].keys, step.batches[2].keys]

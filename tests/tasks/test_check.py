@@ -285,6 +285,9 @@ def test_a_run_that_has_begun_is_held_against_its_recipe(quick: Path) -> None:
     other = checked("run.seed=4", "objective.loss=huber")
     assert isinstance(other.problems[0], RecipeError)
     assert {problem.code for problem in other.problems[0].problems} == {"E1510", "E1511"}
+    recipe = Path("recipe.yaml")
+    recipe.write_text(recipe.read_text() + "objective:\n  loss: huber\n")
+    assert "line " in str(checked().problems[0])  # breaks if a setting of the file were said to be given elsewhere
     never = checked("run.resume=never")
     assert codes(never.problems) == ["E1505"]
     (folder.checkpoints / "step-00000005" / "state.json").write_text("{")

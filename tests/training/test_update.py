@@ -6,8 +6,9 @@ from torch import nn
 
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.optim import OptimSettings
+from mezzotint.recipe.read import read_text
 from mezzotint.runtimes.base import norms_of
-from mezzotint.training.update import Update
+from mezzotint.training.update import Shadow, Update
 
 
 def parameters() -> dict[str, nn.Parameter]:
@@ -185,3 +186,27 @@ def test_what_is_saved_and_loaded_goes_on_to_the_bit() -> None:
     third.load(kept)
     steps(third, again, range(3, 6))
     assert all(torch.equal(t, third.tensors()[name]) for name, t in first.tensors().items())
+
+
+def test_a_shadow_apart_follows_behind_the_steps_to_the_same_bits() -> None:
+    ema = read_text("schema: 1", overrides=["optim.ema.rule=ramp", "optim.ema.decay=0.9"]).recipe.optim
+    masters = {"denoiser/a": torch.randn(64, 64), "denoiser/b": torch.randn(7)}
+    beside, apart = (Shadow(masters, ema, apart=where) for where in (False, True))
+    for step in range(12):
+        for shadow in (beside, apart):
+            shadow.follow(masters, torch.tensor(float(step == 5)))
+        for master in masters.values():
+            master.mul_(1.01).add_(0.1 * step)  # breaks if the thread reads the masters instead of its copies
+    assert apart.tensors().keys() == beside.tensors().keys()
+    for name, tensor in beside.tensors().items():
+        assert torch.equal(apart.tensors()[name], tensor), name
+
+
+def test_what_fails_in_the_thread_of_the_shadow_is_raised_where_it_is_read() -> None:
+    ema = read_text("schema: 1", overrides=["optim.ema.rule=constant"]).recipe.optim
+    masters = {"denoiser/a": torch.randn(3)}
+    shadow = Shadow(masters, ema, apart=True)
+    shadow._weights["denoiser/a"] = torch.zeros(2)
+    shadow.follow(masters, torch.zeros(()))
+    with pytest.raises(RuntimeError):
+        _ = shadow.weights

@@ -14,9 +14,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 import torch
@@ -38,6 +38,26 @@ __all__ = ["Loader", "held_out", "plan_columns"]
 
 _DECIDED_BY_PARENT = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h; follows the thread that started the worker
+
+
+class _OnDevice(Sequence[Batch]):
+    """The pieces of a step, each moved to the device when it is asked for and not kept there: what a step holds at once
+    does not grow with its micro-batches."""
+
+    def __init__(self, pieces: Sequence[Piece], device: torch.device) -> None:
+        self._pieces, self._device = pieces, device
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    @overload
+    def __getitem__(self, index: int) -> Batch: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Batch]: ...
+    def __getitem__(self, index: int | slice) -> Batch | Sequence[Batch]:
+        if isinstance(index, slice):
+            return _OnDevice(self._pieces[index], self._device)
+        return to_batch(self._pieces[index], self._device)
 
 
 class Loader:
@@ -86,19 +106,14 @@ class Loader:
         """Yields one item per step. seconds waited are measured around the workers' answers alone."""
         if self._answers is None:
             self._start()
-        batches: list[Batch] = []
-        waited = 0.0
         for _ in self._steps:
-            while True:
-                began = time.perf_counter()
-                piece = self._next_piece()
-                waited += time.perf_counter() - began
-                batches.append(to_batch(piece, self._device))
-                if piece.request.is_last:
-                    break
-            asked = piece.request
-            yield StepBatches(asked.step, asked.epoch, asked.count, tuple(batches), waited)
-            batches, waited = [], 0.0
+            pieces: list[Piece] = []
+            began = time.perf_counter()
+            while not (pieces and pieces[-1].request.is_last):
+                pieces.append(self._next_piece())
+            waited = time.perf_counter() - began
+            asked, sizes = pieces[-1].request, tuple(len(piece.keys) for piece in pieces)
+            yield StepBatches(asked.step, asked.epoch, asked.count, _OnDevice(pieces, self._device), waited, sizes)
 
     def close(self) -> None:
         """Ends the workers. Can be called twice."""

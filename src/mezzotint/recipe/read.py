@@ -7,8 +7,9 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,15 @@ class Reading:
     origin: dict[str, str]
     digest: str
     notes: tuple[str, ...] = ()
+
+    def placed(self, problems: Iterable[Problem]) -> list[Problem]:
+        """Problems of settings with the lines of the recipe's file that give them."""
+        return [replace(problem, line=problem.line or self._line(problem.where)) for problem in problems]
+
+    def _line(self, path: str) -> int | None:
+        inside = (said for given, said in self.origin.items() if given == path or given.startswith(f"{path}."))
+        said = self.origin.get(path) or next(inside, "")
+        return int(said.removeprefix("line ")) if re.fullmatch(r"line \d+", said) else None
 
 
 def read(source: str | Path, overrides: Sequence[str] = ()) -> Reading:

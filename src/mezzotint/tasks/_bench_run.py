@@ -145,7 +145,7 @@ class _Feed:
             if batches is None:
                 self.marks.pop()
                 return
-            self.shares.append([batch.size for batch in batches.batches])
+            self.shares.append(list(batches.sizes))
             yield batches
 
 

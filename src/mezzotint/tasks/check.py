@@ -203,7 +203,9 @@ def _compare(checked: Checked, checkpoint: Path) -> None:
     checked.notes.append(f"the run folder has {checkpoint.name}: train goes on from there")
     checked.notes += [f"not bit-exact from there: {one}" for one in changed]
     if problems:
-        raise RecipeError(f"{checkpoint.name} cannot be continued with this recipe: it", problems=problems)
+        raise RecipeError(
+            f"{checkpoint.name} cannot be continued with this recipe: it", problems=checked.reading.placed(problems)
+        )
 
 
 def _look_at_disk(checked: Checked, folder: RunFolder) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from mezzotint import durable
 from mezzotint.errors import CheckpointError, Problem, RecipeError
+from mezzotint.recipe.read import Reading
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import differences, judge
 from mezzotint.run_folder import RunFolder
@@ -123,14 +124,15 @@ class Identity:
         }
 
 
-def compare(restored: state.Restored, recipe: Recipe, identity: Identity) -> list[str]:
+def compare(restored: state.Restored, reading: Reading, recipe: Recipe, identity: Identity) -> list[str]:
     """Holds a checkpoint against what is asked for now. Returns sentences for the history: each means "not bit-exact
-    from here".
+    from here". reading: where the recipe's settings were written.
 
     Raises RecipeError with every refused change at once (E1510 and E1511 settings, E1513 data, E1514 model).
     """
     values = restored.values
-    recorded, problems = judge(differences(values["recipe"], recipe), recipe.run.allow_change)
+    found = differences(values["recipe"], recipe)
+    recorded, problems = judge(found, recipe.run.allow_change)
     sentences = [f"{d.path}: {d.old} → {d.new}" for d in recorded]
     before = values["identity"]
     allowed = set(recipe.run.allow_change)
@@ -145,7 +147,8 @@ def compare(restored: state.Restored, recipe: Recipe, identity: Identity) -> lis
                     "E1513",
                 )
             )
-    for part, old in before["parts"].items():
+    drawn_anew = recipe.model.weights == "random" and any(one.path == "run.seed" for one in found)
+    for part, old in before["parts"].items() if not drawn_anew else ():
         new = identity.parts.get(part)
         if new is not None and new != old:
             sentences.append(f"the weights of the frozen {part} have changed")
@@ -162,5 +165,7 @@ def compare(restored: state.Restored, recipe: Recipe, identity: Identity) -> lis
         if before[name] != identity.values()[name]:
             sentences.append(f"{name.replace('_', ' ')}: {before[name]} → {identity.values()[name]}")
     if problems:
-        raise RecipeError(f"{restored.path.name} cannot be continued with this recipe: it", problems=problems)
+        raise RecipeError(
+            f"{restored.path.name} cannot be continued with this recipe: it", problems=reading.placed(problems)
+        )
     return sentences

@@ -124,7 +124,7 @@ class Job:
         kind = assemble.family_class(self.recipe)
         self.identity = self._identify(kind)
         restored = state.read(start.checkpoint) if start.checkpoint else None
-        changes = resume.compare(restored, self.recipe, self.identity) if restored else []
+        changes = resume.compare(restored, self.reading, self.recipe, self.identity) if restored else []
         self._fill_caches(kind)
         self.model = assemble.open_model(self.recipe, self.runtime)
         self._build_trainer(restored.step if restored else 0)

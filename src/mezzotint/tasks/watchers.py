@@ -98,7 +98,6 @@ def _validation(
         dataset.held,
         recipe.data,
         seed=recipe.run.seed,
-        device=runtime.device,
         latents=caches.latents,
         text=caches.text,
     )

@@ -54,15 +54,16 @@ class Pending:
     seconds: float = 0.0
 
     @classmethod
-    def of(cls, batches: StepBatches, numbers: Tensor, rates: dict[str, float]) -> Pending:
-        """Sends the numbers off. The batches themselves are let go with their step."""
+    def of(cls, batches: StepBatches, keys: Sequence[str], numbers: Tensor, rates: dict[str, float]) -> Pending:
+        """Sends the numbers off. keys: of the step's samples here. The batches themselves are let go with their
+        step."""
         arrived = None
         if numbers.device.type == "cuda":
             numbers = numbers.to("cpu", non_blocking=True)
             arrived = torch.cuda.Event()
             arrived.record()
-        keys = tuple(key for batch in batches.batches for key in batch.keys)
-        return cls(batches.step, batches.epoch, batches.count, batches.wait_seconds, keys, numbers, arrived, rates)
+        waited = batches.wait_seconds
+        return cls(batches.step, batches.epoch, batches.count, waited, tuple(keys), numbers, arrived, rates)
 
     def resolve(self, memory_bytes: int) -> StepReport:
         """Waits for the step's numbers, and for nothing that was queued after them, and makes the report."""
@@ -86,6 +87,17 @@ class Pending:
             memory_bytes=memory_bytes,
             loss_scale=scale,
         )
+
+
+@dataclass(slots=True)
+class _Made:
+    """What a step's micro-batches add up to. total: (1,), the weighted loss summed over this rank's samples; losses,
+    timesteps: (B,) of each micro-batch; keys: of every sample."""
+
+    total: Tensor
+    losses: list[Tensor] = field(default_factory=list)
+    timesteps: list[Tensor] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
 
 
 Attention = Literal["auto", "flash", "efficient", "cudnn", "math"]
@@ -187,22 +199,24 @@ class Trainer:
         """One optimizer step. Nothing in it is read back to the host."""
         probes.reach("step.begin")
         device = self.runtime.device
-        sums = torch.zeros(1, dtype=torch.float32, device=device)
-        losses: list[Tensor] = []
-        timesteps: list[Tensor] = []
-        for number, batch in enumerate(batches.batches):
+        made = _Made(torch.zeros(1, dtype=torch.float32, device=device))
+        for number in range(len(batches.batches)):
             with self.runtime.micro_batch(last=number == len(batches.batches) - 1):
+                batch = batches.batches[number]
+                made.keys += batch.keys
                 if batch.size:
                     loss, level = self._loss(batch, batches.step)
                     with attending(self.attention, device):  # what is recomputed takes the same kernel
                         (loss.total * (self.scale.scale / batches.count)).backward()
-                    sums += loss.total.detach()
-                    losses.append(loss.per_sample.detach())
-                    timesteps.append(level)
+                    made.total += loss.total.detach()
+                    made.losses.append(loss.per_sample.detach())
+                    made.timesteps.append(level)
+                    del loss
+                del batch  # before the next one is moved to the device
         probes.reach("step.backward")
-        if self.watch is not None and batches.step == 0 and losses:
+        if self.watch is not None and batches.step == 0 and made.losses:
             self.watch.check_gradients(self.trained)
-        return self._apply(batches, self.runtime.total(sums)[0] / batches.count, losses, timesteps)
+        return self._apply(batches, self.runtime.total(made.total)[0] / batches.count, made)
 
     def _loss(self, batch: Batch, step: int) -> tuple[Loss, Tensor]:
         device = self.runtime.device
@@ -226,7 +240,7 @@ class Trainer:
         with torch.no_grad():
             return self.family.encode_text(batch.captions)
 
-    def _apply(self, batches: StepBatches, loss: Tensor, losses: list[Tensor], timesteps: list[Tensor]) -> Pending:
+    def _apply(self, batches: StepBatches, loss: Tensor, made: _Made) -> Pending:
         scale = self.scale.scale.clone()
         norms = self.runtime.grad_norms(self.trained, self.optim.clip.scope) / scale
         norm = torch.linalg.vector_norm(norms)
@@ -238,7 +252,7 @@ class Trainer:
         self.scale.update(found_inf)
         probes.reach("step.end")
         numbers = torch.stack([loss, norm, found_inf, loss_is_finite, scale])
-        return Pending.of(batches, torch.cat([numbers, *timesteps, *losses]), rates)
+        return Pending.of(batches, made.keys, torch.cat([numbers, *made.timesteps, *made.losses]), rates)
 
     def rates(self, step: int) -> dict[str, float]:
         """The learning rate of each parameter group at a step (counted from 0)."""

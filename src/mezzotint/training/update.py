@@ -7,7 +7,8 @@ device.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -161,30 +162,95 @@ class Update:
 
 
 class Shadow:
-    """The exponential moving average of the masters, in float32, beside them or on the CPU."""
+    """The exponential moving average of the masters, in float32, beside them or on the CPU.
 
-    def __init__(self, masters: Mapping[str, Tensor], settings: OptimSettings) -> None:
+    Beside them it is a few operations of the step. On the CPU with masters elsewhere the weights are copied to pinned
+    memory behind the step, and a thread takes them up while the next steps run: neither the host nor the device waits,
+    unless an update is due before the last one is through. apart: takes that second way whatever the devices (tests).
+    """
+
+    def __init__(self, masters: Mapping[str, Tensor], settings: OptimSettings, *, apart: bool | None = None) -> None:
         self._rule = settings.ema
         on_cpu = settings.ema.device == "cpu"
-        self.weights = {name: m.detach().to("cpu" if on_cpu else m.device, copy=True) for name, m in masters.items()}
-        self.device = next(iter(self.weights.values())).device
+        self._weights = {name: m.detach().to("cpu" if on_cpu else m.device, copy=True) for name, m in masters.items()}
+        self.device = next(iter(self._weights.values())).device
         # float64: 1 − decay loses four digits in float32 when the decay is near 1
-        self.updates = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._updates = torch.zeros((), dtype=torch.float64, device=self.device)
+        there = next(iter(masters.values())).device
+        self._behind = _Behind(masters) if (there != self.device if apart is None else apart) else None
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """The averaged weights by name, with every update so far in them."""
+        if self._behind is not None:
+            self._behind.settle()
+        return self._weights
+
+    @property
+    def updates(self) -> Tensor:
+        """() float64, the updates made so far."""
+        if self._behind is not None:
+            self._behind.settle()
+        return self._updates
 
     def follow(self, masters: Mapping[str, Tensor], found_inf: Tensor) -> None:
         """Moves towards the masters by the rule's decay; where found_inf is 1 nothing moves. Nothing is read back to
         the host."""
-        moved = 1.0 - found_inf.to(self.device)
-        weight = ((1.0 - decay_at(self._rule.rule, self._rule.decay, self.updates)) * moved).to(torch.float32)
-        mine = list(self.weights.values())
-        step = torch._foreach_sub([m.to(self.device) for m in masters.values()], mine)
-        torch._foreach_mul_(step, weight)
-        torch._foreach_add_(mine, step)
-        self.updates.add_(moved)
+        if self._behind is None:
+            self._move(list(masters.values()), found_inf)
+        else:
+            self._behind.take(masters, found_inf, self._move)
+
+    def _move(self, masters: list[Tensor], found_inf: Tensor) -> None:
+        with torch.no_grad():  # a thread has its own mode
+            moved = 1.0 - found_inf
+            weight = ((1.0 - decay_at(self._rule.rule, self._rule.decay, self._updates)) * moved).to(torch.float32)
+            mine = list(self._weights.values())
+            step = torch._foreach_sub(masters, mine)
+            torch._foreach_mul_(step, weight)
+            torch._foreach_add_(mine, step)
+            self._updates.add_(moved)
 
     def tensors(self) -> dict[str, Tensor]:
         """`ema/…` by name, and the count of updates."""
         return {f"ema/{name}": tensor for name, tensor in self.weights.items()} | {"opt.shadow_updates": self.updates}
+
+
+class _Behind:
+    """Copies of the masters on the host, and the one thread that works on them."""
+
+    def __init__(self, masters: Mapping[str, Tensor]) -> None:
+        there = next(iter(masters.values())).device
+        pinned = there.type == "cuda" and torch.cuda.is_available()
+        self._event = torch.cuda.Event() if pinned else None
+        self._copies = [torch.empty(m.shape, dtype=m.dtype, pin_memory=pinned) for m in masters.values()]
+        self._found_inf = torch.empty((), pin_memory=pinned)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="shadow")
+        self._work: Future[None] | None = None
+
+    def take(
+        self, masters: Mapping[str, Tensor], found_inf: Tensor, move: Callable[[list[Tensor], Tensor], None]
+    ) -> None:
+        """Copies the masters as they are at this place of the device's queue and lets the thread `move` by them."""
+        self.settle()  # the copies are still being read
+        with torch.no_grad():
+            for copy, master in zip(self._copies, masters.values(), strict=True):
+                copy.copy_(master, non_blocking=True)
+            self._found_inf.copy_(found_inf, non_blocking=True)
+        if self._event is not None:
+            self._event.record()
+        self._work = self._thread.submit(self._when_copied, move)
+
+    def settle(self) -> None:
+        """Waits for the update under way, and raises what it raised."""
+        if self._work is not None:
+            work, self._work = self._work, None
+            work.result()
+
+    def _when_copied(self, move: Callable[[list[Tensor], Tensor], None]) -> None:
+        if self._event is not None:
+            self._event.synchronize()
+        move(self._copies, self._found_inf)
 
 
 def _groups(trained: Mapping[str, nn.Parameter], settings: OptimSettings) -> list[Group]:

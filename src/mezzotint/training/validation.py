@@ -7,6 +7,7 @@ depends on nothing that training does, and two runs of one seed and one held-out
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -32,10 +33,11 @@ NumberSink = Callable[[int, Mapping[str, float]], None]
 class Validation(Observer):
     """Measures before the first step, every so often, and at the end. The first process looks alone.
 
-    batches: the held-out samples, made once (pixels, moments or latents; text, or captions to be encoded); empty means
-    that nothing is ever due. timesteps: how many, evenly spread over the schedule. The loss is the mean squared error
-    of the prediction, unweighted, whatever the objective weighs; noise offset counts as the objective's. sinks: get
-    `val/loss`, `val/loss_at/T` and, with an average, `val/loss_shadow`, `val/loss_shadow_at/T`.
+    batches: the held-out samples, made once and kept in the host's memory (pixels, moments or latents; text, or
+    captions to be encoded); empty means that nothing is ever due. timesteps: how many, evenly spread over the schedule.
+    The loss is the mean squared error of the prediction, unweighted, whatever the objective weighs; noise offset counts
+    as the objective's. sinks: get `val/loss`, `val/loss_at/T` and, with an average, `val/loss_shadow`,
+    `val/loss_shadow_at/T`.
     """
 
     at_start = True
@@ -122,9 +124,10 @@ class Validation(Observer):
         return StepDraws(noise=on_device[0], offset=on_device[1], timestep=addresses[0])
 
     def _latents(self, number: int, batch: Batch) -> Tensor:
-        """x_0 of a batch, made once: the VAE is never trained."""
+        """x_0 of a batch, made once: the VAE is never trained. What it was made of is let go."""
         if number not in self._x_0:
             self._x_0[number] = latents_of(self._family, batch, self._device).to("cpu")
+            self._batches[number] = replace(batch, pixels=None, moments=None, latents=self._x_0[number])
         return self._x_0[number].to(self._device)
 
     def _text(self, batch: Batch) -> TextEmbedding:
