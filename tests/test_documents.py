@@ -213,7 +213,7 @@ def accepts(words: list[str]) -> None:
             assert not rest or _sample_words.parse([word for word in words[1:] if not word.startswith("--file=")]).place
         case "convert":
             assert len(rest) in (0, 2)
-            assert not rest or _convert_words.parse(words[1:]).destination.suffix in ("", ".safetensors")
+            assert not rest or _convert_words.parse(words[1:]).destination.suffix in ("", ".safetensors", ".ckpt")
         case _:
             assert verb.reads_recipe
             read_with(rest)

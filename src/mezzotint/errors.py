@@ -315,6 +315,9 @@ CODES: dict[str, str] = {
     "E1415": "`model.ema_weights: use` asks for the averaged copy of the denoiser (`model_ema.*`) in a single file, "
     "and this file has none: it was left out when the file was made smaller. The plain weights are there.",
     "E1416": "A weight is too large for the type that was asked for: fp16 ends at 65504. bf16 has the range of fp32.",
+    "E1420": "A checkpoint of MindSpore's (.ckpt) is damaged, or holds what the format does not have. The message says "
+    "at which byte: a file that was cut short, lengths or shapes that contradict each other, a name that comes twice, "
+    "a checksum at its end that its content does not give. Nothing was loaded; fetch or save it again.",
     "E1450": "The model's noise schedule cannot be used: its scheduler_config.json asks for one that Mezzotint does "
     "not know, or for numbers that make no schedule. Known are linear, scaled_linear and squaredcos_cap_v2, and a list "
     "trained_betas of numbers above 0 and at most 1.",

@@ -20,7 +20,7 @@ from mezzotint.recipe.model import ModelSettings
 from mezzotint.weights import components, modelspec
 from mezzotint.weights.files import read_metadata
 from mezzotint.weights.folder import shipped
-from mezzotint.weights.layouts.sd import average
+from mezzotint.weights.layouts.base import average
 
 FOLDER = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 
@@ -262,8 +262,9 @@ Words = Callable[[Path], tuple[object, ...]]
         (_taken_folder, "E1410"),
         (
             lambda root: (FOLDER, root / "x.ckpt"),
-            "x.ckpt would be a pickle, which is never written; write x.safetensors",
+            "SDXL and its refiner are written as checkpoints of MindSpore's, write a name that ends in .safetensors",
         ),
+        (lambda root: (FOLDER, root / "x.bin"), "x.bin would be a pickle, which is never written; write x.safetensors"),
         (lambda root: (FOLDER,), "SOURCE DESTINATION; got 1 name"),
         (lambda root: (FOLDER, root / "x", "--dtype=fp8"), "--dtype is fp32 or fp16 or bf16, got fp8"),
         (lambda root: (FOLDER, root / "x", "--dtyp=fp16"), "did you mean --dtype?"),

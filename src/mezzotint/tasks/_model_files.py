@@ -13,7 +13,7 @@ from mezzotint.errors import WeightsError
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.weights.files import SIZES, TensorInfo, read_header, shards
 from mezzotint.weights.folder import ModelFolder, find_weights, open_folder
-from mezzotint.weights.single_file import NETWORKS, SingleFile, open_single
+from mezzotint.weights.single_file import SingleFile, open_single
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def _in_one_file(settings: ModelSettings) -> tuple[tuple[Component, ...], list[W
             prediction=settings.prediction,
         )
         parts = {"unet": "denoiser"}
-        return tuple(_of_one_file(name, parts.get(name, name), single) for name in sorted(NETWORKS)), []
+        return tuple(_of_one_file(name, parts.get(name, name), single) for name in sorted(single.layout.networks)), []
     except WeightsError as error:
         return (), [error]
 

@@ -1,4 +1,5 @@
-"""The one module that opens model files. It reads and writes safetensors: numbers and names, nothing that runs.
+"""The one module that opens model files. It reads and writes safetensors, and reads MindSpore's checkpoints: numbers
+and names, nothing that runs.
 
 A file is judged by its header before a byte of it is loaded, and what cannot be read is named with the reason that its
 first bytes suggest.
@@ -21,6 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mezzotint.errors import StorageError, WeightsError
+from mezzotint.weights import mindspore
 
 _HEADER_LIMIT = 100_000_000  # the format's own bound
 SIZES = {
@@ -94,7 +96,8 @@ def shards(path: Path) -> tuple[Path, ...]:
 def read_header(path: Path) -> dict[str, TensorInfo]:
     """Names, types and shapes of the tensors in a file or a sharded set, from headers alone.
 
-    Raises WeightsError: E1401 when there is no such file, E1402 when it is not a sound safetensors file.
+    Raises WeightsError: E1401 when there is no such file, E1402 when it is not a sound safetensors file, E1420 for a
+    damaged checkpoint of MindSpore's.
     """
     found: dict[str, TensorInfo] = {}
     for shard in shards(path):
@@ -107,6 +110,8 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
 
 def read_metadata(path: Path) -> dict[str, str]:
     """The free text entries of a file's header."""
+    if mindspore.is_mindspore(path):
+        return mindspore.texts(path)
     return {str(k): str(v) for k, v in _header(path).get("__metadata__", {}).items()}
 
 
@@ -137,8 +142,15 @@ def digest(path: Path, names: Collection[str]) -> str:
 
     Raises WeightsError as `read_header`. 64 hexadecimal digits.
     """
-    entries, start = _header(path), 8 + int.from_bytes(_first(path, 8), "little")
     told = hashlib.sha256()
+    if mindspore.is_mindspore(path):
+        kept = mindspore.entries(path)
+        for name in sorted(set(names) & kept.keys()):
+            told.update(json.dumps([name, kept[name].dtype, list(kept[name].shape)]).encode())
+            for block in mindspore.blocks(path, kept[name]):
+                told.update(block)
+        return told.hexdigest()
+    entries, start = _header(path), 8 + int.from_bytes(_first(path, 8), "little")
     with path.open("rb") as file:
         for name in sorted(set(names) & entries.keys()):
             entry = entries[name]
@@ -167,9 +179,7 @@ def write(
     finished file before it gets its name. Raises WeightsError E1403 for values that are not finite, StorageError
     E1701 when the disk refuses.
     """
-    for name, tensor in tensors.items():
-        if name not in unchecked:
-            _refuse_non_finite(path, name, tensor)
+    require_finite(path, tensors, unchecked=unchecked)
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         aside.touch()
@@ -182,6 +192,13 @@ def write(
     except (OSError, SafetensorError) as error:
         aside.unlink(missing_ok=True)
         raise _storage_error(path, error) from error
+
+
+def require_finite(path: Path, tensors: Mapping[str, Tensor], *, unchecked: Collection[str] = ()) -> None:
+    """Raises WeightsError E1403 naming a tensor with values that are not finite."""
+    for name, tensor in tensors.items():
+        if name not in unchecked:
+            _refuse_non_finite(path, name, tensor)
 
 
 def settle(aside: Path, path: Path) -> None:
@@ -208,6 +225,8 @@ def some(names: Collection[str], limit: int = 5) -> str:
 
 
 def _read_one_header(path: Path) -> dict[str, TensorInfo]:
+    if mindspore.is_mindspore(path):
+        return {name: TensorInfo(kept.dtype, kept.shape) for name, kept in mindspore.entries(path).items()}
     entries = _header(path)
     entries.pop("__metadata__", None)
     try:
@@ -269,6 +288,8 @@ def _reason(start: bytes, size: int) -> str:
         return "it is a web page, not a model: the download went wrong (a log-in or error page)"
     if start.startswith((b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):
         return "it is a pickle file (.ckpt, .pt or .bin) under another name; give it its own ending back"
+    if mindspore.is_encrypted(start):
+        return "it is a MindSpore checkpoint that was encrypted; save it again without a key"
     if start.startswith(b"GGUF"):
         return "it is a GGUF file; use the safetensors weights of the model"
     if start.startswith((b"{", b"[")) or text.startswith(b"{"):
@@ -283,6 +304,9 @@ def _refuse(path: Path, reason: str) -> NoReturn:
 
 
 def _tensors(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+    if mindspore.is_mindspore(path):
+        yield from mindspore.read(path, names)
+        return
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             for name in names:
