@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
+import io
 import json
 import os
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,6 +41,7 @@ from mezzotint.training.progress import Progress
 from mezzotint.training.trained import MovementWatch, trained_parameters
 from mezzotint.training.trainer import Trainer
 from mezzotint.training.update import Update
+from mezzotint.weights import _unpickling, pickled
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -160,6 +165,22 @@ def step_batches() -> Callable[..., StepBatches]:
 @pytest.fixture
 def latents_at() -> Callable[..., torch.Tensor]:
     return addressed_latents
+
+
+@pytest.fixture
+def pickles_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pickled files are read by the same program in this process, which keeps its powers: to start another takes
+    seconds. Tests of `weights/pickled.py` show what the other process adds."""
+
+    def run(words: Sequence[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        told = io.StringIO()
+        with contextlib.redirect_stdout(told):
+            status = _unpickling.main(list(words[3:]))  # after the interpreter, its flag and the program
+        return subprocess.CompletedProcess(words, status, told.getvalue(), "")
+
+    monkeypatch.setattr(_unpickling, "_give_up_powers", lambda *_: None)
+    there = SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired)
+    monkeypatch.setattr(pickled, "subprocess", there)
 
 
 @pytest.fixture(autouse=True)
