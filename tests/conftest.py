@@ -189,6 +189,26 @@ def _no_fault_stays_armed() -> Iterator[None]:
     probes.arm("")
 
 
+@pytest.fixture(scope="session")
+def shallow_sd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole small Stable Diffusion in a folder, with a random UNet of two levels: for hundreds of predictions a
+    test."""
+    from diffusers import UNet2DConditionModel  # slow to import, and few tests need it
+
+    folder = tmp_path_factory.mktemp("shallow") / "model"
+    stored = Path(__file__).parent / "parity" / "data" / "diffusers" / "tiny_sd"
+    shutil.copytree(stored, folder, ignore=shutil.ignore_patterns("unet"))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        unet = UNet2DConditionModel(
+            sample_size=8, in_channels=4, out_channels=4, layers_per_block=1, block_out_channels=(16, 32),
+            down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"), cross_attention_dim=32,
+            up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"), norm_num_groups=8, attention_head_dim=8,
+        )  # fmt: skip
+    unet.save_pretrained(folder / "unet")
+    return folder
+
+
 # --- whole runs -----------------------------------------------------------------------------------------------------
 
 

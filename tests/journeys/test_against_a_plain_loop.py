@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +26,6 @@ from transformers import CLIPTextModel, CLIPTokenizer
 from mezzotint import draws
 from mezzotint.cli import main
 
-TINY = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 SEEDS, STEPS, BATCH, SIDE, RATE = range(3), 50, 4, 32, 1e-3
 TRAINED, HELD = 12, 8
 
@@ -47,18 +45,8 @@ def picture(number: int) -> tuple[Image.Image, str]:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model in a folder, its UNet of two levels and random; pictures with metadata.jsonl."""
+    """A folder with pictures and their metadata.jsonl."""
     root = tmp_path_factory.mktemp("plain")
-    shutil.copytree(TINY, root / "model")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        unet = UNet2DConditionModel(
-            sample_size=4, in_channels=4, out_channels=4, layers_per_block=1, block_out_channels=(16, 32),
-            down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"), cross_attention_dim=32,
-            up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"), norm_num_groups=8, attention_head_dim=8,
-        )  # fmt: skip
-    shutil.rmtree(root / "model" / "unet")
-    unet.save_pretrained(root / "model" / "unet")
     (root / "pictures").mkdir()
     lines = []
     for number in range(TRAINED):
@@ -72,14 +60,17 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Parts:
     """The stock library's parts of the model, as the script loads them."""
 
-    def __init__(self, root: Path) -> None:
-        of = {"pretrained_model_name_or_path": root / "model", "local_files_only": True}
+    def __init__(self, model: Path) -> None:
+        self.model = model
+        of = {"pretrained_model_name_or_path": model, "local_files_only": True}
         self.vae = AutoencoderKL.from_pretrained(subfolder="vae", **of).requires_grad_(False)
         self.text = CLIPTextModel.from_pretrained(subfolder="text_encoder", **of).requires_grad_(False)
         self.tokenizer = CLIPTokenizer.from_pretrained(subfolder="tokenizer", **of)
         self.schedule = DDPMScheduler.from_pretrained(subfolder="scheduler", **of)
 
-    def unet(self, folder: Path) -> Any:
+    def unet(self, folder: Path | None = None) -> Any:
+        """As it was at the start, or as it lies in another folder."""
+        folder = folder or self.model / "unet"
         return UNet2DConditionModel.from_pretrained(folder, local_files_only=True)
 
     def ids(self, captions: list[str]) -> Tensor:
@@ -89,8 +80,8 @@ class Parts:
 
 
 @pytest.fixture(scope="module")
-def parts(root: Path) -> Parts:
-    return Parts(root)
+def parts(shallow_sd: Path) -> Parts:
+    return Parts(shallow_sd)
 
 
 def pixels_of(image: Image.Image) -> Tensor:
@@ -106,11 +97,11 @@ def pixels_of(image: Image.Image) -> Tensor:
 # --- the two loops ----------------------------------------------------------------------------------------------------
 
 
-def plain(root: Path, parts: Parts, seed: int, rate: float = RATE) -> Any:
+def plain(parts: Parts, seed: int, rate: float = RATE) -> Any:
     """The script's loop without its trimmings, on torch's own random streams. Returns the trained UNet."""
     pixels = torch.stack([pixels_of(picture(n)[0]) for n in range(TRAINED)])
     ids = parts.ids([picture(n)[1] for n in range(TRAINED)])
-    unet = parts.unet(root / "model" / "unet").train()
+    unet = parts.unet().train()
     optimizer = torch.optim.AdamW(unet.parameters(), lr=rate, betas=(0.9, 0.999), weight_decay=1e-2, eps=1e-8)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -142,7 +133,7 @@ def ours(root: Path, parts: Parts, seed: int) -> Any:
     """The script's command line, trained by us. Returns the UNet of the pipeline in its --output_dir."""
     out = root / f"ours-{seed}"
     line = [
-        f"--pretrained_model_name_or_path={root / 'model'}", f"--train_data_dir={root / 'pictures'}", f"--seed={seed}",
+        f"--pretrained_model_name_or_path={parts.model}", f"--train_data_dir={root / 'pictures'}", f"--seed={seed}",
         f"--resolution={SIDE}", "--center_crop", "--random_flip", f"--train_batch_size={BATCH}", f"--output_dir={out}",
         f"--max_train_steps={STEPS}", f"--learning_rate={RATE}", "--lr_scheduler=constant",
     ]  # fmt: skip
@@ -172,10 +163,10 @@ def held_out_loss(parts: Parts, unet: Any) -> float:
 
 
 def test_fifty_steps_learn_what_a_plain_loop_learns(root: Path, parts: Parts) -> None:
-    start = held_out_loss(parts, parts.unet(root / "model" / "unet"))
-    theirs = [held_out_loss(parts, plain(root, parts, seed)) for seed in SEEDS]
+    start = held_out_loss(parts, parts.unet())
+    theirs = [held_out_loss(parts, plain(parts, seed)) for seed in SEEDS]
     found = [held_out_loss(parts, ours(root, parts, seed)) for seed in SEEDS]
-    slower = held_out_loss(parts, plain(root, parts, 0, RATE / 2))
+    slower = held_out_loss(parts, plain(parts, 0, RATE / 2))
     spread = math.sqrt((statistics.variance(found) + statistics.variance(theirs)) / 2)  # of a run, between seeds
     difference = statistics.mean(found) - statistics.mean(theirs)
     errors = abs(difference) / (spread * math.sqrt(2 / len(SEEDS)))  # in standard errors of a difference of means
