@@ -119,7 +119,7 @@ VERBS: tuple[Verb, ...] = (
             "--warm-up=N": "steps that the numbers leave out; 5 without it, or a quarter of a short run",
             "--fast": "a second row, with caches and on GPUs compiled",
             "--as-written": "of a foreign line, only the row as it is written",
-            "--rounds=N": "measure the rows N times in turn, so that a machine that slows down favours none; 1 without it",
+            "--rounds=N": "measure the rows N times in turn, so that a machine that slows favours none; 1 without it",
             "--stand-in=N": "train on N drawn pictures in the place of the recipe's",
             "--target=LOSS": "tell whether the last micro-batch's loss is below it",
             "--json": "the JSON document instead of the table",
