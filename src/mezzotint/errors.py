@@ -373,9 +373,9 @@ CODES: dict[str, str] = {
     "written beside the first, which goes only afterwards, so the run could save once and then never again.",
     "E1711": "Found by `mezzotint check`: what the cache lacks does not fit on its disk. data.cache.dtype=fp16 halves "
     "it, data.cache.content=sample halves the latents; data.cache.path takes it to another disk.",
-    "E1720": "The index of the data set, which spares a second look at every picture, cannot be written. It "
-    "lies below data.cache.path; set that to a folder that can be written and has room. The pictures "
-    "are untouched.",
+    "E1720": "Before a run, every picture is looked at once, and what was found (size, content, caption) is kept in a "
+    "folder below data.cache.path, so that the next start need not look again. That folder cannot be written: make "
+    "room, change its rights, or set data.cache.path to another folder. The pictures are untouched.",
     "E1750": "The device ran out of memory. Lower run.micro_batch (the mathematics stays the same), switch on "
     "run.recompute, or take a smaller data.resolution.",
     "E1751": "The device's memory is full. `run.micro_batch` lowers what it holds at once without changing the "

@@ -1,4 +1,4 @@
-"""What pydantic says of a value, in plain words with the value that was met."""
+"""Plain words: counts, and what pydantic says of a value, with the value that was met."""
 
 from __future__ import annotations
 
@@ -31,6 +31,15 @@ _TYPE = {
     "list_type": "a list",
     "dict_type": "a mapping such as {name: value}",
 }
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 batch`, `1,200 batches`: a number with its noun, given in the singular."""
+    if number == 1:
+        return f"1 {noun}"
+    if noun.endswith("entry"):
+        return f"{number:,} {noun.removesuffix('y')}ies"
+    return f"{number:,} {noun}{'es' if noun.endswith(('tch', 'ss')) else 's'}"
 
 
 def say(entry: dict[str, Any], setting: Setting | None) -> tuple[str, str]:

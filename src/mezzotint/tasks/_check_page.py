@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mezzotint.recipe.paths import settings
 from mezzotint.recipe.read import COMMAND_LINE, Reading
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.wording import counted
 from mezzotint.tasks._dry import DryRun
 from mezzotint.tasks._estimates import BucketRow, Disk
 from mezzotint.tasks._memory import Memory, Part
@@ -162,11 +163,11 @@ def _data(checked: Checked) -> Iterator[str]:
     if checked.dataset is None:
         return
     report, rows = checked.dataset.catalogue.report, checked.dataset.rows
-    told = [f"{len(rows):,} pictures"]
+    told = [counted(len(rows), "picture")]
     told += [f"{len(checked.dataset.held):,} held out"] if len(checked.dataset.held) else []
     told += [f"{len(report.skipped):,} skipped"] if report.skipped else []
     told += [f"{report.upscaled:,} smaller than their bucket"] if report.upscaled else []
-    told += [f"{report.empty_captions:,} empty captions"] if report.empty_captions else []
+    told += [f"{counted(report.empty_captions, 'empty caption')}"] if report.empty_captions else []
     yield ", ".join(told)
     yield from (f"  skipped: {Path(path).name}: {reason}" for path, reason in report.skipped[:3])
     head = ["bucket", "pictures", "visits", "batches", "left over", "activations"]
@@ -194,8 +195,9 @@ def _length(checked: Checked) -> Iterator[str]:
         return
     joined = f" × {recipe.optim.accumulation} accumulated" if recipe.optim.accumulation > 1 else ""
     yield (
-        f"an epoch has {length.batches_an_epoch:,} batches of {recipe.data.batch_size}{joined}, "
-        f"{length.steps_an_epoch:,} steps; the run has {length.steps:,} steps, {length.epochs:,.1f} epochs"
+        f"an epoch has {counted(length.batches_an_epoch, 'batch')} of {recipe.data.batch_size}{joined}, "
+        f"{counted(length.steps_an_epoch, 'step')}; the run has {counted(length.steps, 'step')}, "
+        f"{length.epochs:,.1f} epochs"
     )
 
 
@@ -222,7 +224,11 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
     if memory.activations:
         bucket, worst = max(memory.activations.items(), key=lambda item: item[1].bytes)
         again = f", {size(worst.again)} of it for a block computed again" if worst.again else ""
-        yield "activations", worst.bytes, f"of the worst bucket, {bucket}, {worst.samples} samples at once{again}"
+        yield (
+            "activations",
+            worst.bytes,
+            f"of the worst bucket, {bucket}, {counted(worst.samples, 'sample')} at once{again}",
+        )
     at_hand = f"{size(checked.at_hand)} are free" if checked.at_hand is not None else ""
     yield "together", memory.peak, at_hand if memory.activations else f"without activations; {at_hand}"
 
@@ -248,7 +254,7 @@ def _disk_rows(checked: Checked, disk: Disk) -> Iterator[list[str]]:
     yield ["an export", size(disk.export), f"{shadow}{checked.recipe.run.export.dtype}; {count}"]
     for need in checked.caches:
         present = "too many to look for" if need.present is None else f"{need.present:,} there"
-        yield [f"{need.kind} cache", size(need.bytes), f"{need.entries:,} entries, {present}"]
+        yield [f"{need.kind} cache", size(need.bytes), f"{counted(need.entries, 'entry')}, {present}"]
 
 
 def _time(checked: Checked) -> Iterator[str]:

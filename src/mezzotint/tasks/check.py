@@ -28,6 +28,7 @@ from mezzotint.tasks._dry import DryRun, dry_run
 from mezzotint.tasks._estimates import BucketRow, CacheNeed, Disk, Length
 from mezzotint.tasks._memory import Memory, Outline, memory_of
 from mezzotint.tasks._model_files import Component, components
+from mezzotint.tasks._notes import notes
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.train import folder_of
 from mezzotint.training import state
@@ -102,6 +103,12 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False) -> Checked
     _look_at_settings(checked)
     outline = _look_at_model(checked)
     _look_at_data(checked)
+    checked.notes += notes(
+        checked.recipe,
+        prediction=outline.prediction if outline is not None else None,
+        device=checked.device.type,
+        buckets=len(checked.buckets) if checked.dataset is not None else None,
+    )
     if outline is not None:
         _look_at_memory(checked, outline)
     if checked.recipe.run.export.folder is not None:

@@ -37,7 +37,7 @@ def choose(resume: str, folder: RunFolder, command: str) -> Start:
                 raise CheckpointError(
                     f"{folder.path}: run.resume is never, but {_names(there)} are here; go on "
                     f"with `{command} run.resume=auto`, "
-                    "or choose another run.name",
+                    "or choose another folder (run.name, or run.folder where that is set)",
                     code="E1505",
                 )
             return Start(None)

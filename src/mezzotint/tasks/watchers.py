@@ -17,12 +17,13 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.sampling.sample import Request
 from mezzotint.shapes import Size
-from mezzotint.stages import TextEmbedding
+from mezzotint.stages import StepReport, TextEmbedding
 from mezzotint.tasks.assemble import Caches, Dataset, Model, encoders, family_class
 from mezzotint.training.live import LiveLine
 from mezzotint.training.metrics_log import MetricsLog, SampleLog
-from mezzotint.training.observers import Exporter, Observer, Saver
+from mezzotint.training.observers import Exporter, Observer, Saver, Wish
 from mezzotint.training.previews import Previews
+from mezzotint.training.progress import Progress
 from mezzotint.training.tensorboard_log import TensorBoardLog
 from mezzotint.training.validation import Validation
 
@@ -76,6 +77,10 @@ class _Absent(Observer):
 
     at_start = True
     at_end = True
+
+    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+        """Wishes for nothing; the trainer asks the first process alone."""
+        return Wish.NOTHING
 
 
 def _absent(every: Every | None, *, follows: bool = False) -> Observer:

@@ -7,10 +7,10 @@ first bytes suggest.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from mezzotint import durable
 from mezzotint.errors import StorageError, WeightsError
 from mezzotint.weights import mindspore
 
@@ -281,11 +282,11 @@ def _reason(start: bytes, size: int) -> str:
     """What a file that is no safetensors file seems to be, by its first bytes."""
     text = start.lstrip().lower()
     if size == 0:
-        return "it is empty (0 bytes)"
+        return "it is empty (0 bytes); fetch it again"
     if start.startswith(b"version https://git-lfs"):
         return f"it is a Git LFS pointer of {size} bytes, not the model; run `git lfs pull` where it came from"
     if text.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
-        return "it is a web page, not a model: the download went wrong (a log-in or error page)"
+        return "it is a web page, not a model: the download got a log-in or error page; fetch it again"
     if start.startswith((b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):
         return "it is a pickle file (.ckpt, .pt or .bin) under another name; give it its own ending back"
     if mindspore.is_encrypted(start):
@@ -300,7 +301,7 @@ def _reason(start: bytes, size: int) -> str:
 
 
 def _refuse(path: Path, reason: str) -> NoReturn:
-    raise WeightsError(f"{path}: not a safetensors file that can be read; {reason}", code="E1402")
+    raise WeightsError(f"{path}: no weights can be read from it: {reason}", code="E1402")
 
 
 def _tensors(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
@@ -342,6 +343,8 @@ def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _storage_error(path: Path, error: Exception) -> StorageError:
-    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "os error 28" in str(error)
+    told = re.search(r"\(os error (\d+)\)", str(error))  # safetensors has the number in its words alone
+    number = int(told[1]) if told else getattr(error, "errno", None)
+    full = number in durable.FULL
     remedy = "make room on the disk" if full else "check the folder and its permissions"
     return StorageError(f"{path}: cannot be written ({error}); {remedy}. What was there is untouched", code="E1701")

@@ -53,8 +53,18 @@ class ModelFolder:
 def open_folder(root: Path) -> ModelFolder:
     """Opens a model folder. Raises WeightsError E1401 when there is none, E1409 for a damaged model_index.json."""
     if not root.exists():
-        raise WeightsError(f"model.path: {root} is not there; write the path of a model folder", code="E1401")
+        raise WeightsError(f"model.path: {_not_there(root)}", code="E1401")
     return ModelFolder(root, read_json(root / "model_index.json"))
+
+
+def _not_there(root: Path) -> str:
+    """Where a path of a recipe was looked for in vain, and what to write instead."""
+    if root.is_absolute():
+        return f"{root} is not there; write the path of a model's folder or file"
+    names = ", ".join(shipped_names())
+    looked = f"looked beside the recipe, in {Path.cwd()}, and among the models that ship: {names}"
+    hub = "; models of the hub are not fetched: `hf download OWNER/NAME` does it and prints the folder"
+    return f"{root} is not there ({looked}); write the path of a model's folder or file" + hub * (len(root.parts) == 2)
 
 
 def shipped_names() -> tuple[str, ...]:

@@ -219,7 +219,8 @@ def text_width(header: Mapping[str, TensorInfo]) -> int:
 
 def _readable(path: Path, store: Path | None) -> Path:
     if not path.is_file():
-        raise WeightsError(f"{path}: is not there; check the path", code="E1401")
+        looked = "" if path.is_absolute() else f" (looked in {Path.cwd()})"
+        raise WeightsError(f"{path}: is not there{looked}; check the path", code="E1401")
     if path.suffix not in _ENDINGS:
         raise WeightsError(f"{path}: a model in one file ends in {', '.join(_ENDINGS)}; check the path", code="E1406")
     if path.suffix != ".safetensors" and pickled.is_pickled(path):
