@@ -33,15 +33,6 @@ _TYPE = {
 }
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 batch`, `1,200 batches`: a number with its noun, given in the singular."""
-    if number == 1:
-        return f"1 {noun}"
-    if noun.endswith("entry"):
-        return f"{number:,} {noun.removesuffix('y')}ies"
-    return f"{number:,} {noun}{'es' if noun.endswith(('tch', 'ss')) else 's'}"
-
-
 def say(entry: dict[str, Any], setting: Setting | None) -> tuple[str, str]:
     """(code, sentence) for an error of pydantic. setting: the one it concerns, where it concerns one."""
     kind, value, context = entry["type"], entry.get("input"), entry.get("ctx", {})

@@ -17,8 +17,8 @@ from mezzotint.data.catalogue import Catalogue, readable
 from mezzotint.data.colour import conversions_of
 from mezzotint.data.indexing import LONG_CAPTION_WORDS
 from mezzotint.data.plan import PlanColumns
+from mezzotint.recipe.counting import counted
 from mezzotint.recipe.data import DataSettings
-from mezzotint.recipe.wording import counted
 from mezzotint.stages import Epoch
 
 FILE = "data_report.jsonl"

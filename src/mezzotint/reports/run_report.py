@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import durable
-from mezzotint.recipe.wording import counted
+from mezzotint.recipe.counting import counted
 from mezzotint.reports.curves import Curves
 from mezzotint.run_folder import RunFolder
 

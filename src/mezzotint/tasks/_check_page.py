@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mezzotint.recipe.counting import counted
 from mezzotint.recipe.paths import settings
 from mezzotint.recipe.read import COMMAND_LINE, Reading
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.wording import counted
 from mezzotint.tasks._dry import DryRun
 from mezzotint.tasks._estimates import BucketRow, Disk
 from mezzotint.tasks._memory import Memory, Part

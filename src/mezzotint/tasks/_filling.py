@@ -27,8 +27,8 @@ from mezzotint.data.pieces import read_picture, to_pixels
 from mezzotint.diffusion import noise
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import ModelFamily, posterior_sample
+from mezzotint.recipe.counting import counted
 from mezzotint.recipe.data import DataSettings
-from mezzotint.recipe.wording import counted
 from mezzotint.tasks._wanted import Ledger, WantedLatents, WantedText, in_words, share, wanted_latents, wanted_text
 
 if TYPE_CHECKING:

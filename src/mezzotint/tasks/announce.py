@@ -9,8 +9,8 @@ from pathlib import Path
 
 import mezzotint
 from mezzotint.data import buckets
+from mezzotint.recipe.counting import counted
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.wording import counted
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.tasks._notes import notes

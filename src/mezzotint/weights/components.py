@@ -24,7 +24,7 @@ from mezzotint.weights.files import Stored
 from mezzotint.weights.folder import write_json
 from mezzotint.weights.kinds import of_tensors
 
-Network = Literal["unet", "vae", "clip_text", "clip_text_projected"]
+Network = Literal["unet", "vae", "clip_text", "clip_text_projected", "latte", "causal_vae"]
 DTypeName = Literal["fp32", "fp16", "bf16"]
 Value = TypeVar("Value")
 Made = TypeVar("Made")
@@ -135,6 +135,8 @@ def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:
             module = CLIPTextModel(_text_config(plain))
         case "clip_text_projected":
             module = CLIPTextModelWithProjection(_text_config(plain))
+        case _:
+            raise AssertionError(f"{network} is built by its family")
     return module
 
 
@@ -162,7 +164,7 @@ def _file_names(network: Network) -> state.Rename:
             return lambda name: name if nested else name.removeprefix(_PREFIX)
         case "vae":
             return _modern_attention
-        case "unet" | "clip_text_projected":
+        case _:
             return str
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 Describe = Callable[[Sequence[str]], Iterator["Entry"]]
 Spell = Callable[[str], str]
-Family = Literal["sd", "sdxl"]
+Family = Literal["sd", "sdxl", "latte"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,9 @@ def _choose(component: str, config: Mapping[str, Any]) -> Part:
 
 
 LAYOUT = KeyMap(
-    parts={"denoiser": (Part("", denoiser),), "vae": (Part("", autoencoder),)},
+    name="latte",
+    family="latte",
+    parts={"denoiser": (Part("", denoiser, "latte"),), "vae": (Part("", autoencoder, "causal_vae"),)},
     choose=_choose,
     extras=_EXTRAS,
     average=average,
