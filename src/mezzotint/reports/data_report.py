@@ -87,6 +87,8 @@ def _remainder(settings: DataSettings, epoch: Epoch, num_short: int) -> str:
             return f"{total}; {num_short} batches are shorter than {settings.batch_size}"
         case "fill":
             return f"{total}; {epoch.filled} visits repeated to fill batches"
+        case "repeat":
+            return f"{total}; {epoch.filled} visits repeated to fill batches, which count less"
         case "drop":
             return f"{total}; {epoch.left_out} visits left out because they fill no batch"
         case _:

@@ -102,7 +102,7 @@ def _data_line(recipe: Recipe, dataset: Dataset) -> str:
 def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:
     table = buckets.table(recipe.data)
     rows = dataset.rows
-    found = buckets.assign(dataset.catalogue.width[rows], dataset.catalogue.height[rows], table)
+    found = buckets.of_pictures(dataset.catalogue.width[rows], dataset.catalogue.height[rows], recipe.data)
     counts = Counter(found.tolist())
     shown = ", ".join(f"{table[i]} ({n:,})" for i, n in counts.most_common(6))
     more = f", and {len(counts) - 6} more" if len(counts) > 6 else ""
@@ -119,6 +119,7 @@ def _batch_line(recipe: Recipe, runtime: Runtime, dataset: Dataset) -> str:
     rest = {
         "short": "smaller batches take what is left of a bucket",
         "fill": f"{epoch.filled} visits repeated to fill batches",
+        "repeat": f"{epoch.filled} visits repeated to fill batches, which count less",
         "drop": f"{epoch.left_out} pictures left out of an epoch",
     }[data.remainder]
     return (
