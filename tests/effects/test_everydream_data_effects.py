@@ -115,6 +115,27 @@ def test_cache_shuffles_is_how_many_orders_a_text_cache_keeps(prepare: Make, tmp
         read_text("data: {path: x, captions: {shuffle_tags: true}, cache: {text: true}}")
 
 
+# breaks if the place were drawn evenly or in the middle, or edges were not cut
+@pytest.mark.effect("data.crop", "data.jitter")
+def test_jitter_cuts_edges_and_the_triangle_favours_the_middle() -> None:
+    def placed(size: plan.Size, **how: Any) -> list[Any]:
+        settings = DataSettings.model_validate({"crop": "triangular", **how})
+        keys = [draws.key(1, "crop", n) for n in range(4000)]
+        return [plan.place(size, plan.Size(64, 64), settings, crop_key=key, flip_key=key) for key in keys]
+
+    wide = np.array([p.crop_top_left[1] for p in placed(plan.Size(164, 64))])
+    assert (wide.min() < 5, wide.max() > 94) == (True, True)
+    quarters = np.histogram(wide, bins=[0, 25, 50, 75, 101])[0] / 4000
+    np.testing.assert_allclose(quarters, [0.125, 0.375, 0.375, 0.125], atol=0.03)  # evenly drawn: a quarter each
+    square = plan.Size(200, 200)
+    assert {p.resized.width for p in placed(square, jitter=0)} == {64}
+    for jitter in (0.02, 0.1):
+        widths = [p.resized.width for p in placed(square, jitter=jitter)]
+        assert max(widths) == pytest.approx(64 / (1 - 2 * jitter), abs=1.5)
+        assert min(widths) <= 65
+    assert {p.resized.width for p in placed(plan.Size(64, 64), jitter=0.1)} == {64}  # no larger than its bucket
+
+
 # breaks if a picture's own chances were not looked at, or held for the others
 @pytest.mark.effect("data.format")
 def test_pictures_of_everydream_have_their_own_chances(feed: Make, tmp_path: Path) -> None:

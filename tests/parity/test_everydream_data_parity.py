@@ -96,6 +96,32 @@ def test_ratios_in_small_numbers() -> None:
         assert (fill.ratio.numerator, fill.ratio.denominator) == (above, below)
 
 
+# --- where a picture is cut -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", record("crop")["cases"])
+def test_boxes_of_the_record_are_among_those_that_are_drawn(case: dict[str, Any]) -> None:
+    size, bucket = Size(*case["size"]), Size(*case["bucket"])
+    settings = DataSettings(crop="triangular", jitter=case["jitter"])
+    boxes = []
+    for number in range(1500):
+        key = draws.key(3, "crop", number)
+        placed = plan.place(size, bucket, settings, crop_key=key, flip_key=key)
+        across, down = placed.resized.width / size.width, placed.resized.height / size.height
+        top, left = placed.crop_top_left[0] / down, placed.crop_top_left[1] / across
+        boxes.append((left, top, left + bucket.width / across, top + bucket.height / down))
+    found = np.array(boxes)
+    assert (found[:, :2] >= 0).all()
+    assert (found[:, 2:] <= np.array(case["size"]) + 0.5).all()
+    spread = np.maximum(np.ptp(found, axis=0) * 0.15, 2.0)  # corners of the draws are rare
+    assert (found.min(axis=0) - spread <= case["box"]).all()
+    assert (found.max(axis=0) + spread >= case["box"]).all()
+    sides = found[:, 2:] - found[:, :2]
+    wanted = np.array(case["box"][2:]) - case["box"][:2]
+    assert (sides.min(axis=0) - 3 <= wanted).all()
+    assert (sides.max(axis=0) + 3 >= wanted).all()
+
+
 # --- captions ---------------------------------------------------------------------------------------------------------
 
 

@@ -73,7 +73,7 @@ class LatentCache:
         self.folder = folder / "latents" / addresses.short(self.identity)
         self.content = settings.cache.content
         own_flips: bool = getattr(find("data/formats", settings.format), "OWN_FLIPS", False)
-        is_drawn = own_flips or settings.crop == "random" or 0.0 < settings.flip < 1.0
+        is_drawn = own_flips or settings.crop != "center" or 0.0 < settings.flip < 1.0
         self.variants = settings.cache.crops if is_drawn else 1
         self.seeds = (seed if is_drawn else 0, seed if self.content == "sample" else 0)
         self._settings = settings

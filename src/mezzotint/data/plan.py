@@ -82,14 +82,42 @@ def place(
     recipe. A centre crop begins at half of what is too much,
     halves rounded to even, as torchvision's CenterCrop does.
     """
+    flipped = draws.uniform(flip_key) < (settings.flip if flip is None else flip)
+    if settings.crop == "triangular":
+        return _triangular(size, bucket, settings.jitter, crop_key, flipped)
     resized = cover(size, bucket)
     rows, columns = resized.height - bucket.height, resized.width - bucket.width
     if settings.crop == "center":
         corner = (round(rows / 2), round(columns / 2))
     else:  # one of the two is 0, so one draw serves both
         corner = (draws.below(crop_key, rows + 1), draws.below(crop_key, columns + 1))
-    chance = settings.flip if flip is None else flip
-    return Placement(bucket, resized, corner, flipped=draws.uniform(flip_key) < chance)
+    return Placement(bucket, resized, corner, flipped)
+
+
+def _triangular(size: Size, bucket: Size, jitter: float, crop_key: int, flipped: bool) -> Placement:
+    """Cut from each edge, then trimmed to the bucket's shape at a place whose likelihood falls from the middle to both
+    ends, then resized; told as a size and a corner in it."""
+    room = min((size.width - bucket.width) / bucket.width, (size.height - bucket.height) / bucket.height)
+    most = math.floor(min(size.width, size.height) * min(max(room, 0.0), jitter))
+    left, right, top, bottom = (round(most * draws.uniform(draws.key(crop_key, "edge", i))) for i in range(4))
+    width, height = size.width - left - right, size.height - top - bottom
+    wanted_width = min(width, max(1, math.floor(height * bucket.aspect)))
+    wanted_height = min(height, max(1, math.floor(width / bucket.aspect))) if wanted_width == width else height
+    place = _toward_the_middle(draws.uniform(draws.key(crop_key, "trim")))
+    left += math.floor((width - wanted_width) * place)
+    top += math.floor((height - wanted_height) * place)
+    across, down = bucket.width / wanted_width, bucket.height / wanted_height
+    resized = Size(max(bucket.width, round(size.width * across)), max(bucket.height, round(size.height * down)))
+    corner = (
+        min(round(top * down), resized.height - bucket.height),
+        min(round(left * across), resized.width - bucket.width),
+    )
+    return Placement(bucket, resized, corner, flipped)
+
+
+def _toward_the_middle(drawn: float) -> float:
+    """A number in [0, 1] of triangular density with its peak at ½, by inversion of an evenly drawn one."""
+    return math.sqrt(drawn / 2) if drawn < 0.5 else 1 - math.sqrt((1 - drawn) / 2)
 
 
 def placement(

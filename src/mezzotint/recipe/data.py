@@ -190,8 +190,13 @@ class DataSettings(Section):
     buckets: BucketSettings = BucketSettings()
     """Which sizes batches may have."""
 
-    crop: Annotated[Literal["center", "random"], ALLOW] = "center"
-    """Where a resized picture is cut to its bucket: the middle, or a place drawn at each visit."""
+    crop: Annotated[Literal["center", "random", "triangular"], ALLOW] = "center"
+    """Where a resized picture is cut to its bucket: the middle, or a place drawn at each visit, `random` anywhere,
+    `triangular` likelier near the middle and after cutting a little from each edge (`jitter`), as EveryDream2 does."""
+
+    jitter: Annotated[Share, ALLOW] = 0.02
+    """With `crop=triangular`, at most this share of a picture's shorter side is cut from each of its four edges, drawn
+    at each visit, and never more than it is larger than its bucket."""
 
     flip: Annotated[Share, ALLOW] = 0.0
     """The chance that a picture is mirrored left to right at a visit. Not for faces, asymmetric clothes or captions

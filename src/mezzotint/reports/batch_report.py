@@ -54,7 +54,8 @@ def _warning(catalogue: Catalogue, fill: Fill) -> str:
     ratio = f"{fill.ratio.numerator}:{fill.ratio.denominator}"
     taken = f", or take {fill.over} away" if fill.over < fill.pictures else ""
     return (
-        f"{name}bucket {fill.bucket}: {fill.pictures} pictures for batches of {fill.batch_size}; add {fill.missing} of "
+        f"{name}bucket {fill.bucket}: {fill.pictures} picture{'' if fill.pictures == 1 else 's'} for batches "
+        f"of {fill.batch_size}; add {fill.missing} of "
         f"about {ratio}{taken}, or multiply these by {fill.multiplier:g}"
     )
 
