@@ -8,16 +8,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from mezzotint.data import captions
+from mezzotint.data.cached import LatentCache
 from mezzotint.data.catalogue import build
 from mezzotint.data.formats import everydream
 from mezzotint.data.formats.base import Noted, Skipped, Source
+from mezzotint.data.loader import Loader, held_out
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.recipe.data import DataSettings
 from mezzotint.recipe.read import read_text
+from mezzotint.shapes import Size
 from mezzotint.stages import Sample
 
 
@@ -378,3 +382,27 @@ def test_shuffled_tags_and_one_kept_order_are_refused(tmp_path: Path) -> None:
         build(settings_of(root, cache={"text": True}), tmp_path / "index", workers=1)
     assert caught.value.code == "E1218"
     assert len(build(settings_of(root, cache={"text": True, "shuffles": 2}), tmp_path / "index", workers=1)) == 1
+
+
+def test_held_out_pictures_are_told_as_written_and_weigh_the_same(tmp_path: Path) -> None:
+    mapping = "main_prompt: x\ntags: [a, b, c, d]\nshuffle_tags: true\ncond_dropout: 1\nloss_scale: 0.1"
+    root = lay(tmp_path / "data", {"a.png": None, "a.yaml": mapping})
+    settings = settings_of(root, resolution=64, workers=0)
+    made = build(settings, tmp_path / "index", workers=1)
+    [batch] = held_out(made, np.zeros(1, np.int32), settings, seed=0)
+    assert (batch.captions, batch.weight.tolist()) == (("x, a, b, c, d",), [1.0])
+    with Loader(
+        made, np.zeros(1, np.int32), settings, accumulation=1, seed=0, start_step=0, last_step=1
+    ) as loader:  # fmt: skip
+        [trained] = [batch for step in loader for batch in step.batches]
+    assert (trained.captions, trained.weight.tolist()) == (("",), [pytest.approx(0.1)])
+
+
+def test_pictures_with_own_flips_have_several_placements_in_a_cache(tmp_path: Path) -> None:
+    root = lay(tmp_path / "data", {"a.png": None, "flip_p.txt": "0.5", "sub/b.png": None})
+    settings = settings_of(root, resolution=64, cache={"latents": True, "crops": 20})
+    made = build(settings, tmp_path / "index", workers=1)
+    latents = LatentCache(tmp_path / "cache", settings, identity="vae", compute="fp32", seed=3)
+    assert latents.variants == 20
+    flipped = [{latents.placement(made, row, n, Size(64, 64)).flipped for n in range(20)} for row in (0, 1)]
+    assert flipped == [{False, True}, {False}]
