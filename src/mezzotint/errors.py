@@ -255,6 +255,12 @@ CODES: dict[str, str] = {
     "network, no such name, or it asks for a login. Fetch it where there is a network, or give a folder.",
     "E1216": "The data set has no part of the name data.split. Parts are told by names of files and folders; the "
     "message lists those that there are.",
+    "E1217": "Files beside the pictures that say how they are trained (data.format=everydream: yaml and txt files, "
+    "manifests) cannot be read as they are: broken YAML or JSON, an unknown key, a number out of range. The message "
+    "names each with its line. Nothing is left out silently, because a folder's file holds for all its pictures.",
+    "E1218": "Captions whose tags are shuffled and a text cache that keeps one order of each do not go together: every "
+    "visit would see the same order. Set data.cache.shuffles to the number of orders that are drawn and kept, or "
+    "encode captions at each visit with data.cache.text=false.",
     "E1250": "A picture that could be read when the data set was indexed cannot be read any more: it was "
     "removed, replaced or cut short, or its disk has gone. The message names the file. Restore it, or "
     "start the same command again: the picture is left out then, and the data report says so.",

@@ -90,6 +90,8 @@ def _remainder(settings: DataSettings, epoch: Epoch, num_short: int) -> str:
             return f"{total}; {counted(num_short, 'batch')} shorter than {settings.batch_size}"
         case "fill":
             return f"{total}; {counted(epoch.filled, 'visit')} repeated to fill batches"
+        case "repeat":
+            return f"{total}; {counted(epoch.filled, 'visit')} repeated to fill batches, which count less"
         case "drop":
             return f"{total}; {counted(epoch.left_out, 'visit')} left out because they fill no batch"
         case _:

@@ -11,6 +11,7 @@ from mezzotint.recipe.counting import counted
 from mezzotint.recipe.paths import settings
 from mezzotint.recipe.read import COMMAND_LINE, Reading
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.reports import batch_report
 from mezzotint.tasks._dry import DryRun
 from mezzotint.tasks._estimates import BucketRow, Disk
 from mezzotint.tasks._memory import Memory, Part
@@ -135,7 +136,7 @@ def _files(checked: Checked) -> Iterator[str]:
     yield f"{model.family} at {model.path}{random}"
     yield from _table([_file_row(component) for component in checked.files], "<<>><")
     for path in checked.recipe.data.path:
-        yield f"pictures in {path}{'' if path.is_dir() else ': no folder'}"
+        yield f"pictures in {path}{'' if path.exists() else ': not there'}"
 
 
 def _file_row(component: Component) -> list[str]:
@@ -172,6 +173,8 @@ def _data(checked: Checked) -> Iterator[str]:
     yield from (f"  skipped: {Path(path).name}: {reason}" for path, reason in report.skipped[:3])
     head = ["bucket", "pictures", "visits", "batches", "left over", "activations"]
     yield from _table([head, *(_bucket_row(checked, row) for row in checked.buckets)], "<>>><>")
+    if checked.names:
+        yield from _table([list(batch_report.HEAD), *map(list, checked.names)], "<<>>>>")
 
 
 def _bucket_row(checked: Checked, row: BucketRow) -> list[str]:
@@ -294,6 +297,7 @@ def document(checked: Checked) -> dict[str, Any]:
         "files": [_plain(component) for component in checked.files],
         "parts": [_plain(part) for part in memory.parts] if memory else None,
         "buckets": [_plain(row) | {"bucket": str(row.bucket)} for row in checked.buckets],
+        "names": [dict(zip(batch_report.HEAD, row, strict=True)) for row in checked.names],
         "length": _plain(length) | {"epochs": length.epochs} if length else None,
         "memory": _memory_document(checked, memory) if memory else None,
         "caches": [_plain(need) for need in checked.caches],

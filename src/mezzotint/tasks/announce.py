@@ -121,8 +121,8 @@ def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:
 def _bucket_counts(recipe: Recipe, dataset: Dataset) -> Counter[int]:
     """How many pictures each bucket that has any holds, by its place in the table."""
     rows = dataset.rows
-    table = buckets.table(recipe.data)
-    return Counter(buckets.assign(dataset.catalogue.width[rows], dataset.catalogue.height[rows], table).tolist())
+    catalogue = dataset.catalogue
+    return Counter(buckets.of_pictures(catalogue.width[rows], catalogue.height[rows], recipe.data).tolist())
 
 
 def _batch_line(recipe: Recipe, runtime: Runtime, dataset: Dataset) -> str:
@@ -135,6 +135,7 @@ def _batch_line(recipe: Recipe, runtime: Runtime, dataset: Dataset) -> str:
     rest = {
         "short": "smaller batches take what is left of a bucket",
         "fill": f"{counted(epoch.filled, 'visit')} repeated to fill batches",
+        "repeat": f"{counted(epoch.filled, 'visit')} repeated to fill batches, which count less",
         "drop": f"{counted(epoch.left_out, 'picture')} left out of an epoch",
     }[data.remainder]
     return (

@@ -19,6 +19,7 @@ from mezzotint.errors import CheckpointError, MezzotintError, Problem, RecipeErr
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import differences, judge
+from mezzotint.reports import batch_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, device_for
 from mezzotint.runtimes.single import Runtime
@@ -45,7 +46,8 @@ FLAGS = {
 @dataclass(slots=True)
 class Checked:
     """What a check has found. What could not be found out is None or empty, and `problems` says why. notes: sentences
-    about what will run and may not be meant. at_hand: bytes of memory free on the device, None where nobody tells."""
+    about what will run and may not be meant. names: where pictures are batched by name, how each name fills its buckets
+    (`batch_report.HEAD`). at_hand: bytes of memory free on the device, None where nobody tells."""
 
     reading: Reading
     recipe: Recipe
@@ -55,6 +57,7 @@ class Checked:
     memory: Memory | None = None
     dataset: Dataset | None = None
     buckets: tuple[BucketRow, ...] = ()
+    names: tuple[tuple[str, ...], ...] = ()
     length: Length | None = None
     caches: tuple[CacheNeed, ...] = ()
     disk: Disk | None = None
@@ -170,6 +173,10 @@ def _look_at_data(checked: Checked) -> None:
         checked.buckets = _estimates.bucket_rows(
             dataset, recipe.data, accumulation=recipe.optim.accumulation, seed=recipe.run.seed
         )
+        catalogue, rows = dataset.catalogue, dataset.rows
+        if catalogue.own.group[rows].any():
+            checked.names = tuple(batch_report.rows_of(catalogue, rows, recipe.data))
+        checked.notes += batch_report.warnings(catalogue, rows, recipe.data)
 
 
 def _look_at_memory(checked: Checked, outline: Outline) -> None:

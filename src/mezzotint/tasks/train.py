@@ -21,7 +21,7 @@ from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import unknown_allowances
-from mezzotint.reports import data_report
+from mezzotint.reports import batch_report, data_report
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
@@ -293,6 +293,8 @@ class Job:
         text = yaml.safe_dump(assemble.effective(again), sort_keys=False, allow_unicode=True, width=100)
         durable.write_file(self.folder.recipe, SCHEMA_LINE + text)
         data_report.write(self.dataset.catalogue, self.folder.path)
+        if self.recipe.data.buckets.shape == "table":
+            batch_report.write_undersized(self.dataset.catalogue, self.dataset.rows, self.recipe.data, self.folder.path)
         self.folder.record(
             "started", step=restored.step if restored else 0, steps=self.steps, recipe=self.reading.digest,
             processes=self.runtime.world_size, batch=self.recipe.data.batch_size, changes=changes,
