@@ -383,6 +383,12 @@ def test_written_pages_hold_every_code_setting_and_kind_of_error() -> None:
         assert f"| `{kind.__name__}` |" in pages["errors.md"]
 
 
+def test_the_readme_shows_a_line_of_every_verb_that_makes_something() -> None:
+    lines = [line for words, body in fences(TEXTS["README.md"]) if words == "sh" for line in body.splitlines()]
+    shown = {line.split()[1] for line in lines if line.startswith("mezzotint ")}
+    assert {verb.name for verb in VERBS} - shown <= {"cache", "schema", "ls"}
+
+
 def test_the_readme_lists_every_exit_status() -> None:
     listed = {row for row in lines_with(TEXTS["README.md"], "status") if row.isdigit()}
     known = {kind.exit_status for kind in MezzotintError.__subclasses__() if kind is not errors.Stopped}

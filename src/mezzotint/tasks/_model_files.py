@@ -47,7 +47,7 @@ def components(
         return (), [error]
     held = {_component_of(part, module, folder): part for part, module in parts.items()}
     found = []
-    for path in sorted(p for p in folder.root.iterdir() if p.is_dir() and not p.name.startswith(".")):
+    for path in (folder.root / name for name in folder.components()):
         part = held.get(path.name, "")
         try:
             found.append(_component(path, part, parts.get(part), settings))

@@ -190,6 +190,7 @@ def _file_to_file(wish: Wish, single: SingleFile) -> Iterator[str]:
 
 
 def _from_folder(wish: Wish) -> Model:
+    _refuse_run(wish.source)
     guess = kinds.of_path(wish.source)
     folder = open_folder(wish.source) if guess is None else None
     unet = folder.config("unet") if folder is not None and folder.has("unet") else {}
@@ -210,6 +211,15 @@ def _from_folder(wish: Wish) -> Model:
         zero = bool(scheduler.get("rescale_betas_zero_snr"))
         scheduler = scheduler_file.corrected(scheduler, prediction=wish.prediction, zero_terminal=zero)
     return Model(folder, layout, tensors, scheduler, read_remains(folder.root))
+
+
+def _refuse_run(source: Path) -> None:
+    """A run folder holds checkpoints; its models are the exports."""
+    if not (source / "checkpoints").is_dir() or (source / "model_index.json").is_file():
+        return
+    exports = sorted(path for path in (source / "exports").glob("step-*") if path.is_dir())
+    there = f", such as {exports[-1]}" if exports else "; it has none yet, which a run writes at its end"
+    raise WeightsError(f"{source}: is a run folder; convert one of its exports{there}", code="E1406")
 
 
 def _component(folder: ModelFolder, component: str, network: components.Network, wish: Wish) -> dict[str, Tensor]:
@@ -260,9 +270,9 @@ def _to_file(wish: Wish, model: Model) -> Iterator[str]:
     layout = _target_layout(wish, tuple(model.tensors))
     tensors = write_single.assemble(layout, model.folder, model.tensors, remains)
     held = {*model.tensors, "scheduler", "tokenizer", "tokenizer_2", FOLDER}
-    left = sorted(p.name for p in model.folder.root.iterdir() if p.is_dir() and p.name not in held)
+    left = [name for name in model.folder.components() if name not in held]
     if left:
-        yield f"left out, since a single file has no place for them: {', '.join(n for n in left if n[0] != '.')}"
+        yield f"left out, since a single file has no place for them: {', '.join(left)}"
     description = write_single.described(model.folder, model.prediction, wish.destination.stem)
     yield from _written(wish, layout, tensors, description, model.remains.metadata)
 

@@ -44,7 +44,7 @@ def write_model(
     aside: Path | None = None
     try:
         aside = folder.begin(target)
-        for component in sorted(p.name for p in source.root.iterdir() if p.is_dir() and not p.name.startswith(".")):
+        for component in source.components():
             _write_component(aside / component, source.root / component, replaced.get(component), scheduler, dtype)
         if besides is not None:
             besides(aside)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from mezzotint.weights.files import settle, sync
 _JSON_LIMIT = 4_000_000  # bytes; a model's configuration has a few thousand
 _STEMS = ("diffusion_pytorch_model", "model")
 _PICKLED = (".bin", ".ckpt", ".pt", ".pth", ".pkl", ".msgpack", ".h5")
+
+_OF_TRAINING = re.compile(r"checkpoints|exports|logs|samples|checkpoint-\d+")
+"""Folders of a run, ours or of diffusers' scripts, in which the finished model lies, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,11 @@ class ModelFolder:
     def has(self, component: str) -> bool:
         """Whether the component's folder is there."""
         return (self.root / component).is_dir()
+
+    def components(self) -> list[str]:
+        """The folders of the model, sorted: hidden ones and what training leaves beside a model are none."""
+        folders = (path.name for path in self.root.iterdir() if path.is_dir() and not path.name.startswith("."))
+        return sorted(name for name in folders if name in self.index or not _OF_TRAINING.fullmatch(name))
 
 
 def open_folder(root: Path) -> ModelFolder:
