@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from mezzotint.cli import main
 from mezzotint.errors import CODES
 from mezzotint.tasks._memory import Activations, Outline
-from mezzotint.weights.layouts.sd import average
+from mezzotint.weights.layouts.base import average
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "tests" / "parity" / "data" / "diffusers" / "tiny_sd"

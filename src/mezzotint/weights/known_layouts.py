@@ -11,11 +11,13 @@ FOLDER = "weights/layouts"
 
 
 def every() -> Iterator[KeyMap]:
-    """All layouts, those with a sign of their own first, so that the first that fits is the right one."""
+    """All layouts of single files, those with a sign of their own first, so that the first that fits is the right one.
+    One whose parts stand in files of their own, without a start, is none of these."""
     found: list[KeyMap] = []
     for name in registry.names(FOLDER):
         layout: KeyMap = registry.find(FOLDER, name).LAYOUT
-        found += [layout, *layout.variants]
+        if all(way.start for ways in layout.parts.values() for way in ways):
+            found += [layout, *layout.variants]
     return iter(sorted(found, key=lambda layout: not layout.sign))
 
 
