@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PositiveInt
 
 from mezzotint.recipe.base import ALLOW, FREE, NEVER, NamedPath, Section, as_list
 
@@ -47,6 +47,10 @@ class ModelSettings(Section):
     train: Annotated[Names, NEVER] = ("denoiser",)
     """The parts that are trained, of `denoiser` and `text_encoder`. All others are frozen. A trained text encoder
     refuses a text cache."""
+
+    last_layers: Annotated[PositiveInt | None, NEVER] = None
+    """Of a trained text encoder, train only the last so many layers and what comes after them; its embeddings and
+    earlier layers stay as they are. None trains all."""
 
     freeze: Annotated[Names, NEVER] = ()
     """Parameters of trained parts that stay as they are, by name pattern with * and ?, such as
