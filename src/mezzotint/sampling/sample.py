@@ -81,24 +81,30 @@ def sample(
     follow each other are drawn together at most. Sizes are multiples of the family's grid. Requires the family's
     denoiser and VAE, and its text encoder for requests without embeddings.
     """
+    for some in alike(requests, batch_size):
+        latents = sample_latents(
+            family,
+            some,
+            schedule=schedule,
+            prediction=prediction,
+            steps=steps,
+            guidance=guidance,
+            solver=solver,
+            device=device,
+            spacing=spacing,
+            guidance_rescale=guidance_rescale,
+        )
+        for request, pixels in zip(some, family.decode_media(latents), strict=True):
+            yield Picture(request, as_bytes(pixels))
+
+
+def alike(requests: Sequence[Request], batch_size: int) -> Iterator[list[Request]]:
+    """Requests that follow each other and can be drawn together: of one size, steps and guidance, `batch_size` at
+    most."""
     for _, group in groupby(requests, key=lambda r: (r.size, r.steps, r.guidance)):
-        alike = list(group)
-        for first in range(0, len(alike), batch_size):
-            some = alike[first : first + batch_size]
-            latents = sample_latents(
-                family,
-                some,
-                schedule=schedule,
-                prediction=prediction,
-                steps=steps,
-                guidance=guidance,
-                solver=solver,
-                device=device,
-                spacing=spacing,
-                guidance_rescale=guidance_rescale,
-            )
-            for request, pixels in zip(some, family.decode_media(latents), strict=True):
-                yield Picture(request, as_bytes(pixels))
+        found = list(group)
+        for first in range(0, len(found), batch_size):
+            yield found[first : first + batch_size]
 
 
 @torch.no_grad()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -73,7 +74,8 @@ def _wanted(asked: Asked, lines: Sequence[Line], recipe: Recipe, model: Model, *
             # a line's own seed is an address of its own, wherever in the file the line stands
             seeds = (asked.seeds or (settings.seed,)) if line.seed is None else (line.seed,)
             index = asked.index + (row if line.seed is None else 0)
-            for place, seed in enumerate(seeds):
+            scales = settings.guidance if line.guidance is None else (line.guidance,)
+            for place, (seed, scale) in enumerate(product(seeds, scales)):
                 request = Request(
                     prompt=line.prompt,
                     size=size,
@@ -81,10 +83,10 @@ def _wanted(asked: Asked, lines: Sequence[Line], recipe: Recipe, model: Model, *
                     seed=seed,
                     index=index,
                     steps=line.steps,
-                    guidance=line.guidance,
+                    guidance=scale,
                 )
-                found.append((request, row, column * len(seeds) + place))
-    found.sort(key=lambda entry: (entry[0].size.width, entry[0].size.height))
+                found.append((request, row, column * len(seeds) * len(settings.guidance) + place))
+    found.sort(key=lambda entry: (entry[0].size.width, entry[0].size.height, entry[0].guidance))
     width = len(str(max(1, len(lines) - 1)))
     return [
         Wanted(request, row, column, f"{row:0{max(3, width)}d}-{column}-seed{request.seed}.png")
@@ -116,7 +118,7 @@ def _draw_all(
                 schedule=model.objective.schedule,
                 prediction=model.objective.prediction,
                 steps=settings.steps,
-                guidance=settings.guidance,
+                guidance=settings.guidance[0],
                 solver=settings.solver,
                 device=model.device,
                 spacing=settings.spacing,
@@ -162,14 +164,16 @@ def _write_sheets(
 
 
 def _headings(wanted: Sequence[Wanted]) -> list[str]:
-    """What all pictures of a column share of size and seed."""
+    """What all pictures of a column share of size, seed and, where there are several, guidance scale."""
     count = 1 + max(one.column for one in wanted)
+    several = len({one.request.guidance for one in wanted}) > 1
     found = []
     for column in range(count):
         here = [one.request for one in wanted if one.column == column]
         sizes = {f"{r.size.width}x{r.size.height}" for r in here}
         seeds = {f"seed {r.seed}" for r in here}
-        found.append(", ".join(next(iter(words)) for words in (sizes, seeds) if len(words) == 1))
+        scales = {f"guidance {r.guidance:g}" for r in here} if several else set()
+        found.append(", ".join(next(iter(words)) for words in (sizes, seeds, scales) if len(words) == 1))
     return found
 
 

@@ -154,17 +154,16 @@ def length(timeline: Timeline, steps: int) -> Length:
     return Length(epoch.num_batches, epoch.num_steps, steps)
 
 
-def times_due(every: Every | None, *, steps: int, steps_an_epoch: int) -> int | None:
-    """How often something is due in a run, its end not counted; None when wall time decides."""
-    if every is None:
-        return 0
-    match every.unit:
-        case "steps":
-            return max(0, math.ceil(steps / every.count) - 1)
-        case "epochs":
-            return max(0, math.ceil(steps / max(1.0, every.count * steps_an_epoch)) - 1)
-        case _:
-            return None
+def times_due(intervals: Sequence[Every], *, steps: int, steps_an_epoch: int) -> int | None:
+    """How often something is due in a run, its end not counted; None when wall time decides. What two intervals want
+    of one step counts once."""
+    if any(every.unit == "minutes" for every in intervals):
+        return None
+    due: set[int] = set()
+    for every in intervals:
+        length = int(every.count) * (1 if every.unit == "steps" else max(1, steps_an_epoch))
+        due.update(range(length, steps, length))
+    return len(due)
 
 
 def cache_needs(

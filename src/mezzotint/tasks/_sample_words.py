@@ -23,7 +23,7 @@ FLAGS = {
     "--seed=N": "of the noise; several with commas between",
     "--index=N": "number of the first prompt, which addresses its noise; 0 without",
     "--steps=N": "sample.steps",
-    "--guidance=G": "sample.guidance",
+    "--guidance=G": "sample.guidance; several with commas between",
     "--rescale=SHARE": "sample.guidance_rescale",
     "--solver=NAME": "sample.solver",
     "--spacing=NAME": "sample.spacing",
@@ -110,6 +110,8 @@ def parse(arguments: Sequence[str]) -> Asked:
         what = f"{places[1]!r} stands beside {places[0]!r}" if places else "nothing is named to draw from"
         raise _wrong(f"{what}; write mezzotint sample MODEL --prompt='a red fox'")
     overrides += [f"{path}={said[flag]}" for flag, path in _SETTINGS.items() if flag in said]
+    if "," in said.get("--guidance", ""):
+        overrides[overrides.index(f"sample.guidance={said['--guidance']}")] = f"sample.guidance=[{said['--guidance']}]"
     return Asked(
         place=places[0],
         overrides=tuple(overrides),

@@ -199,7 +199,7 @@ def _precision_note(recipe: Recipe, launch: Launch) -> list[str]:
 
 def _saving_line(recipe: Recipe, model: Model) -> str:
     size = sum(t.numel() * t.element_size() for t in model.update.tensors().values())
-    every = f"every {recipe.run.save.every}, " if recipe.run.save.every else ""
+    every = "".join(f"every {one}, " for one in recipe.run.save.every)
     return (
         f"checkpoints {every}at the end and on signals, {size / 1e6:,.1f} MB each, {recipe.run.save.keep or 'all'} kept"
     )

@@ -193,14 +193,14 @@ def open_model(recipe: Recipe, runtime: Runtime) -> Model:
     return model
 
 
-def intervals(recipe: Recipe) -> Mapping[str, Every | None]:
+def intervals(recipe: Recipe) -> Mapping[str, tuple[Every, ...]]:
     """When what is due, by name."""
     run = recipe.run
     return {
         "save": run.save.every,
         "export": run.export.every,
-        "preview": run.preview.every,
-        "validation": run.validation.every,
+        "preview": (run.preview.every,) if run.preview.every else (),
+        "validation": (run.validation.every,) if run.validation.every else (),
     }
 
 

@@ -67,7 +67,8 @@ def observers(
             if first
             else _absent(run.preview.every)
         )
-    timed += [Exporter(run.export.every), Saver(run.save.every)]
+    timed += [Exporter(every) for every in run.export.every]
+    timed += [Saver(every) for every in run.save.every or (None,)]  # at the end in any case
     return [*found, *timed]
 
 
@@ -159,8 +160,8 @@ def preview_captions(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
 
 
 def requests(recipe: Recipe, dataset: Dataset, caches: Caches, device: torch.device) -> list[Request]:
-    """One request a prompt, at fixed size and seed; with embeddings from the cache where the text encoder is not
-    loaded."""
+    """One request for each prompt and guidance scale, at fixed size and seed; with embeddings from the cache where the
+    text encoder is not loaded."""
     width, height = recipe.sample.size or (recipe.data.resolution, recipe.data.resolution)
     made = []
     for index, prompt in enumerate(prompts(recipe, dataset)):
@@ -174,7 +175,7 @@ def requests(recipe: Recipe, dataset: Dataset, caches: Caches, device: torch.dev
         if caches.text is not None:
             text = caches.text.read([prompt, request.negative])
             request = replace(request, text=_row(text, 0, device), negative_text=_row(text, 1, device))
-        made.append(request)
+        made += [replace(request, guidance=scale) for scale in recipe.sample.guidance]
     return made
 
 

@@ -26,7 +26,7 @@ from mezzotint.recipe.base import Every
 from mezzotint.recipe.sample import SampleSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import grids, pictures
-from mezzotint.sampling.sample import Request, as_bytes, sample_latents
+from mezzotint.sampling.sample import Request, alike, as_bytes, sample_latents
 from mezzotint.stages import StepReport
 from mezzotint.training.evaluating import Weights, evaluating, skipped_when_out_of_memory, weights_in_use
 from mezzotint.training.observers import Observer, Wish
@@ -46,7 +46,7 @@ _STEP = re.compile(r"step-(\d{8,})")
 class Previews(Observer):
     """Draws before the first step, every so often, and at the end. The first process looks alone.
 
-    requests: one a prompt, of one size; with text embeddings where the family's text encoder is not loaded. weights:
+    requests: one for each prompt and guidance scale; with text embeddings where the family's text encoder is not loaded. weights:
     which ones draw; without an average there are only raw ones. decode: scaled latents (B, C, h, w) → pixels (B, 3, H,
     W) in [−1, 1]: the family's own, or that of a VAE loaded apart. sinks: get each picture as well.
     """
@@ -107,16 +107,15 @@ class Previews(Observer):
 
     def _draw(self, which: Weights) -> Iterator[NDArray[np.uint8]]:
         with evaluating(self._family.parts()), weights_in_use(self._update, which):
-            at_once = self._settings.batch_size
-            for first in range(0, len(self._requests), at_once):
+            for some in alike(self._requests, self._settings.batch_size):
                 with self._precision.autocast(self._device):
                     latents = sample_latents(
                         self._family,
-                        self._requests[first : first + at_once],
+                        some,
                         schedule=self._objective.schedule,
                         prediction=self._objective.prediction,
                         steps=self._settings.steps,
-                        guidance=self._settings.guidance,
+                        guidance=self._settings.guidance[0],
                         solver=self._settings.solver,
                         device=self._device,
                         spacing=self._settings.spacing,
@@ -158,6 +157,8 @@ class Previews(Observer):
             for which in self._weights:
                 cells.append([_read(self._folder / f"step-{n:08d}" / _name(index, which)) for n in shown])
                 caption = request.prompt or "(no caption)"
+                if len(self._settings.guidance) > 1:
+                    caption += f" · guidance {request.guidance:g}"
                 rows.append(caption if len(self._weights) == 1 else f"[{which}] {caption}")
         image = grids.sheet(cells, rows=rows, columns=[f"step {n}" for n in shown])
         grids.save(image, self._folder / "grid.png")
