@@ -197,6 +197,8 @@ CODES: dict[str, str] = {
     "E1023": "After `model.train` and `model.freeze` no parameter is left that moves.",
     "E1024": "A part that is to be trained has dropout. Its draws would come from a stream and not from an "
     "address, and a resumed run would not be the same; set it to 0 in the part's config.json.",
+    "E1025": "`model.last_layers` counts a text encoder's layers by the numbers in its parameters' names "
+    "(`layers.11.…`), and this one has none. Name what stays as it is in `model.freeze`.",
     "E1051": "`objective.timesteps` reaches beyond the model's noise schedule, whose length its scheduler_config.json "
     "gives (num_train_timesteps). Write a range that ends there at most; [0, 1000] means all, however many there are.",
     "E1060": "`model.attention` names a kernel that this device, number type or build of torch does not have for this "
@@ -277,6 +279,8 @@ CODES: dict[str, str] = {
     "E1306": "`mezzotint cache` was asked to fill the caches of a recipe that uses none. Add "
     "data.cache.latents=true to keep latents, data.cache.text=true to keep text embeddings, to the "
     "recipe or to the command.",
+    "E1307": "What `mezzotint cache` would make depends on `run.seed`, by crops, flips or kept draws, and `run.seed` "
+    "is -1: each new run draws its own. Give the number, or let `mezzotint train` fill the cache.",
     "E1400": "The model's files cannot be used. The message names the file and what was found in it.",
     "E1401": "A model file or folder is not where the recipe says. `model.path` is a folder in diffusers' layout, "
     "a model in one file, or the name of a model that ships with Mezzotint; relative paths are looked up beside the "
@@ -315,6 +319,9 @@ CODES: dict[str, str] = {
     "E1415": "`model.ema_weights: use` asks for the averaged copy of the denoiser (`model_ema.*`) in a single file, "
     "and this file has none: it was left out when the file was made smaller. The plain weights are there.",
     "E1416": "A weight is too large for the type that was asked for: fp16 ends at 65504. bf16 has the range of fp32.",
+    "E1417": "`optim.ema.start` names a model whose weights have other names or shapes than those that are trained, so "
+    "that no average of both can be made. Name a model of the same configuration, such as one that this recipe has "
+    "exported.",
     "E1450": "The model's noise schedule cannot be used: its scheduler_config.json asks for one that Mezzotint does "
     "not know, or for numbers that make no schedule. Known are linear, scaled_linear and squaredcos_cap_v2, and a list "
     "trained_betas of numbers above 0 and at most 1.",

@@ -185,3 +185,15 @@ def test_the_picture_says_how_it_was_drawn(draw: Callable[..., Drawn]) -> None:
     facts = draw(seed=3, steps=2, guidance=2.5, solver="euler", size=[32, 32]).facts()
     wanted = {"seed": "3", "steps": "2", "guidance": "2.5", "solver": "euler", "size": "32x32"}
     assert {name: facts[name] for name in wanted} == wanted
+
+
+# breaks if one scale of several were drawn, or their noise differed
+@pytest.mark.effect("sample.guidance")
+def test_several_guidance_scales_draw_each_prompt_at_each(draw: Callable[..., Drawn]) -> None:
+    several = draw(prompts=["a red circle", "a blue square"], guidance=[1, 4])
+    assert [several.facts(i)["guidance"] for i in range(4)] == ["1.0", "4.0", "1.0", "4.0"]
+    assert [several.facts(i)["prompt"][2:5] for i in range(4)] == ["red", "red", "blu", "blu"]
+    for index, scale in ((0, 1), (1, 4)):
+        alone = draw(prompts=["a red circle", "a blue square"], guidance=scale)
+        assert np.array_equal(several.pixels(index), alone.pixels(0))
+        assert np.array_equal(several.pixels(2 + index), alone.pixels(1))

@@ -247,7 +247,7 @@ def test_entries_that_lie_in_the_cache_are_not_needed_again(quick: Path) -> None
 def test_an_export_is_as_large_as_was_said(quick: Path) -> None:
     found = checked("run.export.dtype=fp16")
     recipe = found.recipe
-    model = assemble.open_model(recipe, check.Runtime(torch.device("cpu"), check.Launch(), recipe.run))
+    model = assemble.open_model(recipe, check.Runtime(torch.device("cpu"), check.Launch(), recipe.run), steps=1)
     model.family.export(
         quick / "out", settings=recipe.model, weights=dict(model.update.masters), dtype="fp16",
         schedule=model.family.schedule, prediction="epsilon",
@@ -314,14 +314,16 @@ def test_switches_are_checked(quick: Path, words: list[str], part: str) -> None:
 @pytest.mark.parametrize(
     ("every", "times"),
     [
-        (None, 0),
-        (Every(100, "steps"), 9),
-        (Every(300, "steps"), 3),
-        (Every(2, "epochs"), 4),
-        (Every(5, "minutes"), None),
+        ([], 0),
+        ([Every(100, "steps")], 9),
+        ([Every(300, "steps")], 3),
+        ([Every(2, "epochs")], 4),
+        ([Every(5, "minutes")], None),
+        ([Every(2, "epochs"), Every(100, "steps")], 9),  # what both want is done once
+        ([Every(2, "epochs"), Every(150, "steps")], 8),
     ],
 )
-def test_what_is_due_is_counted_without_the_end(every: Every | None, times: int | None) -> None:
+def test_what_is_due_is_counted_without_the_end(every: list[Every], times: int | None) -> None:
     assert times_due(every, steps=1000, steps_an_epoch=100) == times
 
 

@@ -272,7 +272,7 @@ def test_a_save_that_fails_is_tried_again_and_only_the_last_one_counts(
             if trainer.progress.step in broken:
                 raise StorageError("the disk is full")
 
-        trainer = trainer_over(fresh, steps, observers=[Saver(Every(2, "steps"))], save=save, watch=None)
+        trainer = trainer_over(fresh, steps, observers=[Saver([Every(2, "steps")])], save=save, watch=None)
         if ends_well:
             trainer.run()
         else:

@@ -50,11 +50,12 @@ class ModelSettings(Section):
 
     last_layers: Annotated[PositiveInt | None, NEVER] = None
     """Of a trained text encoder, train only the last so many layers and what comes after them; its embeddings and
-    earlier layers stay as they are. None trains all."""
+    earlier layers stay as they are. None trains all, and so does a number that is not below that of its layers."""
 
     freeze: Annotated[Names, NEVER] = ()
     """Parameters of trained parts that stay as they are, by name pattern with * and ?, such as
-    `denoiser/down_blocks.*` or `text_encoder/*embeddings*`."""
+    `denoiser/down_blocks.*` or `text_encoder/*embeddings*`. A pattern after `!` names what is trained all the same,
+    such as `!text_encoder/*embeddings*` with `model.last_layers`."""
 
     attention: Annotated[Literal["auto", "flash", "efficient", "cudnn", "math"], ALLOW] = "auto"
     """Which kernel computes attention. `auto` lets torch choose; `math` is the plain formula, slow and exact to

@@ -179,6 +179,14 @@ class ScheduleSettings(Section):
             raise ValueError(
                 f"optim.schedule.decay_steps ({self.decay_steps}) must lie beyond warmup_steps ({self.warmup_steps})"
             )
+        if self.decay_steps is not None and self.decay_of_run != 1.0:
+            raise ValueError("optim.schedule.decay_steps and decay_of_run both set the decay; give one of them")
+        if self.warmup_steps and self.warmup_share:
+            raise ValueError("optim.schedule.warmup_steps and warmup_share both set the warm-up; give one of them")
+        if self.beyond == "wave" and self.kind != "cosine":
+            raise ValueError(
+                f"optim.schedule.beyond wave is for the kind cosine alone; {self.kind} takes `floor`, the default"
+            )
         return self
 
 
@@ -219,6 +227,15 @@ class EmaSettings(Section):
     device: Annotated[Literal["same", "cpu"], RECORDED] = "same"
     """Where the average lives: beside the weights, or on the CPU, which saves device memory and costs a copy at each
     update."""
+
+    @model_validator(mode="after")
+    def _acts(self) -> EmaSettings:
+        if self.strength is not None and self.rule != "constant":
+            raise ValueError(f"optim.ema.strength is for optim.ema.rule constant, the rule is {self.rule}")
+        if self.start is not None and self.rule != "constant":
+            why = "keeps no average" if self.rule == "none" else "forgets what it starts from at its first updates"
+            raise ValueError(f"optim.ema.start is for optim.ema.rule constant; {self.rule} {why}")
+        return self
 
 
 PartOptimizer = Annotated[OptimizerSettings, Field(discriminator="kind"), BeforeValidator(_kind_or_adamw)]

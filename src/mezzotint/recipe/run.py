@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from mezzotint.recipe.base import ALLOW, FREE, NEVER, RECORDED, Interval, Intervals, NamedPath, Section, Share, as_list
 
@@ -125,6 +125,28 @@ class ScalerSettings(Section):
     """From given steps on, another growth and interval: triples of (step, growth, growth_interval), such as [[500, 1.8,
     100], [1000, 1.6, 200]]. Smaller factors late in a run let the scale settle."""
 
+    @model_validator(mode="after")
+    def _in_order(self) -> ScalerSettings:
+        if any(b[0] <= a[0] for a, b in zip(self.stages, self.stages[1:], strict=False)):
+            raise ValueError("the steps of run.scaler.stages must rise")
+        return self
+
+
+class LiveFileSettings(Section):
+    """A file that is read at the start of each epoch and may change a few settings while the run goes:
+    `objective.noise_offset`, `objective.min_snr_gamma`, `model.clip_skip`, `run.save.every`, `run.export.every`,
+    `run.export.from_epoch` and `run.export.dtype`. What changes is said and recorded, so that going on repeats it; the
+    rest is refused by name, and a broken file changes nothing."""
+
+    path: Annotated[NamedPath | None, FREE] = None
+    """The file: a recipe with some of these settings, or the file of another trainer. None reads none."""
+
+    dialect: Annotated[str | None, FREE] = None
+    """How the file is written: None is a recipe of ours, `everydream2` a train.json."""
+
+    fixed: Annotated[Names, FREE] = ()
+    """Settings that the file does not change, by path: a dialect names those that its command line gave."""
+
 
 class RunSettings(Section):
     """Length, place, precision, saving, showing."""
@@ -211,11 +233,8 @@ class RunSettings(Section):
     """Write at the start of each epoch which pictures make which batch, in `logs/ep{N}_batch_schedule.txt`: a line a
     picture, so large for large data sets."""
 
-    live: Annotated[NamedPath | None, FREE] = None
-    """A file that is read at the start of each epoch and may change a few settings while the run goes: a recipe with
-    none but `objective.noise_offset`, `objective.min_snr_gamma`, `model.clip_skip`, `run.save.every`,
-    `run.export.every`, `run.export.from_epoch` and `run.export.dtype`, or the JSON of the foreign line that made this
-    recipe. What changes is said and recorded; the rest is refused by name, and a broken file changes nothing."""
+    live: LiveFileSettings = LiveFileSettings()
+    """A file that may change a few settings while the run goes."""
 
     log_samples: Annotated[bool, FREE] = False
     """Write which samples, timesteps and losses made each step into `logs/samples.rankN.jsonl`: to follow a run sample

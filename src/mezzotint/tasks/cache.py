@@ -45,6 +45,12 @@ def fill_for(recipe: Recipe, runtime: Runtime) -> CacheSummary:
     kind = assemble.family_class(recipe)
     dataset = assemble.open_dataset(recipe, runtime)
     caches = assemble.open_caches(recipe, kind)
+    if recipe.run.seed == -1 and caches.latents is not None and any(caches.latents.seeds):
+        raise RecipeError(
+            "run.seed is -1, drawn when a run starts, and what is cached depends on it (crops, flips or kept draws); "
+            "write run.seed=NUMBER, or let mezzotint train fill the cache",
+            code="E1307",
+        )
     return fill(
         dataset.catalogue,
         np.sort(np.concatenate([dataset.rows, dataset.held])),

@@ -16,17 +16,18 @@ from pathlib import Path
 import torch
 
 from mezzotint.errors import CheckpointError, MezzotintError, Problem, RecipeError
+from mezzotint.recipe.model import ModelSettings
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import differences, judge
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, device_for
 from mezzotint.runtimes.single import Runtime
-from mezzotint.tasks import _check_page, _estimates, assemble, resume, watchers
+from mezzotint.tasks import _check_page, _estimates, _shadow_start, announce, assemble, resume, watchers
 from mezzotint.tasks._arguments import parse_with
 from mezzotint.tasks._dry import DryRun, dry_run
 from mezzotint.tasks._estimates import BucketRow, CacheNeed, Disk, Length
-from mezzotint.tasks._memory import Memory, Outline, memory_of
+from mezzotint.tasks._memory import Memory, Outline, described, memory_of
 from mezzotint.tasks._model_files import Component, components
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.train import folder_of
@@ -130,7 +131,8 @@ def _look_at_settings(checked: Checked) -> None:
             )
         )
     for part in recipe.model.train:
-        if recipe.optim.part_lr.get(part, recipe.optim.lr) == 0:
+        has_rate = recipe.optim.part_optimizer.get(part, recipe.optim.optimizer).kind != "adacoor"
+        if has_rate and recipe.optim.part_lr.get(part, recipe.optim.lr) == 0:
             checked.keep(
                 RecipeError(
                     f"the learning rate of {part} is 0, so that it cannot move; set optim.lr or optim.part_lr above 0, "
@@ -149,7 +151,19 @@ def _look_at_model(checked: Checked) -> Outline | None:
     checked.files, problems = components(checked.recipe.model, parts)
     for problem in problems:
         checked.keep(problem)
+    start = _shadow_start.settings_of(checked.recipe)
+    if start is not None and outline is not None:
+        _look_at_shadow_start(checked, outline, start)
     return outline
+
+
+def _look_at_shadow_start(checked: Checked, outline: Outline, start: ModelSettings) -> None:
+    """Whether the average can start from the model that `optim.ema.start` names, told from its configurations."""
+    with checked.gathering():
+        family = described(type(outline.family), start)
+        _shadow_start.refuse_another(start.path, _shadow_start.named(family.parts()), outline.trained)
+        for problem in components(start, family.parts())[1]:
+            checked.keep(problem)
 
 
 def _look_at_data(checked: Checked) -> None:
@@ -159,6 +173,7 @@ def _look_at_data(checked: Checked) -> None:
         dataset = assemble.open_dataset(recipe, runtime, _progress)
         steps = assemble.length_in_steps(recipe, dataset.timeline)
         checked.length = _estimates.length(dataset.timeline, steps)
+        checked.notes += announce.worked_out(recipe, steps)
         checked.dataset = dataset
         checked.buckets = _estimates.bucket_rows(
             dataset, recipe.data, accumulation=recipe.optim.accumulation, seed=recipe.run.seed

@@ -67,8 +67,7 @@ def observers(
             if first
             else _absent(run.preview.every)
         )
-    timed += [Exporter(every) for every in run.export.every]
-    timed += [Saver(every) for every in run.save.every or (None,)]  # at the end in any case
+    timed += [Exporter(run.export.every, run.export.from_epoch), Saver(run.save.every)]
     return [*found, *timed]
 
 

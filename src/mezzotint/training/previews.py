@@ -46,9 +46,9 @@ _STEP = re.compile(r"step-(\d{8,})")
 class Previews(Observer):
     """Draws before the first step, every so often, and at the end. The first process looks alone.
 
-    requests: one for each prompt and guidance scale; with text embeddings where the family's text encoder is not loaded. weights:
-    which ones draw; without an average there are only raw ones. decode: scaled latents (B, C, h, w) → pixels (B, 3, H,
-    W) in [−1, 1]: the family's own, or that of a VAE loaded apart. sinks: get each picture as well.
+    requests: one for each prompt and guidance scale; with text embeddings where the family's text encoder is not
+    loaded. weights: which ones draw; without an average there are only raw ones. decode: scaled latents (B, C, h, w) →
+    pixels (B, 3, H, W) in [−1, 1]: the family's own, or that of a VAE loaded apart. sinks: get each picture as well.
     """
 
     at_start = True

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from mezzotint import draws
+from mezzotint.diffusion import pyramid
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.errors import StorageError
 from mezzotint.families.base import ModelFamily
@@ -35,9 +36,9 @@ class Validation(Observer):
 
     batches: the held-out samples, made once and kept in the host's memory (pixels, moments or latents; text, or
     captions to be encoded); empty means that nothing is ever due. timesteps: how many, evenly spread over the schedule.
-    The loss is the mean squared error of the prediction, unweighted, whatever the objective weighs; noise offset counts
-    as the objective's. sinks: get `val/loss`, `val/loss_at/T` and, with an average, `val/loss_shadow`,
-    `val/loss_shadow_at/T`.
+    The loss is the mean squared error of the prediction, unweighted, whatever the objective weighs; noise offset and
+    pyramid noise count as the objective's. sinks: get `val/loss`, `val/loss_at/T` and, with an average,
+    `val/loss_shadow`, `val/loss_shadow_at/T`.
     """
 
     at_start = True
@@ -118,10 +119,17 @@ class Validation(Observer):
     def _draws(self, keys: Sequence[str], timestep: int) -> StepDraws:
         addresses = [
             np.array([draws.key(self._seed, purpose, key, timestep) for key in keys], dtype=np.uint64)
-            for purpose in ("validation", "validation-offset")
+            for purpose in ("validation", "validation-offset", "validation-pyramid")
         ]
+        levels = [draws.key(self._seed, "validation-pyramid-size", timestep, level) for level in range(pyramid.LEVELS)]
         on_device = [torch.from_numpy(a.view(np.int64)).to(self._device) for a in addresses]
-        return StepDraws(noise=on_device[0], offset=on_device[1], timestep=addresses[0])
+        return StepDraws(
+            noise=on_device[0],
+            offset=on_device[1],
+            timestep=addresses[0],
+            pyramid=on_device[2],
+            shrinking=pyramid.ratios([draws.uniform(level) for level in levels]),
+        )
 
     def _latents(self, number: int, batch: Batch) -> Tensor:
         """x_0 of a batch, made once: the VAE is never trained. What it was made of is let go."""
