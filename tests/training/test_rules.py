@@ -190,9 +190,9 @@ def test_an_option_that_changes_on_resume_is_not_undone_by_the_checkpoint(distan
     second = Update(again, changed, separate_masters=False)
     second.load({name: t.clone() for name, t in first.tensors().items()})
     before = again["denoiser/a.bias"].detach().clone()
-    steps(second, again, range(2, 3))
+    steps(second, again, range(2, 3), lr=100.0)
     [group] = second._rules["denoiser"]._optimizers[("denoiser/a.weight", "denoiser/a.bias")].param_groups  # type: ignore[attr-defined]
-    wanted = 1e-2 * group["d"] * 0.125 / 3
+    wanted = 100.0 * group["d"] * 0.125 / 3
     moved = (before - again["denoiser/a.bias"].detach()).abs()
     torch.testing.assert_close(moved, torch.full_like(moved, wanted), rtol=1e-3, atol=0)
 

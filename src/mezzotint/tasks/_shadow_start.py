@@ -16,9 +16,12 @@ from mezzotint.recipe.recipe import Recipe
 
 def settings_of(recipe: Recipe) -> ModelSettings | None:
     """The recipe's model with the files of `optim.ema.start`, or None when the average starts from the trained
-    weights."""
-    start = recipe.optim.ema.start
-    return None if start is None else recipe.model.model_copy(update={"path": start, "weights": "files"})
+    weights. A single file is read by the configurations of the model that is trained: it has to fit them anyway."""
+    start, model = recipe.optim.ema.start, recipe.model
+    if start is None:
+        return None
+    config = model.config or (model.path if model.path.is_dir() and start.is_file() else None)
+    return model.model_copy(update={"path": start, "config": config, "weights": "files"})
 
 
 def weights(recipe: Recipe, kind: type[ModelFamily], trained: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
