@@ -204,7 +204,8 @@ CODES: dict[str, str] = {
     "E1060": "`model.attention` names a kernel that this device, number type or build of torch does not have for this "
     "model. `auto` takes the best that there is.",
     "E1061": "`optim.optimizer` names a class that cannot be imported or is no torch.optim.Optimizer. Install the "
-    "package that has it (8-bit AdamW comes with `mezzotint[eight-bit]`), or write the class's full dotted name.",
+    "package that has it (8-bit AdamW comes with `mezzotint[eight-bit]`; Lion, Prodigy and D-Adaptation with "
+    "`mezzotint[optimizers]`), or write the class's full dotted name.",
     "E1070": "The solver cannot draw from this model: it would begin at a timestep of pure noise and divide by the "
     "signal that is left there, or it knows no such prediction. The message names solvers that can.",
     "E1071": "A picture lies already where `mezzotint sample` would write. Nothing is ever written over: give "
