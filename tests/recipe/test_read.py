@@ -74,7 +74,7 @@ def test_problems_of_all_kinds_come_in_one_pass_in_the_order_of_the_file() -> No
         "  cache: {text: true}\n"
         "epochs: 3\n"
     )
-    found = [(p.line, p.where, p.code) for p in problems_of(text, "run.seed=-1", "run.sed=3", "steps")]
+    found = [(p.line, p.where, p.code) for p in problems_of(text, "run.seed=-2", "run.sed=3", "steps")]
     assert found == [
         (4, "optim.learning_rate", "E1001"),
         (5, "optim.clip.scope", "E1007"),

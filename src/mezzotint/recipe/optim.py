@@ -97,7 +97,9 @@ class Library(Section):
     kind."""
 
     class_name: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*\.[A-Za-z_]\w*$"), NEVER]
-    """The class, such as `torch.optim.NAdam`. Importing it runs its package: name only what you trust."""
+    """The class, such as `torch.optim.NAdam`, or `pytorch_optimizer.Lion`, `.Prodigy`, `.DAdaptAdam`, `.DAdaptLion` and
+    `.DAdaptSGD` of the extra `optimizers` (the last four want `optim.lr=1`). Importing it runs its package: name only
+    what you trust."""
 
     options: Annotated[dict[str, Any], ALLOW] = Field(default_factory=dict)
     """What the class is made with besides parameters, lr and weight_decay, such as `{momentum_decay: 4e-3}`."""
