@@ -165,8 +165,7 @@ def exported(prepare: Prepare) -> Path:
     return next(path for path in ready.job.folder.exports.iterdir() if path.is_dir())
 
 
-# breaks if the average began at the trained weights all the same, the trained weights began at its start, or a resume
-# began anew
+# breaks if the average began at the trained weights, the trained weights at its start, or a resume anew
 @pytest.mark.effect("optim.ema.start")
 def test_ema_start_is_what_the_average_begins_with(prepare: Prepare, exported: Path) -> None:
     for start in (exported, exported.with_suffix(".safetensors")):
