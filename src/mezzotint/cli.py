@@ -137,7 +137,7 @@ VERBS: tuple[Verb, ...] = (
         ),
         {
             "--prompt=TEXT": "what to draw; more texts may follow it",
-            "--file=FILE": "prompts, one a line, options behind them: --n --w --h --s --d --l",
+            "--file=FILE": "prompts: .txt, one a line, options behind them (--n --w --h --s --d --l), or .json",
             "--negative=TEXT": "what guidance moves away from",
             "--size=WxH": "in pixels; several with commas between",
             "--seed=N": "of the noise; several with commas between",

@@ -206,14 +206,18 @@ CODES: dict[str, str] = {
     "E1061": "`optim.optimizer` names a class that cannot be imported or is no torch.optim.Optimizer. Install the "
     "package that has it (8-bit AdamW comes with `mezzotint[eight-bit]`; Lion, Prodigy and D-Adaptation with "
     "`mezzotint[optimizers]`), or write the class's full dotted name.",
+    "E1062": "`model.attention` is `xformers`, and that package is not installed. Each of its releases belongs to one "
+    "release of torch: install the one that fits (`mezzotint[xformers]`), or write `auto`, with which torch's own "
+    "kernels do the same work.",
     "E1070": "The solver cannot draw from this model: it would begin at a timestep of pure noise and divide by the "
     "signal that is left there, or it knows no such prediction. The message names solvers that can.",
     "E1071": "A picture lies already where `mezzotint sample` would write. Nothing is ever written over: give "
     "another folder with --out.",
     "E1072": "Nothing to draw was named. Give a prompt (--prompt='a red fox'), a file with one a line "
     "(--file=prompts.txt), or sample.prompts in the recipe.",
-    "E1073": "A prompt file cannot be read, or a line of it has an option that is not known. Options stand behind the "
-    "prompt: --n negative prompt, --w width, --h height, --s steps, --d seed, --l guidance scale.",
+    "E1073": "A prompt file cannot be read, or a line of it says something that is not known. In a text, options stand "
+    "behind the prompt: --n negative prompt, --w width, --h height, --s steps, --d seed, --l guidance scale. In a "
+    "`.json` file the message names the key. While a run goes it is a warning, and the prompts read before are drawn.",
     "E1074": "What was given to draw from is neither a model, nor a run folder, nor a recipe.",
     "E1075": "Averaged weights (the shadow) were asked for, and there are none: the run was trained without "
     "optim.ema, or what is drawn from is a model and not a run. An export of the average is a model of its own, in "

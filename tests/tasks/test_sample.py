@@ -18,11 +18,12 @@ from mezzotint.cli import VERBS, main
 from mezzotint.errors import CheckpointError, MezzotintError, RecipeError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.model import ModelSettings
+from mezzotint.sampling.prompt_file import Line, read_line
 from mezzotint.sampling.sample import Request, sample
 from mezzotint.shapes import Size
 from mezzotint.tasks import _sample_model
 from mezzotint.tasks import sample as verb
-from mezzotint.tasks._sample_words import FLAGS, Line, parse, read_line, read_lines
+from mezzotint.tasks._sample_words import FLAGS, parse
 
 FOLDER = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 QUICK = ("--size=32x32", "--steps=2", "--guidance=1", "run.device=cpu")
@@ -290,7 +291,7 @@ def test_a_line_that_cannot_be_read_is_named(line: str, said: str, tmp_path: Pat
     file = tmp_path / "prompts.txt"
     file.write_text(f"fine\n{line}\n")
     with pytest.raises(RecipeError) as caught:
-        read_lines(file)
+        parse(["m", f"--file={file}"])
     assert caught.value.code == "E1073"
     assert f"{file} line 2: {said}" in str(caught.value)
 
@@ -305,7 +306,7 @@ def test_a_file_without_prompts_or_of_other_bytes_is_refused(tmp_path: Path) -> 
     for content, said in ((b"# nothing\n\n", "has no prompt"), (b"\xff\xfe\x00", "not UTF-8")):
         (tmp_path / "p.txt").write_bytes(content)
         with pytest.raises(RecipeError, match=said):
-            read_lines(tmp_path / "p.txt")
+            parse(["m", f"--file={tmp_path / 'p.txt'}"])
 
 
 def test_settings_and_prompts_are_told_apart() -> None:

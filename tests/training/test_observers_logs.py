@@ -149,6 +149,7 @@ def test_tensorboard_events_read_back_with_the_documented_tags(folder: RunFolder
         fp16 = report(step, memory_bytes=3 * 2**30, loss_scale=65536.0)
         board.look(fp16, Progress(step=step + 2, last_step=99))
     board.numbers(3, {"val/loss": 0.5, "val/loss_at/125": 0.25, "val/loss_shadow": 0.5, "val/loss_shadow_at/125": 0.5})
+    board.numbers(3, {"val/faces": 0.5, "val/train": 0.25, "val/all": 0.5})
     pixels = np.arange(8 * 6 * 3, dtype=np.uint8).reshape(8, 6, 3)
     board.picture(3, "0/raw", pixels)
     board.picture(3, "0/shadow", pixels)

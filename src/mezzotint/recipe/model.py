@@ -57,6 +57,7 @@ class ModelSettings(Section):
     `denoiser/down_blocks.*` or `text_encoder/*embeddings*`. A pattern after `!` names what is trained all the same,
     such as `!text_encoder/*embeddings*` with `model.last_layers`."""
 
-    attention: Annotated[Literal["auto", "flash", "efficient", "cudnn", "math"], ALLOW] = "auto"
-    """Which kernel computes attention. `auto` lets torch choose; `math` is the plain formula, slow and exact to
-    follow."""
+    attention: Annotated[Literal["auto", "flash", "efficient", "cudnn", "math", "slice", "xformers"], ALLOW] = "auto"
+    """Which kernel computes attention. `auto` lets torch choose (EveryDream2's `sdp`); `math` is the plain formula,
+    slow and exact to follow; `slice` is that formula for half of the heads at a time, which spares memory only while
+    sampling; `xformers` is that package's (extra `xformers`)."""

@@ -85,7 +85,8 @@ class ValidationSettings(Section):
     """The loss on held-out pictures, at fixed timesteps and noise, so that its curve can be read."""
 
     every: Annotated[Interval | None, FREE] = Field(default="100 steps")  # type: ignore[assignment]
-    """How often the held-out loss is measured; needs `data.holdout.share` above 0."""
+    """How often the held-out loss is measured; needs `data.holdout.share` above 0, `data.holdout.path` or
+    `run.validation.training_share`."""
 
     timesteps: Annotated[PositiveInt, FREE] = 4
     """At how many timesteps, evenly spread over the schedule, each picture is measured."""

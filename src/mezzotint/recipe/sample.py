@@ -58,7 +58,8 @@ class SampleSettings(Section):
 
     file: Annotated[NamedPath | None, FREE] = None
     """A file of prompts instead of `sample.prompts`: a `.txt` with one a line, or a `.json` with settings for all and
-    for each (prompt, negative_prompt, seed, size, random_caption). It is read anew before each preview."""
+    for each (prompt, negative_prompt, seed, size, aspect_ratio, guidance, random_caption). It is read anew before each
+    preview; one that cannot be used then leaves the last good one in force."""
 
     guidance: Annotated[Scales, FREE] = (7.5,)
     """Classifier-free guidance scale; 1 switches it off and halves the work. A list draws each prompt at each scale,

@@ -33,7 +33,7 @@ def facts(request: Request, settings: SampleSettings) -> dict[str, str]:
         "steps": f"{steps}",
         "guidance": f"{guidance!r}",
         "guidance_rescale": f"{settings.guidance_rescale!r}",
-        "solver": settings.solver,
+        "solver": request.solver or settings.solver,
         "spacing": settings.spacing,
         "mezzotint": __version__,
     }

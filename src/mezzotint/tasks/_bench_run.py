@@ -273,7 +273,7 @@ def _validation(recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Cach
         text=caches.text,
     )
     return Validation(
-        batches,
+        {"loss": batches},
         every=None,
         timesteps=recipe.run.validation.timesteps,
         seed=recipe.run.seed,

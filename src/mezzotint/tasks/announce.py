@@ -91,6 +91,7 @@ def _data_line(recipe: Recipe, dataset: Dataset) -> str:
     report = dataset.catalogue.report
     counts = (
         (len(dataset.held), "held out"),
+        *((len(one.rows), f"of data.holdout.path {name} measured alone") for name, one in dataset.sets.items()),
         (report.empty_captions, "with an empty caption"),
         (report.upscaled, "enlarged to their bucket"),
         (len(report.left_out), "left out as the recipe asks (named in data_report.jsonl)"),

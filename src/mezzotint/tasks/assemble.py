@@ -23,11 +23,12 @@ from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.families.base import ModelFamily, Prediction
 from mezzotint.recipe.base import Every
+from mezzotint.recipe.data import DataSettings, HoldoutSettings
 from mezzotint.recipe.optim import OptimSettings
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
-from mezzotint.training import shadow
+from mezzotint.training import attention, shadow
 from mezzotint.training.precision import LossScale, Precision, cast
 from mezzotint.training.trained import trained_parameters
 from mezzotint.training.update import Update
@@ -37,13 +38,25 @@ FROM_THE_FOLDER = ("denoiser", "text_encoder", "vae", "schedule", "tokenizer")
 
 
 @dataclass(frozen=True, slots=True)
+class HeldSet:
+    """Pictures of a folder of their own that are measured and never trained. settings: the data set's, with this
+    folder."""
+
+    catalogue: Catalogue
+    rows: NDArray[np.int32]
+    settings: DataSettings
+
+
+@dataclass(frozen=True, slots=True)
 class Dataset:
-    """The data of a run. rows: trained; held: kept for measuring. timeline: which batches make which step."""
+    """The data of a run. rows: trained; held: kept for measuring. timeline: which batches make which step. sets:
+    further pictures to be measured, by name."""
 
     catalogue: Catalogue
     rows: NDArray[np.int32]
     held: NDArray[np.int32]
     timeline: Timeline
+    sets: Mapping[str, HeldSet] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +97,38 @@ def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int]
     """
     if not recipe.data.path:
         raise RecipeError("data.path is not set; write data.path=FOLDER, a folder of pictures", code="E1020")
-    index = cache_folder(recipe) / "catalogues"
-    if runtime.is_first:
-        catalogue = catalogues.build(recipe.data, index, progress=progress)
-    runtime.barrier()
-    if not runtime.is_first:
-        catalogue = catalogues.build(recipe.data, index)
-    _require_the_same(runtime, catalogue)
+    catalogue = _indexed(recipe, recipe.data, runtime, progress)
     rows, held = catalogue.split(recipe.data.holdout, recipe.run.seed, at_most=recipe.data.max_samples)
     columns = plan_columns(catalogue, rows, recipe.data)
     timeline = Timeline(columns, recipe.data, recipe.optim.accumulation, recipe.run.seed)
-    return Dataset(catalogue, rows, held, timeline)
+    named = recipe.data.holdout.path if recipe.run.validation.every is not None else {}
+    sets = {name: _held_set(recipe, name, path, runtime, progress) for name, path in named.items()}
+    return Dataset(catalogue, rows, held, timeline, sets)
+
+
+def _indexed(
+    recipe: Recipe, settings: DataSettings, runtime: Runtime, progress: Callable[[int, int], None] | None
+) -> Catalogue:
+    index = cache_folder(recipe) / "catalogues"
+    if runtime.is_first:
+        catalogue = catalogues.build(settings, index, progress=progress)
+    runtime.barrier()
+    if not runtime.is_first:
+        catalogue = catalogues.build(settings, index)
+    _require_the_same(runtime, catalogue)
+    return catalogue
+
+
+def _held_set(
+    recipe: Recipe, name: str, path: Path, runtime: Runtime, progress: Callable[[int, int], None] | None
+) -> HeldSet:
+    settings = recipe.data.model_copy(update={"path": (path,), "repeats": (1.0,)})
+    try:
+        catalogue = _indexed(recipe, settings, runtime, progress)
+    except DatasetError as error:
+        raise DatasetError(f"data.holdout.path, set {name}: {error.message}", code=error.code) from error
+    rows = catalogue.split(HoldoutSettings(), recipe.run.seed, at_most=recipe.data.holdout.max_samples)[0]
+    return HeldSet(catalogue, rows, settings)
 
 
 def _require_the_same(runtime: Runtime, catalogue: Catalogue) -> None:
@@ -202,6 +236,7 @@ def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
     objective = Objective(recipe.objective, family.schedule, prediction)
     optim = resolved(recipe.optim, steps)
     model = Model(family, trained, objective.to(runtime.device), prediction, precision, optim)
+    attention.set_up(family.parts()["denoiser"], recipe.model.attention)
     blocks = list(family.blocks())
     if recipe.run.compile:
         model.compiled_blocks = compile_blocks(blocks)

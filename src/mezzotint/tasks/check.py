@@ -23,7 +23,16 @@ from mezzotint.recipe.resume_rules import differences, judge
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, device_for
 from mezzotint.runtimes.single import Runtime
-from mezzotint.tasks import _check_page, _estimates, _shadow_start, announce, assemble, resume, watchers
+from mezzotint.tasks import (
+    _check_page,
+    _estimates,
+    _held_out,
+    _preview_prompts,
+    _shadow_start,
+    announce,
+    assemble,
+    resume,
+)
 from mezzotint.tasks._arguments import parse_with
 from mezzotint.tasks._dry import DryRun, dry_run
 from mezzotint.tasks._estimates import BucketRow, CacheNeed, Disk, Length
@@ -108,6 +117,10 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False) -> Checked
     if checked.recipe.run.export.folder is not None:
         with checked.gathering():
             publishing.refuse_others(checked.recipe.run.export.folder)
+    if checked.dataset is not None:
+        with checked.gathering():  # reads the file of prompts
+            _preview_prompts.captions(checked.recipe, checked.dataset)
+        _held_out.warn_of_trained(checked.dataset, checked.notes.append)
     folder = RunFolder(folder_of(reading, checked.recipe))
     _look_at_run_folder(checked, folder)
     if checked.memory is not None:
@@ -184,6 +197,10 @@ def _look_at_memory(checked: Checked, outline: Outline) -> None:
     batches = {row.bucket: row.largest for row in checked.buckets if row.batches}
     with checked.gathering():
         checked.memory = memory_of(outline, batches, processes=checked.processes)
+        if checked.recipe.model.attention == "xformers":
+            checked.notes.append(
+                "activations are counted as with torch's own attention: what xformers keeps cannot be counted ahead"
+            )
         if checked.at_hand is not None and checked.memory.peak > checked.at_hand:
             checked.notes.append(
                 f"the step's peak, {_check_page.size(checked.memory.peak)}, is more than the "
@@ -228,7 +245,7 @@ def _look_at_disk(checked: Checked, folder: RunFolder) -> None:
     assert memory is not None
     if checked.dataset is not None:
         with checked.gathering():
-            captions = watchers.preview_captions(recipe, checked.dataset)
+            captions = _preview_prompts.captions(recipe, checked.dataset)
             caches = assemble.open_caches(recipe, assemble.family_class(recipe))
             checked.caches = _estimates.cache_needs(recipe, checked.dataset, caches, memory, captions)
     during = saves = None

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import yaml
 from torch import Tensor
@@ -28,7 +27,7 @@ from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.stages import StepReport
-from mezzotint.tasks import _shadow_start, announce, assemble, cache, resume, watchers
+from mezzotint.tasks import _held_out, _shadow_start, announce, assemble, cache, resume, watchers
 from mezzotint.tasks._arguments import parse
 from mezzotint.tasks._live import LiveSettings
 from mezzotint.tasks.convert import single_file_of
@@ -230,23 +229,7 @@ class Job:
         self.caches = assemble.open_caches(self.recipe, kind)
         if self.caches.latents is None and self.caches.text is None:
             return
-        rows = np.sort(np.concatenate((self.dataset.rows, self.dataset.held)))
-        summary = cache.fill(
-            self.dataset.catalogue,
-            rows,
-            self.recipe.data,
-            latents=self.caches.latents,
-            text=self.caches.text,
-            load=assemble.encoders(self.recipe, kind, self.runtime.device),
-            device=self.runtime.device,
-            extra_captions=watchers.preview_captions(self.recipe, self.dataset),
-            rank=self.runtime.rank,
-            world_size=self.runtime.world_size,
-            barrier=self.runtime.barrier,
-            say=self.live.say,
-        )
-        for line in summary.lines():
-            self.live.say(line)
+        cache.fill_for(self.recipe, self.runtime, self.dataset, self.caches, self.live.say, checks=False)
 
     def _build_trainer(self, start_step: int) -> None:
         recipe, runtime = self.recipe, self.runtime
@@ -344,6 +327,7 @@ class Job:
         text = yaml.safe_dump(assemble.effective(again), sort_keys=False, allow_unicode=True, width=100)
         durable.write_file(self.folder.recipe, SCHEMA_LINE + text)
         data_report.write(self.dataset.catalogue, self.folder.path)
+        _held_out.write_list(self.folder, self.dataset)
         self.folder.record(
             "started", step=restored.step if restored else 0, steps=self.steps, recipe=self.reading.digest,
             processes=self.runtime.world_size, batch=self.recipe.data.batch_size, changes=changes, **self._resolved(),

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from mezzotint.data.loader import held_out
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
-from mezzotint.sampling.sample import Request
-from mezzotint.shapes import Size
-from mezzotint.stages import TextEmbedding
+from mezzotint.tasks import _held_out
+from mezzotint.tasks._preview_prompts import PreviewPrompts
 from mezzotint.tasks.assemble import Caches, Dataset, Model, encoders, family_class
 from mezzotint.training.live import LiveLine
 from mezzotint.training.metrics_log import MetricsLog, SampleLog
 from mezzotint.training.observers import Exporter, Observer, Saver
-from mezzotint.training.previews import Previews
+from mezzotint.training.previews import Previews, PreviewsElsewhere
 from mezzotint.training.tensorboard_log import TensorBoardLog
 from mezzotint.training.validation import Validation
 
@@ -54,18 +50,18 @@ def observers(
     if run.log_samples:
         found.append(SampleLog(folder, runtime.rank))
     timed: list[Observer] = []
-    if run.validation.every is not None and len(dataset.held):
+    warn = _warner(live)
+    if _held_out.is_measured(recipe, dataset):
         sinks = [metrics.numbers, *([board.numbers] if board else [])]
         timed.append(
-            _validation(recipe, runtime, dataset, caches, model, live, sinks)
+            _validation(recipe, runtime, dataset, caches, model, warn, sinks)
             if first
             else _absent(run.validation.every)
         )
     if run.preview.every is not None:
+        prompts = PreviewPrompts(recipe, runtime, dataset, caches, model, warn)
         timed.append(
-            _previews(recipe, runtime, folder, dataset, caches, model, live, board)
-            if first
-            else _absent(run.preview.every)
+            _previews(recipe, runtime, folder, prompts, model, warn, board) if first else PreviewsElsewhere(prompts)
         )
     timed += [Exporter(run.export.every, run.export.from_epoch), Saver(run.save.every)]
     return [*found, *timed]
@@ -90,19 +86,12 @@ def _validation(
     dataset: Dataset,
     caches: Caches,
     model: Model,
-    live: LiveLine,
+    warn: Callable[[str], None],
     sinks: Sequence[Callable[..., None]],
 ) -> Observer:
-    batches = held_out(
-        dataset.catalogue,
-        dataset.held,
-        recipe.data,
-        seed=recipe.run.seed,
-        latents=caches.latents,
-        text=caches.text,
-    )
+    _held_out.warn_of_trained(dataset, warn)
     return Validation(
-        batches,
+        _held_out.batches(recipe, dataset, caches),
         every=recipe.run.validation.every,
         timesteps=recipe.run.validation.timesteps,
         seed=recipe.run.seed,
@@ -112,7 +101,7 @@ def _validation(
         precision=model.precision,
         device=runtime.device,
         sinks=list(sinks),
-        warn=lambda text: live.say(f"warning: {text}"),
+        warn=warn,
     )
 
 
@@ -120,71 +109,28 @@ def _previews(
     recipe: Recipe,
     runtime: Runtime,
     folder: RunFolder,
-    dataset: Dataset,
-    caches: Caches,
+    prompts: PreviewPrompts,
     model: Model,
-    live: LiveLine,
+    warn: Callable[[str], None],
     board: TensorBoardLog | None,
 ) -> Observer:
     return Previews(
         folder,
-        requests(recipe, dataset, caches, runtime.device),
-        every=recipe.run.preview.every,
+        prompts,
         weights=recipe.run.preview.weights,
-        settings=recipe.sample,
         family=model.family,
         objective=model.objective,
         update=model.update,
         precision=model.precision,
         device=runtime.device,
         decode=decoder(recipe, model.family, runtime.device),
-        warn=lambda text: live.say(f"warning: {text}"),
+        warn=warn,
         sinks=[board.picture] if board else [],
     )
 
 
-def prompts(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
-    """The prompts of previews: as written, or the captions of the first four samples."""
-    if recipe.sample.prompts:
-        return recipe.sample.prompts
-    rows = np.sort(dataset.rows)[:4]
-    return tuple(dataset.catalogue.captions(int(row))[0] for row in rows)
-
-
-def preview_captions(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
-    """What previews need from a text cache."""
-    if recipe.run.preview.every is None:
-        return ()
-    return (*prompts(recipe, dataset), recipe.sample.negative_prompt)
-
-
-def requests(recipe: Recipe, dataset: Dataset, caches: Caches, device: torch.device) -> list[Request]:
-    """One request for each prompt and guidance scale, at fixed size and seed; with embeddings from the cache where the
-    text encoder is not loaded."""
-    width, height = recipe.sample.size or (recipe.data.resolution, recipe.data.resolution)
-    made = []
-    for index, prompt in enumerate(prompts(recipe, dataset)):
-        request = Request(
-            prompt=prompt,
-            negative=recipe.sample.negative_prompt,
-            size=Size(width, height),
-            seed=recipe.sample.seed,
-            index=index,
-        )
-        if caches.text is not None:
-            text = caches.text.read([prompt, request.negative])
-            request = replace(request, text=_row(text, 0, device), negative_text=_row(text, 1, device))
-        made += [replace(request, guidance=scale) for scale in recipe.sample.guidance]
-    return made
-
-
-def _row(text: TextEmbedding, row: int, device: torch.device) -> TextEmbedding:
-    def one(t: Tensor | None) -> Tensor | None:
-        return None if t is None else t[row : row + 1].to(device)
-
-    states = one(text.states)
-    assert states is not None
-    return TextEmbedding(states.float(), one(text.mask), one(text.pooled))
+def _warner(live: LiveLine) -> Callable[[str], None]:
+    return lambda text: live.say(f"warning: {text}")
 
 
 def decoder(recipe: Recipe, family: ModelFamily, device: torch.device) -> Callable[[Tensor], Tensor]:

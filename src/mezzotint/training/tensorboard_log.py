@@ -40,13 +40,20 @@ TAGS: Mapping[str, str] = {
     "val/loss_shadow": "The same with the averaged weights; only with optim.ema.",
     "val/loss_at/T": "Held-out loss at timestep T, trained weights.",
     "val/loss_shadow_at/T": "Held-out loss at timestep T, averaged weights.",
+    "val/NAME": "The same for each set of data.holdout.path, by its name, with val/NAME_shadow, val/NAME_at/T and "
+    "val/NAME_shadow_at/T.",
+    "val/train": "The same for a share of the trained pictures (run.validation.training_share), with val/train_shadow, "
+    "val/train_at/T and val/train_shadow_at/T.",
+    "val/all": "Mean over the sets that are not trained, each counting the same; only of several. With averaged "
+    "weights also val/all_shadow.",
     "lr/GROUP": "Learning rate of a parameter group (denoiser, text_encoder.no_decay, …).",
     "grad/norm": "Norm of the gradient before clipping, all trained parts together.",
     "perf/images_per_s": "Samples per second of the step, on all processes.",
     "perf/data_wait": "Share of the step's time spent waiting for data, 0 to 1.",
     "memory/peak_gib": "Most device memory held so far, in GiB; not on the CPU.",
     "scaler/scale": "The loss scale; only in fp16.",
-    "preview/PROMPT/raw": "Preview of a prompt (its number, from 0), trained weights.",
+    "preview/PROMPT/raw": "Preview of a prompt (its number, from 0, several guidance scales counted one by one), "
+    "trained weights.",
     "preview/PROMPT/shadow": "The same with the averaged weights.",
 }
 """Every tag with its meaning. Steps are steps done: the first is 1; 0 is before training. Part of the documentation."""

@@ -100,7 +100,7 @@ class _Made:
     keys: list[str] = field(default_factory=list)
 
 
-Attention = Literal["auto", "flash", "efficient", "cudnn", "math"]
+Attention = Literal["auto", "flash", "efficient", "cudnn", "math", "slice", "xformers"]
 _KERNELS = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
@@ -111,9 +111,9 @@ _KERNELS = {
 
 @contextmanager
 def attending(kernel: Attention, device: torch.device) -> Iterator[None]:
-    """Attention by one kernel alone within; `auto` leaves the choice to torch. Raises RecipeError E1060 when that
-    kernel cannot compute it."""
-    if kernel == "auto":
+    """Attention by one kernel of torch alone within; `auto` leaves the choice to torch, and `slice` and `xformers` were
+    set up before. Raises RecipeError E1060 when that kernel cannot compute it."""
+    if kernel not in _KERNELS:
         yield
         return
     try:
