@@ -178,7 +178,7 @@ def test_keys_are_never_ignored_wherever_they_stand() -> None:
         ("run.name=true", "run.name", "true"),
         ("run.steps=null", "run.steps", None),
         ("run.folder=null", "run.folder", None),
-        ("run.save.every=2 epochs", "run.save.every", Every(2, "epochs")),
+        ("run.save.every=2 epochs", "run.save.every", (Every(2, "epochs"),)),
         ("sample.prompts=a fox: red, #1", "sample.prompts", ("a fox: red, #1",)),
         ("sample.prompts=[a, b]", "sample.prompts", ("a", "b")),
         ("sample.prompts+=1984", "sample.prompts", ("1984",)),
