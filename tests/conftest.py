@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
+import io
 import json
 import os
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,6 +41,7 @@ from mezzotint.training.progress import Progress
 from mezzotint.training.trained import MovementWatch, trained_parameters
 from mezzotint.training.trainer import Trainer
 from mezzotint.training.update import Update
+from mezzotint.weights import _unpickling, pickled
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -162,10 +167,46 @@ def latents_at() -> Callable[..., torch.Tensor]:
     return addressed_latents
 
 
+@pytest.fixture
+def pickles_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pickled files are read by the same program in this process, which keeps its powers: to start another takes
+    seconds. Tests of `weights/pickled.py` show what the other process adds."""
+
+    def run(words: Sequence[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        told = io.StringIO()
+        with contextlib.redirect_stdout(told):
+            status = _unpickling.main(list(words[3:]))  # after the interpreter, its flag and the program
+        return subprocess.CompletedProcess(words, status, told.getvalue(), "")
+
+    monkeypatch.setattr(_unpickling, "_give_up_powers", lambda *_: None)
+    there = SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired)
+    monkeypatch.setattr(pickled, "subprocess", there)
+
+
 @pytest.fixture(autouse=True)
 def _no_fault_stays_armed() -> Iterator[None]:
     yield
     probes.arm("")
+
+
+@pytest.fixture(scope="session")
+def shallow_sd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole small Stable Diffusion in a folder, with a random UNet of two levels: for hundreds of predictions a
+    test."""
+    from diffusers import UNet2DConditionModel  # slow to import, and few tests need it
+
+    folder = tmp_path_factory.mktemp("shallow") / "model"
+    stored = Path(__file__).parent / "parity" / "data" / "diffusers" / "tiny_sd"
+    shutil.copytree(stored, folder, ignore=shutil.ignore_patterns("unet"))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        unet = UNet2DConditionModel(
+            sample_size=8, in_channels=4, out_channels=4, layers_per_block=1, block_out_channels=(16, 32),
+            down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"), cross_attention_dim=32,
+            up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"), norm_num_groups=8, attention_head_dim=8,
+        )  # fmt: skip
+    unet.save_pretrained(folder / "unet")
+    return folder
 
 
 # --- whole runs -----------------------------------------------------------------------------------------------------

@@ -73,6 +73,13 @@ def test_each_verb_shows_three_examples_of_itself(name: str, capsys: pytest.Capt
     assert capsys.readouterr().out == text
 
 
+def test_the_meanings_of_switches_stand_below_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sample", "--help"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  --")]
+    assert len(lines) == len(next(each for each in VERBS if each.name == "sample").switches)
+    assert len({len(line) - len(line[2:].partition("  ")[2].lstrip()) for line in lines}) == 1
+
+
 def test_help_lists_the_switches_that_a_verb_knows() -> None:
     pages = Path(cli.__file__).parent / "tasks"
     for each in VERBS:
@@ -267,6 +274,7 @@ def test_cp_copies_and_never_writes_over(
         (["my-fox"], "my_fox.yaml"),
         (["my_fox", "b.yaml"], "b.yaml"),
         (["my_fox", "folder"], "folder/my_fox.yaml"),
+        (["my_fox", "new/recipes/"], "new/recipes/my_fox.yaml"),
     ):
         assert main(["cp", *words]) == 0
         assert f"mezzotint check {target}" in capsys.readouterr().out
@@ -275,7 +283,9 @@ def test_cp_copies_and_never_writes_over(
     assert main(["cp", "my_fox", "b.yaml"]) == 2
     assert "E1014" in capsys.readouterr().err
     assert Path("b.yaml").read_text() == "mine"
-    assert main(["cp", "my_fox", "no/such/folder/x.yaml"]) == 4
+    capsys.readouterr()
+    assert main(["cp", "my_fox", "b.yaml/x.yaml"]) == 4
+    assert "b.yaml: no folder can be made there" in capsys.readouterr().err
     assert main(["cp", "my_fix"]) == 2
     assert "did you mean my_fox?" in capsys.readouterr().err
 

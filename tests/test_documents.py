@@ -213,7 +213,7 @@ def accepts(words: list[str]) -> None:
             assert not rest or _sample_words.parse([word for word in words[1:] if not word.startswith("--file=")]).place
         case "convert":
             assert len(rest) in (0, 2)
-            assert not rest or _convert_words.parse(words[1:]).destination.suffix in ("", ".safetensors")
+            assert not rest or _convert_words.parse(words[1:]).destination.suffix in ("", ".safetensors", ".ckpt")
         case _:
             assert verb.reads_recipe
             read_with(rest)
@@ -381,6 +381,12 @@ def test_written_pages_hold_every_code_setting_and_kind_of_error() -> None:
     assert set(by_path()) == set(re.findall(r"`([^`]+)`", rules))
     for kind in MezzotintError.__subclasses__():
         assert f"| `{kind.__name__}` |" in pages["errors.md"]
+
+
+def test_the_readme_shows_a_line_of_every_verb_that_makes_something() -> None:
+    lines = [line for words, body in fences(TEXTS["README.md"]) if words == "sh" for line in body.splitlines()]
+    shown = {line.split()[1] for line in lines if line.startswith("mezzotint ")}
+    assert {verb.name for verb in VERBS} - shown <= {"cache", "schema", "ls"}
 
 
 def test_the_readme_lists_every_exit_status() -> None:

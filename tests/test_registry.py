@@ -42,11 +42,11 @@ def test_find_imports_the_module_behind_a_name() -> None:
 @pytest.mark.parametrize(
     ("folder", "name", "words"),
     [
-        ("runtimes", "dpp", "runtimes has no 'dpp'; did you mean ddp?"),
-        ("families", "qqqq", "families has no 'qqqq'; known: sd"),
-        ("runtimes", "base", "runtimes has no 'base'"),
-        ("data/no_formats", "x", "no_formats has no 'x'; known: none"),
-        ("families", "../recipe", "families has no '../recipe'"),
+        ("runtimes", "dpp", "there is no 'dpp' among runtimes; did you mean ddp?"),
+        ("families", "qqqq", "there is no 'qqqq' among families; known: sd"),
+        ("runtimes", "base", "there is no 'base' among runtimes"),
+        ("data/no_formats", "x", "there is no 'x' among no_formats; known: none"),
+        ("families", "../recipe", "there is no '../recipe' among families"),
     ],
 )
 def test_an_unknown_name_answers_with_the_nearest(folder: str, name: str, words: str) -> None:

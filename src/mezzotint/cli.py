@@ -22,7 +22,7 @@ from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, 
 INTERRUPTED = 130
 """Exit status of Ctrl-C outside a run: 128 + SIGINT."""
 
-_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,7 @@ VERBS: tuple[Verb, ...] = (
             "--warm-up=N": "steps that the numbers leave out; 5 without it, or a quarter of a short run",
             "--fast": "a second row, with caches and on GPUs compiled",
             "--as-written": "of a foreign line, only the row as it is written",
+            "--rounds=N": "measure the rows N times in turn, so that a machine that slows favours none; 1 without it",
             "--stand-in=N": "train on N drawn pictures in the place of the recipe's",
             "--target=LOSS": "tell whether the last micro-batch's loss is below it",
             "--json": "the JSON document instead of the table",
@@ -355,7 +356,8 @@ def _help(verb: Verb) -> str:
             f"The line of another trainer instead: mezzotint {verb.name} --as NAME -- THE LINE AS IT IS.",
             "",
         ]
-    lines += [f"  {name:<14}  {meaning}" for name, meaning in verb.switches.items()] + [""] * bool(verb.switches)
+    width = max(map(len, verb.switches), default=0)
+    lines += [f"  {name:<{width}}  {meaning}" for name, meaning in verb.switches.items()] + [""] * bool(verb.switches)
     lines.append(f"{bold}examples{plain}")
     for line, meaning in verb.examples:
         lines += [f"  {line}", f"      {meaning}"]

@@ -14,7 +14,9 @@ from typing import Any
 
 from mezzotint.errors import StorageError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The operating system's numbers for: no space, quota used up, file too large."""
+
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _FAILED = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN, errno.ENXIO, errno.ENODEV)
 
@@ -116,7 +118,7 @@ def storage_errors(path: Path, needed: int | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in FULL:
             wanted = f", {needed:,} bytes are needed" if needed else ""
             raise StorageError(
                 f"{path}: the disk is full{wanted}, {free_bytes(path.parent):,} are free; make "

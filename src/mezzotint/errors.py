@@ -262,6 +262,12 @@ CODES: dict[str, str] = {
     "network, no such name, or it asks for a login. Fetch it where there is a network, or give a folder.",
     "E1216": "The data set has no part of the name data.split. Parts are told by names of files and folders; the "
     "message lists those that there are.",
+    "E1217": "Files beside the pictures that say how they are trained (data.format=everydream: yaml and txt files, "
+    "manifests) cannot be read as they are: broken YAML or JSON, an unknown key, a number out of range. The message "
+    "names each with its line. Nothing is left out silently, because a folder's file holds for all its pictures.",
+    "E1218": "Captions whose tags are shuffled and a text cache that keeps one order of each do not go together: every "
+    "visit would see the same order. Set data.cache.shuffles to the number of orders that are drawn and kept, or "
+    "encode captions at each visit with data.cache.text=false.",
     "E1250": "A picture that could be read when the data set was indexed cannot be read any more: it was "
     "removed, replaced or cut short, or its disk has gone. The message names the file. Restore it, or "
     "start the same command again: the picture is left out then, and the data report says so.",
@@ -327,6 +333,9 @@ CODES: dict[str, str] = {
     "E1417": "`optim.ema.start` names a model whose weights have other names or shapes than those that are trained, so "
     "that no average of both can be made. Name a model of the same configuration, such as one that this recipe has "
     "exported.",
+    "E1420": "A checkpoint of MindSpore's (.ckpt) is damaged, or holds what the format does not have. The message says "
+    "at which byte: a file that was cut short, lengths or shapes that contradict each other, a name that comes twice, "
+    "a checksum at its end that its content does not give. Nothing was loaded; fetch or save it again.",
     "E1450": "The model's noise schedule cannot be used: its scheduler_config.json asks for one that Mezzotint does "
     "not know, or for numbers that make no schedule. Known are linear, scaled_linear and squaredcos_cap_v2, and a list "
     "trained_betas of numbers above 0 and at most 1.",
@@ -382,9 +391,9 @@ CODES: dict[str, str] = {
     "written beside the first, which goes only afterwards, so the run could save once and then never again.",
     "E1711": "Found by `mezzotint check`: what the cache lacks does not fit on its disk. data.cache.dtype=fp16 halves "
     "it, data.cache.content=sample halves the latents; data.cache.path takes it to another disk.",
-    "E1720": "The index of the data set, which spares a second look at every picture, cannot be written. It "
-    "lies below data.cache.path; set that to a folder that can be written and has room. The pictures "
-    "are untouched.",
+    "E1720": "Before a run, every picture is looked at once, and what was found (size, content, caption) is kept in a "
+    "folder below data.cache.path, so that the next start need not look again. That folder cannot be written: make "
+    "room, change its rights, or set data.cache.path to another folder. The pictures are untouched.",
     "E1750": "The device ran out of memory. Lower run.micro_batch (the mathematics stays the same), switch on "
     "run.recompute, or take a smaller data.resolution.",
     "E1751": "The device's memory is full. `run.micro_batch` lowers what it holds at once without changing the "

@@ -41,4 +41,4 @@ def unknown(folder: str, name: str) -> str:
     known = names(folder)
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
-    return f"{folder.split('/')[-1]} has no {name!r}; {hint}"
+    return f"there is no {name!r} among {folder.split('/')[-1]}; {hint}"

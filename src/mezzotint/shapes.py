@@ -28,15 +28,14 @@ class Size:
 
 
 def cover(image: Size, target: Size) -> Size:
-    """The smallest size of `image`'s aspect ratio that covers `target`: resize to it, then crop.
+    """The size of `image`'s aspect ratio that covers `target`: resize to it, then crop.
 
-    One side equals the target's exactly; the other is rounded to the nearest pixel and is never smaller than the
-    target's.
+    One side equals the target's exactly; the other is cut to whole pixels, as torchvision does, and is never smaller
+    than the target's. In whole numbers, so that no rounding of a scale can take a pixel away.
     """
-    scale = max(target.width / image.width, target.height / image.height)
-    return Size(
-        max(target.width, round(image.width * scale)), max(target.height, round(image.height * scale)), target.frames
-    )
+    if image.width * target.height >= image.height * target.width:
+        return Size(image.width * target.height // image.height, target.height, target.frames)
+    return Size(target.width, image.height * target.width // image.width, target.frames)
 
 
 def latent_size(size: Size, pixels_per_latent: int, frames_per_latent: int = 1) -> Size:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from mezzotint import draws
-from mezzotint.data.captions import choose
+from mezzotint.data.captions import Tags, choose, kept_address, shuffled
 
 KEY = draws.text_key("a/picture.png")
 
@@ -41,3 +41,67 @@ def test_choice_depends_on_its_address_alone() -> None:
     assert choose("abcdefgh", **address, dropout=0.0) == first
     others = {choose("abcdefgh", **{**address, name: 7 + i}, dropout=0.0) for i in range(20) for name in address}
     assert len(others) > 4
+
+
+# --- the order of tags ------------------------------------------------------------------------------------------------
+
+
+def orders(tags: Tags, count: int = 2000, **how: int) -> list[list[str]]:
+    return [shuffled(tags, address=draws.key(1, "tags", n), **how).split(", ") for n in range(count)]
+
+
+def test_a_plain_caption_is_cut_at_its_commas() -> None:
+    tags = Tags.of(" a cat ,black,, asleep\non a chair , ")
+    assert (tags.main, tags.tags) == ("a cat", ("black", "", "asleep\non a chair", ""))
+    assert tags.text == "a cat, black, , asleep\non a chair, "
+    assert Tags.of("no tags").tags == ()
+
+
+def test_every_order_of_tags_comes_about_equally_often() -> None:
+    found = Counter(tuple(order) for order in orders(Tags.of("main, a, b, c"), 6000))
+    assert {order[0] for order in found} == {"main"}
+    assert len(found) == 6
+    assert all(850 < count < 1150 for count in found.values())
+
+
+def test_kept_tags_stay_and_the_others_move() -> None:
+    found = {tuple(order) for order in orders(Tags.of("main, a, b, c, d"), keep=2)}
+    assert {order[:3] for order in found} == {("main", "a", "b")}
+    assert {order[3:] for order in found} == {("c", "d"), ("d", "c")}
+    assert shuffled(Tags.of("main, a"), address=5, keep=9) == "main, a"
+
+
+def test_heavier_tags_come_earlier_and_weightless_ones_last() -> None:
+    tags = Tags("main", ("a", "b", "c"), (3.0, 1.0, 0.0))
+    found = orders(tags, 4000)
+    assert {order[3] for order in found} == {"c"}
+    share = sum(order[1] == "a" for order in found) / 4000
+    assert 0.72 < share < 0.78
+
+
+def test_no_tag_goes_beyond_the_limit() -> None:
+    tags = Tags("main", ("aa", "bb", "cc", "dd"), (4.0, 3.0, 2.0, 1.0), limit=12)
+    assert {len(", ".join(order)) for order in orders(tags)} == {12}
+    longer = Tags(tags.main, tags.tags, tags.weights, limit=13)
+    assert orders(longer, 50) == orders(tags, 50)
+    alike = Tags(tags.main, tags.tags, (1.0,) * 4, limit=12)
+    assert {len(order) for order in orders(alike)} == {5}  # the limit is of weighted tags
+    assert shuffled(Tags("a long main text", ("x", "y"), (1.0, 2.0), limit=4), address=1) == "a long main text"
+
+
+def test_a_caption_without_main_text_is_its_tags() -> None:
+    tags = Tags("", ("a", "b"), (1.0, 2.0), limit=4)
+    assert tags.text == "a, b"
+    assert {", ".join(order) for order in orders(tags)} == {"a, b", "b, a"}
+
+
+def test_tags_survive_their_column() -> None:
+    tags = Tags("a, b", ("naïve\n", '"', "\udcff"), (1.0, 0.5, 2.0), 99)
+    assert Tags.decoded(tags.encoded()) == tags
+    assert not tags.is_plain
+    assert Tags.of("a, b").is_plain
+    assert not Tags("a", ("b, c",), (1.0,)).is_plain
+
+
+def test_kept_orders_depend_on_sample_and_number() -> None:
+    assert len({kept_address(key, number) for key in (1, 2) for number in range(3)}) == 6

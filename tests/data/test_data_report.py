@@ -50,7 +50,7 @@ def test_summary_counts_everything_and_cannot_harm_a_terminal(found: Catalogue) 
     assert "3 converted: transparency laid on the background colour" in text
     assert "1 skipped:\n    bad\\x1b[2J\\n.png: not a picture of a known format" in text
     assert "1 left out as the recipe asks:\n    mute.png: no caption" in text
-    assert "1 other files not looked at: .md 1" in text
+    assert "1 other file not looked at: .md 1" in text
     assert text.isascii() or "\x1b" not in text
     assert len(text.splitlines()) <= 12
 
@@ -71,9 +71,9 @@ def test_every_file_has_one_line(found: Catalogue, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("remainder", "last", "square"),
     [
-        ("short", "9 visits in 3 batches, 2 steps an epoch; 2 batches are shorter than 4", ["6", "6", "2", "2"]),
+        ("short", "9 visits in 3 batches, 2 steps an epoch; 2 batches shorter than 4", ["6", "6", "2", "2"]),
         ("fill", "12 visits in 3 batches, 2 steps an epoch; 3 visits repeated to fill batches", ["6", "8", "2", "0"]),
-        ("drop", "4 visits in 1 batches, 1 steps an epoch; 5 visits left out", ["6", "4", "1", "0"]),
+        ("drop", "4 visits in 1 batch, 1 step an epoch; 5 visits left out", ["6", "4", "1", "0"]),
     ],
 )
 def test_bucket_table_shows_remainders(found: Catalogue, remainder: str, last: str, square: list[str]) -> None:

@@ -198,6 +198,18 @@ def test_missing_captions_name_the_first_ten(tmp_path: Path) -> None:
     assert "11.png" not in found.value.message
 
 
+def test_a_table_among_pictures_without_captions_is_pointed_at(tmp_path: Path) -> None:
+    put(tmp_path, "a.png")
+    with pytest.raises(DatasetError) as found:
+        read(tmp_path)
+    assert "data.format" not in found.value.message
+    put(tmp_path, "metadata.csv", text="file_name,text")
+    with pytest.raises(
+        DatasetError, match=r"metadata\.csv lies there, which data\.format=metadata reads; otherwise add"
+    ):
+        read(tmp_path)
+
+
 def test_missing_captions_may_be_skipped_or_empty(tmp_path: Path) -> None:
     put(tmp_path, "a.png", "b.png")
     put(tmp_path, "a.txt", text="here")

@@ -234,7 +234,10 @@ def test_crop_lies_inside_the_resized_picture(width: int, height: int, key: int,
 
 def catalogue_of(width: int, height: int) -> Any:
     hashes = np.asarray([draws.text_key("x.png"), draws.text_key("y.png")], dtype=np.uint64)
-    return SimpleNamespace(width=np.full(2, width), height=np.full(2, height), key_hash=hashes, repeats=np.ones(2))
+    own = SimpleNamespace(group=np.zeros(2, np.int32), rating=np.ones(2), flip_of=lambda row: None)
+    return SimpleNamespace(
+        width=np.full(2, width), height=np.full(2, height), key_hash=hashes, repeats=np.ones(2), own=own
+    )
 
 
 def placed_at(settings: DataSettings, **where: Any) -> Any:

@@ -223,3 +223,6 @@ def test_a_configuration_that_is_not_there_or_no_text_is_told(tmp_path: Path) ->
     for name, word in (("a", "No such file"), ("b", "no text"), ("c", "no YAML")):
         found = _launchers.strip(["accelerate", "launch", "--config_file", str(tmp_path / name), "x.py"], SCRIPTS)
         assert word in found.problems[0].what
+        if name == "a":
+            assert "accelerate config" in found.problems[0].remedy
+            assert "--num_processes" in found.problems[0].remedy

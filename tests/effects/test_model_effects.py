@@ -20,7 +20,7 @@ from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families import sd
 from mezzotint.recipe.read import read_text
 from mezzotint.tasks import assemble
-from mezzotint.weights.layouts.sd import average
+from mezzotint.weights.layouts.base import average
 
 Prepare = Callable[..., Any]
 

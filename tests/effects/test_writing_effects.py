@@ -268,3 +268,20 @@ def test_exports_are_named_and_placed_as_asked(prepare: Any, tmp_path: Path) -> 
 def test_a_name_that_leaves_the_folder_or_means_nothing_is_refused(template: str) -> None:
     with pytest.raises(RecipeError, match=r"run\.export\.name"):
         read_text("schema: 1", overrides=[f"run.export.name='{template}'"])
+
+
+# breaks if nothing were written, or not at each epoch's start
+@pytest.mark.effect("run.schedule_file")
+def test_schedule_file_says_what_makes_each_batch(prepare: Any) -> None:
+    ready = prepare(run__epochs=2, run__steps=None, run__schedule_file=True, **COMMON)
+    ready.trainer.run()
+    for number in (0, 1):
+        lines = (ready.job.folder.logs / f"ep{number}_batch_schedule.txt").read_text().splitlines()
+        epoch = ready.job.dataset.timeline.epoch(number)
+        assert len(lines) == len(epoch.order)
+        assert lines[0].startswith("step:00000, wh:[")
+        catalogue, row = ready.job.dataset.catalogue, ready.job.dataset.rows[epoch.order[0]]
+        assert lines[0].endswith(f"path:{catalogue.path(int(row))}")
+    without = prepare(run__steps=1, **COMMON)
+    without.trainer.run()
+    assert not list(without.job.folder.logs.glob("ep*"))

@@ -96,6 +96,16 @@ def test_other_components_travel_along(family: Family, tmp_path: Path) -> None:
         assert (out / name).read_bytes() == (source / name).read_bytes()
 
 
+def test_what_training_left_beside_a_model_stays_there(family: Family, tmp_path: Path) -> None:
+    source = Path(shutil.copytree(FOLDER, tmp_path / "source"))
+    for name in ("checkpoint-500", "checkpoints", "exports", "logs", "samples"):
+        (source / name).mkdir()
+        (source / name / "optimizer.bin").write_bytes(b"a pickle")
+    loaded = Family.load(ModelSettings(path=source), only=["denoiser"])
+    out = _export(loaded, tmp_path / "out", _trained(loaded, "denoiser"))
+    assert {path.name for path in out.iterdir()} == {path.name for path in FOLDER.iterdir()}
+
+
 def test_no_path_of_this_machine_enters_the_files(family: Family, tmp_path: Path) -> None:
     source = Path(shutil.copytree(FOLDER, tmp_path / "source"))
     for name in ("model_index.json", "unet/config.json", "vae/config.json", "scheduler/scheduler_config.json"):

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from mezzotint.cli import main
 from mezzotint.training import state
 
-GOLDEN = Path(__file__).parents[1] / "parity" / "data" / "diffusers"
+PICTURES = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "shapes6"
 OURS = ("data.cache.path=cache", "run.device=cpu", "run.threads=1")
 CONFIG = """\
 compute_environment: LOCAL_MACHINE
@@ -39,10 +39,11 @@ use_cpu: true
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to stand in, with pictures as an imagefolder."""
+def here(tmp_path: Path, shallow_sd: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to stand in, with a model, and pictures as an imagefolder."""
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(GOLDEN / "shapes6", tmp_path / "pictures")
+    shutil.copytree(shallow_sd, tmp_path / "model")
+    shutil.copytree(PICTURES, tmp_path / "pictures")
     lines = [{"file_name": f"000{n}.png", "text": f"shape number {n}"} for n in range(6)]
     (tmp_path / "pictures" / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return tmp_path
@@ -51,7 +52,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def flags(**more: Any) -> list[str]:
     """The benchmark's flags at tiny size."""
     given = {
-        "pretrained_model_name_or_path": GOLDEN / "tiny_sd", "dataset_name": "pictures", "resolution": 64,
+        "pretrained_model_name_or_path": "model", "dataset_name": "pictures", "resolution": 64,
         "train_batch_size": 1, "gradient_accumulation_steps": 2, "max_train_steps": 2, "learning_rate": "1e-05",
         "max_grad_norm": 1, "lr_scheduler": "constant", "lr_warmup_steps": 0, "output_dir": "sd-pokemon-model",
     }  # fmt: skip
@@ -113,7 +114,7 @@ def test_a_second_start_is_refused_and_resuming_is_exact(here: Path, capsys: pyt
 def test_an_output_dir_with_a_model_of_others_is_refused_before_training(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(GOLDEN / "tiny_sd", here / "sd-pokemon-model")
+    shutil.copytree(here / "model", here / "sd-pokemon-model")
     before = sorted(here.rglob("*"))
     assert train(*flags()) == 2
     assert "E1412" in capsys.readouterr().err
@@ -165,7 +166,7 @@ def same_run(here: Path, processes: int, capsys: pytest.CaptureFixture[str], **m
     assert "scaler/scale" in newest(many), "fp16 without a scale would let small gradients vanish"
     assert losses(many) == pytest.approx(losses(alone), rel=5e-3)
     weights = [load_file(folder / "unet" / "diffusion_pytorch_model.safetensors") for folder in (many, alone)]
-    base = load_file(GOLDEN / "tiny_sd" / "unet" / "diffusion_pytorch_model.safetensors")
+    base = load_file(here / "model" / "unet" / "diffusion_pytorch_model.safetensors")
     moved = max(float((weights[0][name] - base[name]).abs().max()) for name in base)
     assert moved > 1e-6
     assert all((weights[0][name] - weights[1][name]).abs().max() <= 2.1 * moved for name in base)

@@ -1,12 +1,13 @@
 """Three training steps of diffusers' script, recorded: loss, gradient norm, weights and average after each AdamW step.
 
-The record is tests/parity/data/diffusers/train_step_sd.*; input perturbation and DREAM are settings of a later day.
+The record is tests/parity/data/diffusers/train_step_sd.*. Each of its cases is the script's command line, so that the
+dialect, the objective's own arithmetic, the trainer and the update are what is compared.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,71 +16,129 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mezzotint.diffusion import prediction
+from mezzotint.dialects.base import Launched
+from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective, StepDraws
+from mezzotint.errors import RecipeError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.recipe.objective import ObjectiveSettings
+from mezzotint.recipe.recipe import Recipe
 from mezzotint.stages import Noised, TextEmbedding
+from mezzotint.tasks import _foreign
 
 DATA = Path(__file__).parent / "data" / "diffusers"
 RECORD = json.loads((DATA / "train_step_sd.json").read_text())
 TENSORS = load_file(DATA / "train_step_sd.safetensors")
-CASES = {
-    "epsilon": {},
-    "epsilon_snr_gamma_5": {"min_snr_gamma": 5.0},
-    "v_prediction": {},
-    "v_prediction_snr_gamma_5": {"min_snr_gamma": 5.0},
-    "noise_offset_0.1": {"noise_offset": 0.1},
-}
+DREAMS = [case for case in RECORD if case.startswith("dream")]
+CASES = [case for case in RECORD if case not in DREAMS]
+STREAMS = ("input.noise", "input.offset_noise", "input.perturb_noise")
+"""The record's random numbers, in the order of the addresses that stand for them below."""
 
 
-class GivenNoise(Objective):
-    """The objective with the record's noise and timesteps in place of addressed ones."""
+def line(case: str) -> list[str]:
+    """The script's command line of a case."""
+    given = dict(RECORD[case]["case"])
+    if "dream" in given:
+        given |= {"dream_training": True, "dream_detail_preservation": given.pop("dream")}
+    if "prediction" in given:
+        given["prediction_type"] = given.pop("prediction")
+    usual = {"pretrained_model_name_or_path": DATA / "tiny_sd", "train_data_dir": "pictures", "train_batch_size": 4,
+             "learning_rate": 1e-4, "max_grad_norm": 1, "use_ema": True}  # fmt: skip
+    return [f"--{flag}" if value is True else f"--{flag}={value}" for flag, value in (usual | given).items()]
+
+
+def translated(case: str) -> Recipe:
+    return _foreign.reading("diffusers-sd", line(case), (), Launched()).recipe
+
+
+class AtGivenTimesteps(Objective):
+    """The objective, at the record's timesteps and with addresses that stand for the record's random numbers."""
 
     def noise(self, x_0: Tensor, draws: StepDraws) -> Noised:
-        t = TENSORS["input.timesteps"]
-        eps = TENSORS["input.noise"] + self.settings.noise_offset * TENSORS["input.offset_noise"]
-        x_t = prediction.add_noise(x_0, eps, self.schedule.alpha_bar[t])
-        return Noised(x_0=x_0, noise=eps, x_t=x_t, model_input=x_t, model_t=t, level=t.float())
+        first, second, third = (torch.full((len(x_0),), place) for place in range(len(STREAMS)))
+        given = StepDraws(noise=first, offset=second, timestep=draws.timestep, perturbation=third)
+        return self.noise_at(x_0, given, TENSORS["input.timesteps"])
 
 
+@pytest.fixture
+def _recorded_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Normal numbers are the record's."""
+
+    def normal(addresses: Tensor, shape: Sequence[int]) -> Tensor:
+        (place,) = set(addresses.tolist())
+        found = TENSORS[STREAMS[place]]
+        assert found.shape[1:] == tuple(shape)
+        return found
+
+    monkeypatch.setattr(noise, "normal", normal)
+
+
+def test_the_record_has_these_cases() -> None:
+    assert sorted(DREAMS) == ["dream_p1", "dream_p10"]
+    assert sorted(CASES) == [
+        "epsilon", "epsilon_snr_gamma_5", "input_perturbation_0.1", "noise_offset_0.1", "offset_and_perturbation",
+        "v_prediction", "v_prediction_snr_gamma_5",
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("_recorded_noise")
 @pytest.mark.parametrize("case", CASES)
 def test_three_steps_are_the_recorded_ones(
     case: str, trainer_over: Callable[..., Any], batch_of: Callable[..., Any], step_batches: Callable[..., Any]
 ) -> None:
-    expected = RECORD[case]
-    kind = "v" if case.startswith("v_") else "epsilon"
-    family = Family.load(ModelSettings(path=DATA / "tiny_sd"), only=["denoiser"])
+    expected, recipe = RECORD[case], translated(case)
+    family = Family.load(recipe.model, only=["denoiser"])
     text = TextEmbedding(TENSORS["input.encoder_hidden_states"])
     batches = [step_batches([batch_of(TENSORS["input.latents"], text)], step) for step in range(3)]
-    after: list[dict[str, Tensor]] = []
-    trainer = trainer_over(
-        family,
-        batches,
-        optim={"lr": 1e-4, "clip": {"norm": 1.0}, "ema": {"rule": "ramp", "decay": 0.9999}},
-        objective=GivenNoise(ObjectiveSettings(**CASES[case]), family.schedule, kind),
-    )
-    first = trainer.objective.noise(TENSORS["input.latents"], StepDraws.at(0, 0, torch.arange(4).numpy(), "cpu"))
-    torch.testing.assert_close(first.x_t, TENSORS[f"{case}.noisy_latents"], rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(trainer.objective.target(first), TENSORS[f"{case}.target"], rtol=1e-5, atol=1e-6)
-    reports = []
+    objective = AtGivenTimesteps(recipe.objective, family.schedule, recipe.model.prediction or family.prediction)
+    trainer = trainer_over(family, batches, optim=recipe.optim.model_dump(), objective=objective)
+    worst = _first_step(case, family, objective, text)
+    reports, after = [], []
     for step in batches:
         reports.append(trainer.step(step).resolve(0))
         after.append({name: t.clone() for name, t in trainer.update.tensors().items()})
-    assert [r.loss for r in reports] == pytest.approx(expected["loss"], rel=1e-5)
-    assert [r.norm for r in reports] == pytest.approx(expected["grad_norm"], rel=2e-5)
-    for state, params, ema in zip(after, expected["params"], expected["ema_params"], strict=True):
-        assert sums(state, "w/") == pytest.approx(params, rel=1e-6)
-        assert sums(state, "ema/") == pytest.approx(ema, rel=1e-6)
+    worst["loss"] = _relative([r.loss for r in reports], expected["loss"])
+    worst["norm"] = _relative([r.norm for r in reports], expected["grad_norm"])
+    for name, prefix in (("params", "w/"), ("ema_params", "ema/")):
+        for kind in ("sum", "abs_sum"):
+            found = [_sums(state, prefix)[kind] for state in after]
+            worst[f"{name} {kind}"] = _relative(found, [state[kind] for state in expected[name]])
+    print(f"\n{case}: " + ", ".join(f"{name} {value:.1e}" for name, value in worst.items()))  # shown by pytest -s
+    # convolutions add up in another order on another machine
+    limits = {"noisy_latents": 1e-6, "target": 1e-6, "model_pred": 1e-5, "loss": 1e-5, "norm": 2e-5}
+    assert {name: value for name, value in worst.items() if value > limits.get(name, 3e-7)} == {}
     if case == "epsilon":
-        for name, (total, absolute, norm) in expected["params_after_first_step"].items():
-            tensor = after[0][f"w/denoiser/{name}"].double()
-            assert float(tensor.abs().sum()) == pytest.approx(absolute, rel=1e-5)
-            assert float(tensor.norm()) == pytest.approx(norm, rel=1e-5)
-            assert float(tensor.sum()) == pytest.approx(total, rel=1e-4, abs=1e-5 * tensor.numel())
+        _compare_each(after[0], expected["params_after_first_step"])
 
 
-def sums(tensors: dict[str, Tensor], prefix: str) -> dict[str, float]:
+@pytest.mark.parametrize("case", DREAMS)
+def test_dream_is_refused_by_name(case: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        translated(case)
+    assert [problem.where for problem in caught.value.problems] == ["--dream_training"]
+    assert "DREAM" in caught.value.problems[0].what
+
+
+def _first_step(case: str, family: Family, objective: Objective, text: TextEmbedding) -> dict[str, float]:
+    """How far, at most, what goes in and what comes out is from the record."""
+    noised = objective.noise(TENSORS["input.latents"], StepDraws.at(0, 0, torch.arange(4).numpy(), "cpu"))
+    with torch.no_grad():
+        predicted = family.predict(noised, family.condition(text, None))
+    found = {"noisy_latents": noised.x_t, "target": objective.target(noised), "model_pred": predicted}
+    return {name: float((tensor - TENSORS[f"{case}.{name}"]).abs().max()) for name, tensor in found.items()}
+
+
+def _relative(found: Sequence[float], expected: Sequence[float]) -> float:
+    return max(abs(a - b) / abs(b) for a, b in zip(found, expected, strict=True))
+
+
+def _sums(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, float]:
     chosen = [t.double() for name, t in tensors.items() if name.startswith(prefix)]
     return {"sum": float(sum(t.sum() for t in chosen)), "abs_sum": float(sum(t.abs().sum() for t in chosen))}
+
+
+def _compare_each(state: Mapping[str, Tensor], expected: Mapping[str, Sequence[float]]) -> None:
+    for name, (total, absolute, norm) in expected.items():
+        tensor = state[f"w/denoiser/{name}"].double()
+        assert float(tensor.abs().sum()) == pytest.approx(absolute, rel=1e-5)
+        assert float(tensor.norm()) == pytest.approx(norm, rel=1e-5)
+        assert float(tensor.sum()) == pytest.approx(total, rel=1e-4, abs=1e-5 * tensor.numel())

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mezzotint import __version__
 from mezzotint.errors import Problem, RecipeError
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.paths import settings
@@ -25,6 +26,8 @@ from mezzotint.recipe.read import (
     shipped_recipes,
 )
 from mezzotint.recipe.recipe import Recipe
+
+LATER = f"the recipe is for a later Mezzotint than this one ({__version__}); update Mezzotint"
 
 
 def problems_of(text: str, *overrides: str) -> list[Problem]:
@@ -115,8 +118,15 @@ def test_a_check_is_silent_about_values_that_could_not_be_read() -> None:
         ("data: {resolution: 516}", "data.resolution", "E1007", "must be a multiple of 8, got 516", ""),
         ("data: {flip: 1.5}", "data.flip", "E1007", "must be at most 1, got 1.5", ""),
         ("run: {seed: 9223372036854775808}", "run.seed", "E1007", "less than 9223372036854775808", ""),
-        ("data: {crop: centre}", "data.crop", "E1007", "one of center, random, got 'centre'", "did you mean center?"),
-        ("schema: 2", "schema", "E1007", "must be 1, got 2", ""),
+        (
+            "data: {crop: centre}",
+            "data.crop",
+            "E1007",
+            "one of center, random, triangular, got 'centre'",
+            "did you mean center?",
+        ),
+        ("schema: 2", "schema", "E1007", "must be 1, got 2", LATER),
+        ("schema: 0", "schema", "E1007", "must be 1, got 0", "write `schema: 1`, or leave the line out"),
         ("data: {path: [5]}", "data.path.0", "E1002", "must be a path, got 5; put it in quotes", ""),
         ("run: {name: 7}", "run.name", "E1002", "must be a text, got 7; put it in quotes", ""),
         ("run: {name: ../x}", "run.name", "E1007", "letters, digits, dot, hyphen, underscore", ""),

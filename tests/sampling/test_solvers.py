@@ -22,7 +22,6 @@ from mezzotint.sampling.sample import Request, initial_noise, sample_latents, st
 from mezzotint.sampling.solvers import FROM_PURE_NOISE, SOLVERS, STOCHASTIC, Solver, SolverName
 from mezzotint.shapes import Size
 
-FOLDER = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 STOCK: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ddim": ("ddim", "DDIMScheduler", {}),
     "ddpm": ("ddpm", "DDPMScheduler", {}),
@@ -42,19 +41,19 @@ PURE = [s for s in SOLVERS if s in FROM_PURE_NOISE]
 
 
 @pytest.fixture(scope="module")
-def family() -> Family:
-    return Family.load(ModelSettings(path=FOLDER))
+def family(shallow_sd: Path) -> Family:
+    return Family.load(ModelSettings(path=shallow_sd))
 
 
 @pytest.fixture(scope="module")
-def pipeline() -> Any:
-    opened = StableDiffusionPipeline.from_pretrained(str(FOLDER), local_files_only=True)
+def pipeline(shallow_sd: Path) -> Any:
+    opened = StableDiffusionPipeline.from_pretrained(str(shallow_sd), local_files_only=True)
     opened.set_progress_bar_config(disable=True)
     return opened
 
 
 @pytest.fixture
-def stock(pipeline: Any, family: Family, monkeypatch: pytest.MonkeyPatch) -> Any:
+def stock(pipeline: Any, family: Family, shallow_sd: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The stock pipeline's latents. Where its scheduler draws noise, it is handed ours."""
 
     def draw(solver: str, requests: list[Request], scale: float, rescale: float = 0.0, **config: Any) -> Any:
@@ -65,7 +64,7 @@ def stock(pipeline: Any, family: Family, monkeypatch: pytest.MonkeyPatch) -> Any
             monkeypatch.setattr(
                 scheduling, "randn_tensor", lambda *_, **__: step_noise(family, requests, next(numbers))
             )
-        told = json.loads((FOLDER / "scheduler" / "scheduler_config.json").read_text())
+        told = json.loads((shallow_sd / "scheduler" / "scheduler_config.json").read_text())
         kind = getattr(scheduling, name)
         pipeline.scheduler = kind.from_config({**told, "timestep_spacing": "leading", **own, **config})
         return pipeline(

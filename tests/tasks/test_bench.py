@@ -161,6 +161,21 @@ def test_the_table_says_what_a_reading_is_worth() -> None:
     assert "last micro-batch" not in page
 
 
+def test_rounds_measure_the_rows_in_turn() -> None:
+    recipe = read_text("schema: 1").recipe
+    options = bench._options({"--fast": "", "--rounds": "3"}, dialect=None)
+    arms = bench._arms(recipe, options, torch.device("cpu"))
+    assert [name for name, _, _ in arms] == [
+        "as written", "fast", "as written, round 2", "fast, round 2", "as written, round 3", "fast, round 3",
+    ]  # fmt: skip
+    assert all((settings == recipe) == name.startswith("as written") for name, settings, _ in arms)
+    told = {"recipe": "x", "processes": 8, "device": "NVIDIA X"}
+    rows = [row([step(1.0)] * 3) | {"name": name} for name, _, _ in arms]
+    assert "rows ran in turn" in "\n".join(_bench_page.table({**told, "rows": rows}))
+    assert "--rounds=2 measures them in turn" in "\n".join(_bench_page.table({**told, "rows": rows[:2]}))
+    assert bench._options({}, dialect=None).rounds == 1
+
+
 def test_blocks_of_ten_steps_show_the_spread() -> None:
     found = row([step(1.0)] + [step(1.0)] * 10 + [step(2.0)] * 10 + [step(9.0)] * 3)
     assert found["images_per_second_in_blocks"] == {"blocks": 2, "slowest": 128, "median": 192, "fastest": 256}
@@ -208,11 +223,15 @@ def test_peaks_are_found_by_the_devices_own_name() -> None:
         ("NVIDIA H200", "bf16", False, 989.4), ("NVIDIA H100 80GB HBM3", "fp16", False, 989.4),
         ("NVIDIA H100 PCIe", "bf16", False, 756.5), ("NVIDIA A100-SXM4-80GB", "bf16", False, 312.0),
         ("NVIDIA A100-SXM4-80GB", "fp32", True, 156.0), ("NVIDIA A100-SXM4-80GB", "fp32", False, 19.5),
-        ("Tesla V100-SXM2-16GB", "fp16", False, 125.0), ("NVIDIA GeForce RTX 4090", "bf16", False, 165.2),
+        ("Tesla V100-SXM2-16GB", "fp16", False, 125.0), ("Tesla V100-PCIE-32GB", "fp16", False, 112.0),
+        ("Tesla V100S-PCIE-32GB", "fp32", False, 16.4), ("NVIDIA B200", "fp32", True, 1100.0),
+        ("NVIDIA A10G", "fp32", False, 31.52), ("NVIDIA GeForce RTX 4090", "bf16", False, 165.2),
         ("NVIDIA L4", "bf16", False, 121.0), ("NVIDIA L40S", "bf16", False, 362.05), ("Tesla T4", "fp32", True, 8.1),
     ):  # fmt: skip
         assert peak_flops(name, precision, tf32=tf32) == pytest.approx(wanted * 1e12), name
-    assert peak_flops("AMD Something", "bf16", tf32=False) is None
+    unknown = ("AMD Something", "Tesla T4", "NVIDIA H200 MIG 1g.18gb", "NVIDIA GeForce RTX 4090 Laptop GPU",
+               "NVIDIA GeForce RTX 4080 SUPER", "NVIDIA GeForce RTX 3090 Ti", "NVIDIA GeForce RTX 5090 D")  # fmt: skip
+    assert [name for name in unknown if peak_flops(name, "bf16", tf32=False)] == []
     assert all(p.half >= (p.tf32 or p.fp32) >= p.fp32 > 0 for p in PEAKS)
 
 
@@ -242,6 +261,9 @@ def test_captions_tell_the_pictures_apart() -> None:
 
 # --- whole runs -----------------------------------------------------------------------------------------------------
 
+CHEAP = {"run__validation__timesteps": 1}
+"""The loss at fixed timesteps is measured before and after; one timestep shows as much here."""
+
 
 def document(out: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((out / "bench.json").read_text("utf-8"))
@@ -252,7 +274,7 @@ def test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers(
     shared_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = shared_world.words("measured", run__steps=5)
+    words = shared_world.words("measured", run__steps=5, **CHEAP)
     assert main(["bench", *words, "--warm-up=1", "--target=100"]) == 0
     assert not (shared_world.root / "measured").exists(), "no run folder"
     out = tmp_path / "bench" / "measured"
@@ -281,7 +303,7 @@ def test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers(
 def test_a_measured_run_trains_as_a_run_does(shared_world: Any, tmp_path: Path) -> None:
     assert shared_world.train("trained", run__steps=5) == 0
     losses = [line[1] for line in shared_world.end("trained").metrics]
-    words = shared_world.words("trained-bench", run__steps=5)
+    words = shared_world.words("trained-bench", run__steps=5, **CHEAP)
     assert main(["bench", *words, f"--out={tmp_path / 'out'}"]) == 0
     assert [loss.hex() for loss in document(tmp_path / "out")["rows"][0]["step_loss"]] == losses
 
@@ -289,7 +311,7 @@ def test_a_measured_run_trains_as_a_run_does(shared_world: Any, tmp_path: Path) 
 @pytest.mark.usefixtures("quick")
 def test_a_stand_in_takes_the_place_of_data_that_are_not_there(shared_world: Any, tmp_path: Path) -> None:
     settings = {"data__path": "nosuch", "data__buckets__shape": "square", "data__remainder": "fill", "run__steps": 400}
-    words = shared_world.words("stand-in", **settings, optim__accumulation=2)
+    words = shared_world.words("stand-in", **settings, **CHEAP, optim__accumulation=2)
     line = [*words, "--stand-in", "21", "--steps", "4", "--fast", "--out", str(tmp_path / "out")]
     assert main(["bench", *line]) == 0
     written, fast = document(tmp_path / "out")["rows"]
@@ -315,6 +337,7 @@ def test_a_foreign_line_has_two_rows_and_the_published_target(shared_world: Any,
         f"--max_train_steps=2 --learning_rate=1e-05 --dataloader_num_workers=0 --output_dir={tmp_path / 'theirs'}"
     ).split()
     ours = ["--stand-in=12", f"data.cache.path={tmp_path / 'cache'}", "run.device=cpu", "model.weights=random"]
+    ours.append("run.validation.timesteps=1")
     ours.append(f"--out={tmp_path / 'out'}")
     assert main(["bench", "--as", "diffusers-sd", *ours, "--", *line]) == 0
     found = document(tmp_path / "out")
@@ -332,7 +355,7 @@ def test_two_processes_measure_together_and_one_of_them_tells(
     shared_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    shared = {"data__buckets__shape": "square", "data__remainder": "fill", "run__steps": 4}
+    shared = {"data__buckets__shape": "square", "data__remainder": "fill", "run__steps": 4, **CHEAP}
     children = shared_world.fork_group("pair", 2, verb="bench", **shared)
     assert [shared_world.wait(child) for child in children] == [0, 0], shared_world.out("pair")
     assert shared_world.out("pair").count("mezzotint bench") == 1
@@ -353,6 +376,7 @@ def test_two_processes_measure_together_and_one_of_them_tells(
     ("flag", "said"),
     [
         ("--steps=0", "--steps is a whole number of at least 1, got '0'"),
+        ("--rounds=0", "--rounds is a whole number of at least 1, got '0'"),
         ("--stand-in=many", "--stand-in is a whole number of at least 1, got 'many'"),
         ("--target=low", "--target is a number, got 'low'"),
         ("--target=nan", "--target is a number, got 'nan'"),
@@ -368,9 +392,15 @@ def test_what_cannot_be_measured_is_told(flag: str, said: str) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_warm_up_as_long_as_the_run_leaves_nothing(shared_world: Any, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="leaves none of 2 steps"):
-        bench.run([*shared_world.words("short", run__steps=2), "--warm-up=2", f"--out={tmp_path / 'out'}"])
+def test_a_warm_up_as_long_as_the_run_leaves_nothing(
+    shared_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[object] = []
+    monkeypatch.setattr(bench, "measure", lambda *given, **more: measured.append(given))
+    for words in (["run.steps=2"], ["run.steps=400", "--steps=2"]):
+        with pytest.raises(RecipeError, match="leaves none of 2 steps"):
+            bench.run([*shared_world.words("short"), *words, "--warm-up=2", f"--out={tmp_path / 'out'}"])
+    assert measured == [], "told before anything is trained"
 
 
 def test_what_is_fast_keeps_the_mathematics() -> None:

@@ -264,6 +264,14 @@ class Full(Observer):
         raise StorageError("the disk is full")
 
 
+def test_an_observer_that_does_not_look_cannot_be_made() -> None:
+    class Blind(Observer):
+        pass
+
+    with pytest.raises(TypeError, match="look"):
+        Blind()  # type: ignore[abstract]
+
+
 def test_an_observer_without_disk_never_ends_the_training(
     fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
 ) -> None:
@@ -287,12 +295,17 @@ def test_a_save_that_fails_is_tried_again_and_only_the_last_one_counts(
             if trainer.progress.step in broken:
                 raise StorageError("the disk is full")
 
-        trainer = trainer_over(fresh, steps, observers=[Saver([Every(2, "steps")])], save=save, watch=None)
+        said: list[str] = []
+        trainer = trainer_over(
+            fresh, steps, observers=[Saver([Every(2, "steps")])], save=save, watch=None, warn=said.append
+        )
         if ends_well:
             trainer.run()
+            assert said == ["the checkpoint of step 2 could not be saved: the disk is full"]
         else:
-            with pytest.raises(StorageError, match="the disk is full"):
+            with pytest.raises(StorageError, match="the checkpoint of step 4 could not be saved: the disk is full"):
                 trainer.run()
+            assert said == []  # once is enough
         assert tried == [2, 4]
 
 

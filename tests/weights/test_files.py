@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from mezzotint.errors import StorageError, WeightsError
@@ -140,6 +142,30 @@ def test_a_full_disk_leaves_the_old_file(sound: Path, monkeypatch: pytest.Monkey
     assert caught.value.code == "E1701"
     assert str(sound) in caught.value.message
     assert sound.read_bytes() == before
+    assert os.listdir(sound.parent) == [sound.name]
+
+
+@pytest.mark.parametrize("number", [errno.EFBIG, errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_understood_in_the_librarys_words(
+    sound: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def full(*given: object, **named: object) -> None:
+        raise SafetensorError(f"Error while serializing: I/O error: {os.strerror(number)} (os error {number})")
+
+    monkeypatch.setattr(files, "save_file", full)
+    with pytest.raises(StorageError, match="make room on the disk") as caught:
+        files.write({"a": torch.zeros(9)}, sound)
+    assert caught.value.code == "E1701"
+
+
+def test_a_bound_on_the_size_of_files_is_a_storage_error(sound: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(StorageError, match="make room on the disk"):
+            files.write({"a": torch.zeros(100_000)}, sound.with_name("large.safetensors"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert os.listdir(sound.parent) == [sound.name]
 
 

@@ -58,6 +58,19 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert caught.value.code == "E1401"
 
 
+def test_a_name_that_is_nowhere_is_answered_with_where_it_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(WeightsError) as caught:
+        folder.open_folder(Path("sd15"))
+    for words in (f"in {tmp_path}", "beside the recipe", "tiny-sd", "a model's folder or file"):
+        assert words in caught.value.message
+    assert "hf download" not in caught.value.message
+    with pytest.raises(WeightsError, match="`hf download OWNER/NAME` does it"):
+        folder.open_folder(Path("CompVis/stable-diffusion-v1-4"))
+
+
 def test_a_configuration_forgets_where_it_was_made(tmp_path: Path) -> None:
     (tmp_path / "unet").mkdir()
     (tmp_path / "unet" / "config.json").write_text(json.dumps({"_name_or_path": "/home/me/x", "in_channels": 4}))

@@ -13,8 +13,8 @@ import torch
 from mezzotint.weights import components
 from mezzotint.weights.folder import shipped
 from mezzotint.weights.keymap import Entry, Table
-from mezzotint.weights.layouts.sd import LAYOUT, average
-from mezzotint.weights.single_file import NETWORKS
+from mezzotint.weights.layouts.base import average
+from mezzotint.weights.layouts.sd import LAYOUT
 
 RECORD = Path(__file__).parents[1] / "parity" / "data" / "everydream2" / "single_file_keys.json"
 COUNTS = {
@@ -30,7 +30,7 @@ COUNTS = {
 
 def shapes_of(model: str, component: str) -> dict[str, tuple[int, ...]]:
     path = shipped(model) / component / "config.json"
-    return components.shapes(NETWORKS[component], json.loads(path.read_text()), where=path)
+    return components.shapes(LAYOUT.networks[component], json.loads(path.read_text()), where=path)
 
 
 def table_of(model: str, component: str) -> Table:

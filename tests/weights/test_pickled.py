@@ -1,7 +1,12 @@
-"""Pickled model files: their tensors come out to the bit, their programs never run."""
+"""Pickled model files: their tensors come out to the bit, their programs never run.
+
+Most files are read by the same program in this process (`pickles_read_here`); one of each kind, and everything that the
+other process is there for, by a process of its own.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import subprocess
@@ -57,6 +62,26 @@ def lightning(monkeypatch: pytest.MonkeyPatch) -> type:
     return kind
 
 
+@pytest.fixture(params=["here", "there"])
+def _here_and_there(request: pytest.FixtureRequest) -> None:
+    """Once in this process, once in one of its own."""
+    if request.param == "here":
+        request.getfixturevalue("pickles_read_here")
+
+
+@pytest.mark.usefixtures("_here_and_there")
+def test_both_ways_read_and_refuse_alike(tmp_path: Path) -> None:
+    torch.save({"state_dict": {"a": torch.ones(2)}}, tmp_path / "x.ckpt")
+    pickled.convert(tmp_path / "x.ckpt", tmp_path / "x.safetensors")
+    assert torch.equal(load_file(tmp_path / "x.safetensors")["a"], torch.ones(2))
+    save_zip({"state_dict": {"a": 1, "b": Canary(tmp_path / "nest")}}, tmp_path / "y.ckpt")
+    with pytest.raises(WeightsError, match=r"y\.ckpt: is not read; it asks for posix\.system, which") as caught:
+        pickled.convert(tmp_path / "y.ckpt", tmp_path / "y.safetensors")
+    assert caught.value.code == "E1411"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.ckpt", "x.safetensors", "y.ckpt"]
+
+
+@pytest.mark.usefixtures("pickles_read_here")
 @pytest.mark.parametrize("save", [save_zip, save_legacy])
 def test_tensors_come_out_to_the_bit_and_nothing_else_does(tmp_path: Path, save: Save, lightning: type) -> None:
     tensors = {
@@ -79,12 +104,14 @@ def test_tensors_come_out_to_the_bit_and_nothing_else_does(tmp_path: Path, save:
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.usefixtures("pickles_read_here")
 def test_tensors_without_a_state_dict_around_them_are_read(tmp_path: Path) -> None:
     torch.save({"conv.weight": torch.ones(2)}, tmp_path / "x.bin")
     pickled.convert(tmp_path / "x.bin", tmp_path / "x.safetensors")
     assert load_file(tmp_path / "x.safetensors").keys() == {"conv.weight"}
 
 
+@pytest.mark.usefixtures("pickles_read_here")
 @pytest.mark.parametrize("save", [save_zip, save_legacy, save_raw])
 def test_a_canary_never_runs(tmp_path: Path, save: Save) -> None:
     nest, bird = tmp_path / "nest", tmp_path / "x.ckpt"
@@ -112,6 +139,7 @@ class Imported:
         return self._call
 
 
+@pytest.mark.usefixtures("pickles_read_here")
 @pytest.mark.parametrize(
     ("function", "arguments", "name"),
     [
@@ -125,6 +153,7 @@ def test_functions_are_refused_by_name(tmp_path: Path, function: Any, arguments:
         pickled.convert(tmp_path / "x.pt", tmp_path / "x.safetensors")
 
 
+@pytest.mark.usefixtures("pickles_read_here")
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -138,6 +167,7 @@ def test_tensors_that_are_no_weights_are_refused(tmp_path: Path, content: Callab
         pickled.convert(tmp_path / "x.pt", tmp_path / "x.safetensors")
 
 
+@pytest.mark.usefixtures("pickles_read_here")
 @pytest.mark.parametrize("value", [{"state_dict": {}, "a": 1}, torch.ones(2)])
 def test_files_without_named_tensors_are_refused(tmp_path: Path, value: Any) -> None:
     torch.save(value, tmp_path / "x.pt")
@@ -145,6 +175,7 @@ def test_files_without_named_tensors_are_refused(tmp_path: Path, value: Any) -> 
         pickled.convert(tmp_path / "x.pt", tmp_path / "x.safetensors")
 
 
+@pytest.mark.usefixtures("pickles_read_here")
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     torch.save({"a": torch.ones(1000)}, tmp_path / "whole.pt")
     (tmp_path / "x.pt").write_bytes((tmp_path / "whole.pt").read_bytes()[:2000])
@@ -162,21 +193,41 @@ def test_memory_and_time_have_bounds(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.pt"]
 
 
-@pytest.mark.parametrize(
-    "deed", ["os.system('touch NEST')", "open('NEST', 'w')", "__import__('socket').create_connection(('127.0.0.1', 9))"]
-)
-def test_the_process_that_reads_can_do_no_harm(tmp_path: Path, deed: str) -> None:
+DEEDS = {
+    "os.system('touch NEST')": "os.system",
+    "open('NEST', 'w')": "open",
+    "os.mkdir('NEST')": "os.mkdir",
+    "subprocess.run(['touch', 'NEST'])": "subprocess.Popen",
+    "__import__('socket').create_connection(('127.0.0.1', 9))": "socket.",
+}
+TRIES = r"""
+import json, os, runpy, subprocess, sys
+page = runpy.run_path(sys.argv[1])
+for deed in json.loads(sys.argv[2]):
+    child = os.fork()
+    if not child:
+        page["_give_up_powers"](sys.argv[3], 1 << 30, 60, 100)
+        exec(deed)
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])  # it has written its reason, without an end of line
+    print(f"\t{status}", flush=True)
+"""
+
+
+def test_the_process_that_reads_can_do_no_harm(tmp_path: Path) -> None:
     reader = Path(pickled.__file__).with_name("_unpickling.py")
-    code = (
-        f"import os, runpy; page = runpy.run_path({str(reader)!r});"
-        f"page['_give_up_powers']({str(tmp_path / 'target')!r}, 1 << 30, 60, 100); {deed}"
-    ).replace("NEST", str(tmp_path / "nest"))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 3
-    assert "it tried to do something that no weights do" in done.stdout
+    deeds = [deed.replace("NEST", str(tmp_path / "nest")) for deed in DEEDS]
+    words = [sys.executable, "-c", TRIES, str(reader), json.dumps(deeds), str(tmp_path / "target")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for line, name in zip(done.stdout.splitlines(), DEEDS.values(), strict=True):
+        reason, _, status = line.partition("\t")
+        assert f"it tried to do something that no weights do ({name}" in json.loads(reason)["reason"]
+        assert status == "3"
     assert not (tmp_path / "nest").exists()
 
 
+@pytest.mark.usefixtures("pickles_read_here")
 def test_a_file_is_converted_once_and_again_when_it_or_its_copy_changes(tmp_path: Path) -> None:
     source, store = tmp_path / "x.ckpt", tmp_path / "store"
     torch.save({"a": torch.ones(2)}, source)

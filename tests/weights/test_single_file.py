@@ -23,7 +23,8 @@ from mezzotint.recipe.model import ModelSettings
 from mezzotint.weights import components, modelspec, single_file
 from mezzotint.weights.files import read_metadata
 from mezzotint.weights.folder import shipped
-from mezzotint.weights.layouts.sd import LAYOUT, average
+from mezzotint.weights.layouts.base import average
+from mezzotint.weights.layouts.sd import LAYOUT
 
 FOLDER = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 PARTS = ("denoiser", "text_encoder", "vae")
@@ -250,7 +251,7 @@ def _header_file(path: Path, width: int, channels: int = 320, **shapes: tuple[in
         "model.diffusion_model.input_blocks.0.0.weight": (channels, 4, 1, 1),
         "model.diffusion_model.input_blocks.1.1.transformer_blocks.0.attn2.to_k.weight": (1, width),
         "first_stage_model.quant_conv.bias": (8,),
-        "cond_stage_model.x": (1,),
+        "cond_stage_model.transformer.x": (1,),
     } | {name.replace("__", "."): shape for name, shape in shapes.items()}
     save_file({name: torch.zeros(shape) for name, shape in told.items() if shape}, path)
     return path
@@ -297,7 +298,7 @@ def test_another_size_asks_for_its_configurations(sd1: Path) -> None:
         ({"unet__lora_down__weight": (1,)}, "LoRA, to be laid over a model; give the model"),
         ({"control_model__x": (1,)}, "ControlNet"),
         ({"model__diffusion_model__joint_blocks__0": (1,)}, "SD 3"),
-        ({"cond_stage_model__x": ()}, "without text encoder"),
+        ({"cond_stage_model__transformer__x": ()}, "without text encoder"),
         ({"first_stage_model__quant_conv__bias": ()}, r"without autoencoder \(VAE\)"),
     ],
 )
@@ -400,7 +401,7 @@ def test_the_header_says_what_the_file_is(sd1: Path, sd2: tuple[Path, Path]) -> 
     assert told["modelspec.resolution"] == "64x64"
     assert told["modelspec.title"] == "sd1"
     assert read_metadata(sd2[1])["modelspec.architecture"] == "stable-diffusion-v2-512"
-    assert modelspec.architecture(2, "v") == "stable-diffusion-v2-768-v"
+    assert modelspec.architecture("2", "v") == "stable-diffusion-v2-768-v"
 
 
 def test_the_hash_is_of_all_tensor_content(sd1: Path, tmp_path: Path) -> None:

@@ -1,22 +1,29 @@
 """Which sizes are trained, and which of them a picture falls into. Between the catalogue and the plan.
 
-A batch holds pictures of one size, so each picture goes to the bucket nearest to its own shape.
+A batch holds pictures of one size, so each picture goes to the bucket nearest to its own shape. How near is told in
+log(width / height), or, for the sizes of a hand-made table, in width / height.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mezzotint.data import _bucket_table
 from mezzotint.recipe.data import DataSettings
 from mezzotint.shapes import Size
 
+_CHUNK = 1 << 15
+_HARDLY = 1.02
+
 
 def table(settings: DataSettings) -> tuple[Size, ...]:
-    """The buckets of a recipe, sorted by width over height, from tall to wide.
+    """The buckets of a recipe, sorted by width over height, from tall to wide; with `buckets.shape=table` in the order
+    of that table.
 
     Sides are multiples of `buckets.step`, the area is at most resolution², the aspect at most `buckets.max_aspect`.
     Of these sizes the table has those that fit into no other of them, so each is as large as its shape allows, and no
@@ -24,6 +31,8 @@ def table(settings: DataSettings) -> tuple[Size, ...]:
     `buckets.shape=square` the square is all there is.
     """
     base, step = settings.resolution, settings.buckets.step
+    if settings.buckets.shape == "table":
+        return _bucket_table.sizes(base)
     if settings.buckets.shape == "square":
         return (Size(base, base),)
     wide: list[Size] = []
@@ -35,6 +44,15 @@ def table(settings: DataSettings) -> tuple[Size, ...]:
             wide.append(Size(long, short))
     tall = [Size(size.height, size.width) for size in wide[1:]]
     return (*reversed(tall), *wide)
+
+
+def of_pictures(widths: ArrayLike, heights: ArrayLike, settings: DataSettings) -> NDArray[np.int16]:
+    """The index in `table(settings)` of each picture's bucket, by the rule of that table. widths, heights: (n,) pixels,
+    above 0, after the EXIF turn. Returns (n,) int16."""
+    sizes = table(settings)
+    if settings.buckets.shape == "table":
+        return _nearest_by_ratio(np.asarray(widths), np.asarray(heights), sizes)
+    return assign(widths, heights, sizes)
 
 
 def assign(widths: ArrayLike, heights: ArrayLike, buckets: Sequence[Size]) -> NDArray[np.int16]:
@@ -56,3 +74,26 @@ def assign(widths: ArrayLike, heights: ArrayLike, buckets: Sequence[Size]) -> ND
 def nearest(size: Size, buckets: Sequence[Size]) -> Size:
     """`assign` for one picture."""
     return buckets[int(assign([size.width], [size.height], buckets)[0])]
+
+
+def is_undersized(
+    widths: NDArray[Any], heights: NDArray[Any], bucket: NDArray[np.int16], sizes: Sequence[Size]
+) -> NDArray[np.bool_]:
+    """Which pictures are smaller than their bucket or hardly larger: neither side is the bucket's, and the area is less
+    than 1.02² of the bucket's (EveryDream2's rule for its report). widths, heights, bucket: (n,)."""
+    width, height = (np.asarray([getattr(size, side) for size in sizes])[bucket] for side in ("width", "height"))
+    area = widths.astype(np.float64) * heights
+    is_less = area < (_HARDLY * width) * (_HARDLY * height)
+    return np.asarray((widths != width) & (heights != height) & is_less, dtype=np.bool_)
+
+
+def _nearest_by_ratio(widths: NDArray[Any], heights: NDArray[Any], sizes: Sequence[Size]) -> NDArray[np.int16]:
+    """The bucket whose width / height differs least, the first of equally near ones. Its middles lie elsewhere than
+    those of the logarithm: a tall picture goes to a squarer bucket."""
+    ratios = np.asarray([size.width / size.height for size in sizes])
+    found = np.empty(len(widths), np.int16)
+    for start in range(0, len(widths), _CHUNK):
+        some = slice(start, start + _CHUNK)
+        wanted = widths[some] / heights[some]
+        found[some] = np.abs(ratios - wanted[:, None]).argmin(axis=1)
+    return found

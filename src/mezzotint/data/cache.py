@@ -8,7 +8,6 @@ made again. Deleting or moving the folder is always harmless.
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mezzotint import draws
+from mezzotint import draws, durable
 from mezzotint.data import shards
 from mezzotint.data.shards import Shard, ShardWriter
 from mezzotint.errors import CacheError, StorageError
@@ -319,7 +318,7 @@ class Store:
 
 def explained(folder: Path, error: OSError, needed: int) -> CacheError | StorageError:
     """What a failed write into a cache folder means for the reader. needed: bytes that were to be written."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in durable.FULL:
         place = next(p for p in (folder, *folder.absolute().parents) if p.is_dir())
         free = shutil.disk_usage(place).free
         return StorageError(

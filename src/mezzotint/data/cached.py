@@ -23,8 +23,10 @@ from torch import Tensor
 from mezzotint import draws, durable
 from mezzotint.data import addresses, plan
 from mezzotint.data.cache import Store, explained
+from mezzotint.data.captions import Tags, kept_address, shuffled
 from mezzotint.errors import CacheError
 from mezzotint.recipe.data import DataSettings
+from mezzotint.registry import find
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement, TextEmbedding
 
@@ -61,7 +63,8 @@ class LatentCache:
 
     folder: `data.cache.path`, resolved. identity: `family.media_identity(…)`. compute: the type that the VAE runs in
     ("fp32", "fp16", "bf16"). seed: of the run. `variants`: how many placements of each picture are kept; 1 unless crop
-    or flip is drawn. `seeds`: what placements and kept draws depend on; 0 where nothing is drawn.
+    or flip is drawn, of some pictures at least. `seeds`: what placements and kept draws depend on; 0 where nothing is
+    drawn.
     """
 
     def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str, seed: int) -> None:
@@ -69,7 +72,8 @@ class LatentCache:
         self.identity = addresses.latent_identity(settings, identity, compute)
         self.folder = folder / "latents" / addresses.short(self.identity)
         self.content = settings.cache.content
-        is_drawn = settings.crop == "random" or 0.0 < settings.flip < 1.0
+        own_flips: bool = getattr(find("data/formats", settings.format), "OWN_FLIPS", False)
+        is_drawn = own_flips or settings.crop != "center" or 0.0 < settings.flip < 1.0
         self.variants = settings.cache.crops if is_drawn else 1
         self.seeds = (seed if is_drawn else 0, seed if self.content == "sample" else 0)
         self._settings = settings
@@ -105,6 +109,7 @@ class LatentCache:
             self._settings,
             crop_key=draws.key(self._seed, "crop-variant", key_hash, variant),
             flip_key=draws.key(self._seed, "flip-variant", key_hash, variant),
+            flip=catalogue.own.flip_of(row),
         )
 
     def draw(self, key_hash: int, variant: int) -> int | None:
@@ -149,6 +154,7 @@ class TextCache:
         self.identity = addresses.text_identity(settings, identity, compute)
         self.folder = folder / "text" / addresses.short(self.identity)
         self._dtype = settings.cache.dtype
+        self._settings = settings
         self._store: Store | None = None
         self.layout: TextLayout | None = None
         self.refresh()
@@ -169,6 +175,17 @@ class TextCache:
     def address(self, caption: str) -> bytes:
         """The address of a caption's embedding."""
         return addresses.text_address(caption, self.identity)
+
+    def orders(self, catalogue: Catalogue, row: int) -> tuple[str, ...]:
+        """The captions that a row whose tags are shuffled has besides those that were written."""
+        settings = self._settings
+        if not (settings.captions.shuffle_tags or catalogue.own.shuffle_tags[row]):
+            return ()
+        line = catalogue.own.tags_of(row)
+        written = [Tags.decoded(line)] if line else [Tags.of(caption) for caption in catalogue.captions(row)]
+        addresses_of = [kept_address(int(catalogue.key_hash[row]), n) for n in range(settings.cache.shuffles)]
+        keep = settings.captions.keep_tags
+        return tuple(shuffled(tags, address=address, keep=keep) for tags in written for address in addresses_of)
 
     def store(self) -> Store | None:
         """The rows; None before `define`."""

@@ -21,6 +21,7 @@ from mezzotint import draws, durable
 from mezzotint.data import columns, embedded, indexing, media
 from mezzotint.data.colour import WORDS
 from mezzotint.data.columns import Damaged, Texts
+from mezzotint.data.own import Own
 from mezzotint.data.probing import Progress
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.data import DataSettings, HoldoutSettings
@@ -55,9 +56,11 @@ class Catalogue:
     """A data set. Arrays are read-only memory maps of n rows: width, height (int32, after the EXIF turn), digest
     ((n, 32) uint8, SHA-256 of the file), key_hash (uint64, `draws.text_key` of the key, by which every loader draw is
     addressed), repeats, weight (float32), conversions (uint16, `media.Conversion`), root (uint16, index in `roots`;
-    the number after the last is the folder of pictures from inside other files, beside the index).
+    the number after the last is the folder of pictures from inside other files, beside the index). own: what samples
+    have of their own instead of the recipe's.
 
-    fingerprint: a hash of keys, pictures, captions, repeats and weights: what the data set is, wherever it lies.
+    fingerprint: a hash of keys, pictures, captions, repeats, weights and `own`: what the data set is, wherever it
+    lies.
     A catalogue travels to other processes as its address.
     """
 
@@ -71,6 +74,7 @@ class Catalogue:
     weight: NDArray[np.float32]
     conversions: NDArray[np.uint16]
     root: NDArray[np.uint16]
+    own: Own
     fingerprint: str
     report: DataReport
     _stats: NDArray[np.int64]
@@ -94,6 +98,7 @@ class Catalogue:
             weight=found["weight"],
             conversions=found["conversions"],
             root=found["root"],
+            own=Own.of(found),
             fingerprint=about["fingerprint"],
             report=_report(found, about),
             _stats=found["stats"],
@@ -275,6 +280,13 @@ def _check(catalogue: Catalogue, settings: DataSettings) -> None:
             f"{where}: {num} of {files} files cannot be used, more than data.max_skipped={settings.max_skipped:g} lets "
             f"pass: {listed}{' and others' if num > 10 else ''}; mend or remove them, or raise data.max_skipped",
             code="E1205",
+        )
+    if settings.cache.text and settings.cache.shuffles == 1 and catalogue.own.shuffle_tags.any():
+        raise DatasetError(
+            f"{where}: tags of {int(catalogue.own.shuffle_tags.sum())} pictures are to be shuffled, but "
+            "data.cache.text keeps data.cache.shuffles=1 order of each caption; set data.cache.shuffles above 1, or "
+            "data.cache.text=false",
+            code="E1218",
         )
 
 

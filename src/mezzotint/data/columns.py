@@ -72,10 +72,11 @@ def written(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        free = durable.free_bytes(place.parent)
+        full = error.errno in durable.FULL
+        room = f" ({durable.free_bytes(place.parent):,} bytes are free); make room there, or" if full else ";"
         raise StorageError(
-            f"{place}: the data index cannot be written: {error.strerror or error} ({free:,} bytes are free); "
-            "make room, or set data.cache.path to another folder",
+            f"{place}: what is known of each picture cannot be written there: {error.strerror or error}{room} "
+            "set data.cache.path to another folder",
             code="E1720",
         ) from error
 

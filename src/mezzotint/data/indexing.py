@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import draws
-from mezzotint.data import buckets, columns, media, probing
+from mezzotint.data import buckets, columns, media, own, probing
 from mezzotint.data.columns import TextBuilder, Texts
 from mezzotint.data.embedded import Pictures
 from mezzotint.data.formats.base import Noted, Skipped, Source
@@ -29,7 +29,7 @@ from mezzotint.recipe.data import DataSettings
 from mezzotint.registry import find
 from mezzotint.stages import Sample
 
-VERSION = 2
+VERSION = 3
 """The layout of an index; part of its address."""
 
 LONG_CAPTION_WORDS = 60
@@ -144,6 +144,7 @@ class _Gathered:
     root: array[int] = field(default_factory=lambda: array("H"))
     repeats: array[float] = field(default_factory=lambda: array("f"))
     weight: array[float] = field(default_factory=lambda: array("f"))
+    own: own.Builder = field(default_factory=own.Builder)
     skipped: list[Skipped] = field(default_factory=list)
     notes: list[Noted] = field(default_factory=list)
 
@@ -166,6 +167,7 @@ class _Gathered:
         self.root.append(number)
         self.repeats.append(item.repeats)
         self.weight.append(item.weight)
+        self.own.add(item)
 
 
 def _assembled(
@@ -192,6 +194,7 @@ def _assembled(
         "root": np.frombuffer(gathered.root, np.uint16)[rows],
         "repeats": np.frombuffer(gathered.repeats, np.float32)[rows],
         "weight": np.frombuffer(gathered.weight, np.float32)[rows],
+        **gathered.own.columns(rows),
     }
     for name in ("path_hash", "stats", "width", "height", "digest", "conversions"):
         found[name] = getattr(looked, name)[rows]
@@ -222,7 +225,7 @@ def _captions(gathered: _Gathered, rows: NDArray[np.int64]) -> tuple[Texts, NDAr
 
 def _is_small(looked: probing.Looked, settings: DataSettings) -> NDArray[np.bool_]:
     table = buckets.table(settings)
-    bucket = buckets.assign(np.maximum(looked.width, 1), np.maximum(looked.height, 1), table)
+    bucket = buckets.of_pictures(np.maximum(looked.width, 1), np.maximum(looked.height, 1), settings)
     width, height = (np.asarray([getattr(size, side) for size in table])[bucket] for side in ("width", "height"))
     return (looked.width < width) | (looked.height < height)
 
@@ -234,9 +237,11 @@ def _caption_lengths(captions: Texts) -> tuple[int, int]:
 
 
 def _fingerprint(found: Mapping[str, NDArray[Any]]) -> str:
-    """What the data set is, wherever it lies: keys, pictures, captions, repeats and weights, in order."""
+    """What the data set is, wherever it lies: keys, pictures, captions, repeats, weights and what samples have of their
+    own, in order."""
     state = hashlib.sha256()
-    for name in ("key", "key_offsets", "digest", "caption", "caption_offsets", "caption_starts", "repeats", "weight"):
+    always = ("key", "key_offsets", "digest", "caption", "caption_offsets", "caption_starts", "repeats", "weight")
+    for name in (*always, *own.used(found)):
         column = np.ascontiguousarray(found[name])
         state.update(f"{name} {column.nbytes}\n".encode("ascii"))
         state.update(column.view(np.uint8).data if column.size else b"")

@@ -225,13 +225,14 @@ def held_out(
 ) -> tuple[Batch, ...]:
     """The held-out rows as batches of at most `data.batch_size`, by bucket: always the same ones.
 
-    No caption is dropped; where captions, crops or flips are drawn, they are those of the first visit in epoch 0.
-    positions: places in `rows`. Raises as the loader does.
+    No caption is dropped, no tags are shuffled, and all samples weigh the same. Where captions, crops or flips are
+    drawn, they are those of the first visit in epoch 0. positions: places in `rows`. Raises as the loader does.
     """
     rows = np.asarray(rows, dtype=np.int32)
-    settings = settings.model_copy(update={"captions": settings.captions.model_copy(update={"dropout": 0.0})})
-    pieces = Pieces(catalogue, settings, seed=seed, latents=latents, text=text)
-    of_bucket = buckets.assign(catalogue.width[rows], catalogue.height[rows], buckets.table(settings))
+    as_written = {"dropout": 0.0, "shuffle_tags": False}
+    settings = settings.model_copy(update={"captions": settings.captions.model_copy(update=as_written)})
+    pieces = Pieces(catalogue, settings, seed=seed, latents=latents, text=text, is_training=False)
+    of_bucket = buckets.of_pictures(catalogue.width[rows], catalogue.height[rows], settings)
     found = []
     for bucket in np.unique(of_bucket).tolist():
         places = np.flatnonzero(of_bucket == bucket)

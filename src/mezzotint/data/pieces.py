@@ -91,12 +91,14 @@ class Pieces(Dataset[Any]):
         seed: int,
         latents: LatentCache | None,
         text: TextCache | None,
+        is_training: bool = True,
     ) -> None:
         self._catalogue = catalogue
         self._settings = settings
         self._seed = seed
         self._latents = latents
         self._text = text
+        self._is_training = is_training
         self._table = buckets.table(settings)
 
     def __getitem__(self, request: Request) -> Piece | MezzotintError:
@@ -128,7 +130,7 @@ class Pieces(Dataset[Any]):
             torch.from_numpy(request.positions),
             torch.from_numpy(posterior.view(np.int64)),
             self._geometry(request.rows, placed),
-            torch.from_numpy((catalogue.weight[request.rows] * request.factor).astype(np.float32)),
+            torch.from_numpy(self._weight(request)),
             pixels=self._pixels(request.rows, placed, bucket) if self._latents is None else None,
             latents=self._rows(visits, placed, variants, bucket, keys) if self._latents is not None else None,
             is_moments=self._latents is not None and self._latents.content == "moments",
@@ -136,14 +138,33 @@ class Pieces(Dataset[Any]):
         )
 
     def _caption(self, visit: _Visit) -> str:
-        return captions.choose(
+        own, settings = self._catalogue.own, self._settings.captions
+        dropout = own.caption_dropout_of(visit.row) if self._is_training else None
+        chosen = captions.choose(
             self._catalogue.captions(visit.row),
             seed=visit.seed,
             epoch=visit.epoch,
             key_hash=visit.key_hash,
             visit=visit.visit,
-            dropout=self._settings.captions.dropout,
+            dropout=settings.dropout if dropout is None else dropout,
         )
+        is_shuffled = settings.shuffle_tags or (self._is_training and bool(own.shuffle_tags[visit.row]))
+        return self._shuffled(chosen, visit) if chosen and is_shuffled else chosen
+
+    def _shuffled(self, caption: str, visit: _Visit) -> str:
+        """A caption with its tags in the order of this visit, or, where text is cached, in one of those kept."""
+        address = draws.key(visit.seed, "tags", visit.epoch, visit.key_hash, visit.visit)
+        if self._text is not None:
+            kept = self._settings.cache.shuffles
+            address = captions.kept_address(visit.key_hash, draws.below(address, kept))
+        line = self._catalogue.own.tags_of(visit.row)
+        tags = captions.Tags.decoded(line) if line else captions.Tags.of(caption)
+        return captions.shuffled(tags, address=address, keep=self._settings.captions.keep_tags)
+
+    def _weight(self, request: Request) -> NDArray[np.float32]:
+        if not self._is_training:
+            return request.factor
+        return np.asarray(self._catalogue.weight[request.rows] * request.factor, dtype=np.float32)
 
     def _variant(self, visit: _Visit) -> int:
         if self._latents is None:

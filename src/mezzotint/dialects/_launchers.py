@@ -153,7 +153,8 @@ def _config(pasted: Pasted, name: str) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         what = f"the launcher's configuration {name} cannot be read: {reason}"
-        pasted.problems.append(Problem("--config_file", what, "", "E1019"))
+        remedy = "make it with `accelerate config --config_file`, or say --num_processes instead"
+        pasted.problems.append(Problem("--config_file", what, remedy, "E1019"))
         return {}
     except RecipeError as error:
         what = f"the launcher's configuration {name} is no YAML"

@@ -1,4 +1,4 @@
-"""Timesteps by address, drawn on the host: it knows them without asking the device."""
+"""Timesteps by address, drawn on the host: it knows them without asking the device. And how often each is drawn."""
 
 from __future__ import annotations
 
@@ -19,3 +19,41 @@ def draw(addresses: NDArray[np.uint64], low: int, high: int) -> NDArray[np.int64
     carried = ((addresses & np.uint64(0xFFFFFFFF)) * count) >> half
     above: NDArray[Any] = ((addresses >> half) * count + carried) >> half
     return above.astype(np.int64) + low
+
+
+def bias_weights(
+    strategy: str,
+    *,
+    multiplier: float = 1.0,
+    begin: int = 0,
+    end: int | None = None,
+    portion: float = 0.25,
+    num_timesteps: int = 1000,
+) -> NDArray[np.float64]:
+    """How often each timestep is to be drawn, (T,) float64 with sum 1: even shares, and some timesteps times a factor.
+
+    Which these are: "earlier", the first ⌊portion · T⌋; "later", as many of the last; "range", from begin to end
+    without end (None: to the last); "none", no timestep. The factor is `multiplier`, above 0; portion lies in [0, 1].
+    This is the timestep bias of diffusers' SDXL example, whose "none" draws evenly in another way, and where a portion
+    of 0 means all for "later", which comes to the same. Raises ValueError for anything else.
+    """
+    last = num_timesteps if end is None else end
+    if not multiplier > 0:
+        raise ValueError(f"a multiplier of timesteps must be above 0, got {multiplier:g}")
+    if not 0 <= begin <= last <= num_timesteps:
+        raise ValueError(f"a range of timesteps lies in 0 to {num_timesteps}, got {begin} to {last}")
+    if not 0 <= portion <= 1:
+        raise ValueError(f"a portion of timesteps lies in 0 to 1, got {portion:g}")
+    count = int(portion * num_timesteps)
+    chosen = {
+        "none": slice(0, 0),
+        "earlier": slice(0, count),
+        "later": slice(num_timesteps - count, num_timesteps),
+        "range": slice(begin, last),
+    }
+    if strategy not in chosen:
+        raise ValueError(f"no bias of timesteps is called {strategy!r}; known: {', '.join(chosen)}")
+    weights: NDArray[np.float64] = np.ones(num_timesteps)
+    weights[chosen[strategy]] *= multiplier
+    weights /= weights.sum()
+    return weights

@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from mezzotint import __version__
 from mezzotint.recipe.nearest import advice, nearest
 from mezzotint.recipe.paths import Shape, by_path, one_line, owner, sections, sections_in, word_of
 from mezzotint.recipe.recipe import Recipe
@@ -166,8 +167,16 @@ def _length(entry: dict[str, Any]) -> str:
 def _choice_hint(setting: Any, entry: dict[str, Any]) -> str:
     if entry["type"] != "literal_error" or setting is None:
         return ""
+    if setting.path == "schema":
+        return _schema_hint(entry["input"])
     near = difflib.get_close_matches(str(entry["input"]).lower(), setting.shape.choices, n=1)
     return f"did you mean {near[0]}?" if near else ""
+
+
+def _schema_hint(version: object) -> str:
+    if isinstance(version, int) and version > 1:
+        return f"the recipe is for a later Mezzotint than this one ({__version__}); update Mezzotint"
+    return "write `schema: 1`, or leave the line out"
 
 
 def mentioned(text: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BeforeValidator,
     Field,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     WithJsonSchema,
@@ -19,6 +20,9 @@ from pydantic import (
 from mezzotint.recipe.base import ALLOW, FREE, NamedPath, Section, Share, as_list
 
 Paths = Annotated[tuple[NamedPath, ...], BeforeValidator(as_list)]
+TABLES = (256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1088, 1152, 1280, 1536)
+"""The resolutions for which `data.buckets.shape=table` has a list of sizes."""
+
 Factors = Annotated[tuple[PositiveFloat, ...], BeforeValidator(as_list)]
 
 
@@ -56,7 +60,15 @@ class CaptionSettings(Section):
     dropout: Annotated[Share, ALLOW] = 0.0
     """The chance, at each visit, that the caption is replaced by the empty one; it teaches the model what
     classifier-free guidance subtracts (Ho and Salimans 2022, arXiv:2207.12598). 0.04–0.1 is usual; more weakens the
-    captions' hold."""
+    captions' hold. A picture's own chance, where the format has one, takes its place."""
+
+    shuffle_tags: Annotated[bool, ALLOW] = False
+    """Cuts the caption at its commas and puts the parts after the first in another order at each visit, drawn by
+    address; for captions that are lists of tags. Tags of unequal weight, where the format has them, come in an order
+    drawn by weight, as many as their length limit has room for."""
+
+    keep_tags: Annotated[NonNegativeInt, ALLOW] = 0
+    """Where tags are shuffled, so many of them after the caption's first part stay where they are."""
 
 
 class ColumnSettings(Section):
@@ -73,16 +85,17 @@ class ColumnSettings(Section):
 class BucketSettings(Section):
     """Which picture sizes are trained; a batch holds pictures of one size."""
 
-    shape: Annotated[Literal["aspect", "square"], ALLOW] = "aspect"
+    shape: Annotated[Literal["aspect", "square", "table"], ALLOW] = "aspect"
     """`aspect` trains each picture in the bucket nearest to its own shape, all of about `data.resolution`² pixels;
-    `square` crops every picture to a square."""
+    `square` crops every picture to a square; `table` takes the sizes that EveryDream2 lists for the resolution, up to
+    1:4, and its rule, the nearest in width / height."""
 
     step: Annotated[PositiveInt, Field(multiple_of=8), ALLOW] = 64
-    """Sides of buckets are multiples of this many pixels. 64 fits every UNet of the SD family; small models can take 8
-    or 16."""
+    """With `aspect`, sides of buckets are multiples of this many pixels. 64 fits every UNet of the SD family; small
+    models can take 8 or 16."""
 
     max_aspect: Annotated[float, Field(ge=1.0, le=8.0), ALLOW] = 2.0
-    """The most elongated bucket, longer side over shorter. What is longer still is cropped to it."""
+    """With `aspect`, the most elongated bucket, longer side over shorter. What is longer still is cropped to it."""
 
 
 class CacheSettings(Section):
@@ -109,6 +122,27 @@ class CacheSettings(Section):
     crops: Annotated[PositiveInt, ALLOW] = 1
     """With random crops or flips, how many placements of each picture are drawn and kept; every visit takes one of
     them."""
+
+    shuffles: Annotated[PositiveInt, ALLOW] = 1
+    """With shuffled tags and cached text, how many orders of each caption are drawn and kept; every visit takes one of
+    them."""
+
+
+class RatingSettings(Section):
+    """Fewer pictures from epoch to epoch, the better ones more often; for formats in which pictures are rated."""
+
+    share: Annotated[Share | None, ALLOW] = None
+    """Epoch n, from 0, uses the share 1 − (n − 1) · (1 − share) / `epochs` of the pictures, the first two epochs all
+    of them. Which, is drawn anew each epoch, in proportion to the ratings. None does not look at ratings."""
+
+    epochs: Annotated[PositiveInt | None, ALLOW] = None
+    """Over so many epochs the share falls; afterwards it stays. Usually the length of the run."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> RatingSettings:
+        if (self.share is None) != (self.epochs is None):
+            raise ValueError("data.rating.share and data.rating.epochs belong together; give both or none")
+        return self
 
 
 class HoldoutSettings(Section):
@@ -145,7 +179,8 @@ class DataSettings(Section):
 
     format: Annotated[str, ALLOW] = "image-folder"
     """How the data set is written down: a file name in `data/formats/`. `image-folder` takes every picture below the
-    folder, captions beside it; `metadata` takes the pictures that metadata.jsonl, .csv or .parquet name, those that
+    folder, captions beside it; `everydream` takes a folder as EveryDream2 reads it, with its yaml and txt files, or
+    its manifest, a .json file; `metadata` takes the pictures that metadata.jsonl, .csv or .parquet name, those that
     parquet or arrow files hold, or a data set of the Hugging Face hub (`data.path=OWNER/NAME`; extra `data`)."""
 
     columns: ColumnSettings = ColumnSettings()
@@ -170,10 +205,14 @@ class DataSettings(Section):
     """Samples of one batch, over all devices together, all of one bucket. Their number is divided among devices; noise
     and timesteps do not depend on how."""
 
-    remainder: Annotated[Literal["short", "fill", "drop"], ALLOW] = "short"
+    remainder: Annotated[Literal["short", "fill", "drop", "repeat"], ALLOW] = "short"
     """What is left of a bucket when it does not fill a batch: `short` trains a smaller batch (each sample counts the
-    same), `fill` repeats pictures of the bucket, `drop` leaves them out of this epoch. The start of a run counts
-    them."""
+    same), `fill` repeats pictures of the bucket, `drop` leaves them out of this epoch, `repeat` fills up with the same
+    pictures and lets the batch count less. The start of a run counts them."""
+
+    discount: Annotated[PositiveFloat, ALLOW] = 1.5
+    """With `remainder=repeat`, a batch of k pictures that was filled up to `batch_size` counts (k / batch_size) to this
+    power."""
 
     resolution: Annotated[int, Field(ge=16, le=4096, multiple_of=8), ALLOW] = 512
     """The base size in pixels: buckets have about resolution² pixels. 512 for SD1.x and SD2-base, 768 for SD2.1-v,
@@ -182,12 +221,17 @@ class DataSettings(Section):
     buckets: BucketSettings = BucketSettings()
     """Which sizes batches may have."""
 
-    crop: Annotated[Literal["center", "random"], ALLOW] = "center"
-    """Where a resized picture is cut to its bucket: the middle, or a place drawn at each visit."""
+    crop: Annotated[Literal["center", "random", "triangular"], ALLOW] = "center"
+    """Where a resized picture is cut to its bucket: the middle, or a place drawn at each visit, `random` anywhere,
+    `triangular` likelier near the middle and after cutting a little from each edge (`jitter`), as EveryDream2 does."""
+
+    jitter: Annotated[Share, ALLOW] = 0.02
+    """With `crop=triangular`, at most this share of a picture's shorter side is cut from each of its four edges, drawn
+    at each visit, and never more than it is larger than its bucket."""
 
     flip: Annotated[Share, ALLOW] = 0.0
     """The chance that a picture is mirrored left to right at a visit. Not for faces, asymmetric clothes or captions
-    that say left and right."""
+    that say left and right. A picture's own chance, where the format has one, takes its place."""
 
     resize: Annotated[Literal["lanczos", "bicubic", "bilinear", "hamming", "box", "nearest"], ALLOW] = "lanczos"
     """The filter that resizes pictures, antialiased; `nearest` is not."""
@@ -218,6 +262,9 @@ class DataSettings(Section):
     cache: CacheSettings = CacheSettings()
     """What is encoded once and kept."""
 
+    rating: RatingSettings = RatingSettings()
+    """Pictures that are rated."""
+
     workers: Annotated[int, Field(ge=0, le=256), FREE] = 2
     """Processes that decode pictures ahead of the training; 0 decodes in the training process. The draws do not depend
     on it."""
@@ -243,21 +290,45 @@ class DataSettings(Section):
                 f"data.repeats has {len(self.repeats)} numbers for {len(self.path)} folders; "
                 "give one for all or one for each"
             )
-        if self.format == "image-folder" and self._of_tables() != DataSettings.model_construct()._of_tables():
+        self._require_effect()
+        self._require_table()
+        if self.cache.text and self.captions.shuffle_tags and self.cache.shuffles == 1:
+            raise ValueError(
+                "data.cache.text keeps data.cache.shuffles=1 order of each caption, so that data.captions.shuffle_tags "
+                "would shuffle once and never again; set data.cache.shuffles above 1, or data.cache.text=false"
+            )
+        return self
+
+    def _require_effect(self) -> None:
+        """Refuses settings that the format does not look at."""
+        untouched = DataSettings.model_construct()._of_tables()
+        if self.format in ("image-folder", "everydream") and self._of_tables() != untouched:
             raise ValueError(
                 "data.columns, data.split, data.hub_config and data.hub_cache have no effect with "
-                "data.format=image-folder; set data.format=metadata, or leave them out"
+                f"data.format={self.format}; set data.format=metadata, or leave them out"
             )
         if self.format == "metadata" and self.captions.source != "sidecar":
             raise ValueError(
                 "data.captions.source has no effect with data.format=metadata, whose captions are a column; "
                 "leave it out, or set data.format=image-folder"
             )
-        if self.resolution % self.buckets.step:
+        if self.format == "everydream" and (self.captions.source, self.captions.lines) != ("sidecar", "join"):
+            raise ValueError(
+                "data.captions.source and data.captions.lines have no effect with data.format=everydream, which merges "
+                "files and names by rules of its own; leave them out, or set data.format=image-folder"
+            )
+
+    def _require_table(self) -> None:
+        """Refuses a resolution that the bucket table cannot be made for."""
+        if self.buckets.shape == "table" and self.resolution not in TABLES:
+            raise ValueError(
+                f"data.resolution is {self.resolution}, for which data.buckets.shape=table has no sizes; write one of "
+                f"{', '.join(map(str, TABLES))}, or data.buckets.shape=aspect"
+            )
+        if self.buckets.shape != "table" and self.resolution % self.buckets.step:
             raise ValueError(
                 f"data.resolution ({self.resolution}) must be a multiple of data.buckets.step ({self.buckets.step})"
             )
-        return self
 
     def _of_tables(self) -> tuple[object, ...]:
         return self.columns, self.split, self.hub_config, self.hub_cache

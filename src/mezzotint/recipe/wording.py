@@ -1,4 +1,4 @@
-"""What pydantic says of a value, in plain words with the value that was met."""
+"""Plain words: counts, and what pydantic says of a value, with the value that was met."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from mezzotint.data.catalogue import Catalogue, readable
 from mezzotint.data.colour import conversions_of
 from mezzotint.data.indexing import LONG_CAPTION_WORDS
 from mezzotint.data.plan import PlanColumns
+from mezzotint.recipe.counting import counted
 from mezzotint.recipe.data import DataSettings
 from mezzotint.stages import Epoch
 
@@ -26,22 +27,21 @@ FILE = "data_report.jsonl"
 def summary(catalogue: Catalogue) -> str:
     """The report in a few lines, for a terminal: used, converted, skipped and why. File names cannot disturb it."""
     report = catalogue.report
-    lines = [f"{report.used} samples in {', '.join(readable(os.fspath(root)) for root in catalogue.roots)}"]
+    lines = [f"{counted(report.used, 'sample')} in {', '.join(readable(os.fspath(root)) for root in catalogue.roots)}"]
     lines += [f"  {count} converted: {word}" for word, count in report.converted]
     if report.upscaled:
         lines.append(f"  {report.upscaled} smaller than their bucket, enlarged")
     if report.empty_captions:
-        lines.append(f"  {report.empty_captions} captions empty")
+        lines.append(f"  {counted(report.empty_captions, 'empty caption')}")
     if report.long_captions:
-        lines.append(
-            f"  {report.long_captions} captions of more than {LONG_CAPTION_WORDS} words; a text encoder cuts them"
-        )
+        long = counted(report.long_captions, "caption")
+        lines.append(f"  {long} of more than {LONG_CAPTION_WORDS} words; a text encoder cuts them")
     lines += _examples("skipped", report.skipped)
     lines += _examples("left out as the recipe asks", report.left_out)
     lines += _examples("to know", report.notes)
     if report.unknown:
         kinds = ", ".join(f"{readable(suffix) or 'no ending'} {count}" for suffix, count in report.unknown[:8])
-        lines.append(f"  {sum(count for _, count in report.unknown)} other files not looked at: {kinds}")
+        lines.append(f"  {counted(sum(count for _, count in report.unknown), 'other file')} not looked at: {kinds}")
     return "\n".join(lines)
 
 
@@ -81,14 +81,19 @@ def bucket_table(columns: PlanColumns, settings: DataSettings, epoch: Epoch) -> 
 
 
 def _remainder(settings: DataSettings, epoch: Epoch, num_short: int) -> str:
-    total = f"{len(epoch.order)} visits in {epoch.num_batches} batches, {epoch.num_steps} steps an epoch"
+    total = (
+        f"{counted(len(epoch.order), 'visit')} in {counted(epoch.num_batches, 'batch')}, "
+        f"{counted(epoch.num_steps, 'step')} an epoch"
+    )
     match settings.remainder:
         case "short":
-            return f"{total}; {num_short} batches are shorter than {settings.batch_size}"
+            return f"{total}; {counted(num_short, 'batch')} shorter than {settings.batch_size}"
         case "fill":
-            return f"{total}; {epoch.filled} visits repeated to fill batches"
+            return f"{total}; {counted(epoch.filled, 'visit')} repeated to fill batches"
+        case "repeat":
+            return f"{total}; {counted(epoch.filled, 'visit')} repeated to fill batches, which count less"
         case "drop":
-            return f"{total}; {epoch.left_out} visits left out because they fill no batch"
+            return f"{total}; {counted(epoch.left_out, 'visit')} left out because they fill no batch"
         case _:
             raise AssertionError(settings.remainder)
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import durable
+from mezzotint.recipe.counting import counted
 from mezzotint.reports.curves import Curves
 from mezzotint.run_folder import RunFolder
 
@@ -123,7 +124,7 @@ def _training_lines(metrics: Metrics) -> list[str]:
     logged = len(metrics.steps)
     of = "" if logged == last["step"] else f", {logged:,} of them logged; numbers below are of those"
     lines = [
-        f"steps         {last['step']:,} in {last.get('epoch', 0) + 1:,} epochs{of}",
+        f"steps         {last['step']:,} in {counted(last.get('epoch', 0) + 1, 'epoch')}{of}",
         f"samples       {np.nansum(samples):,.0f} in {_words(float(np.nansum(seconds)))} of training, "
         f"{np.nansum(samples) / max(float(np.nansum(seconds)), 1e-9):.3g} images/s",
         f"loss          {float(first['loss']):.4f} at step {first['step']}, smoothed {curve[-1]:.4f} at the end",

@@ -19,8 +19,8 @@ from mezzotint.tasks._memory import Outline
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """Dense peak of a device in TFLOP/s, as its maker's data sheet has it. half: bf16 and fp16 with float32 sums. tf32,
-    fp32: of float32 products with and without TF32; None where the device has none."""
+    """Dense peak of a device in TFLOP/s, as its maker's data sheet has it. half: fp16 with float32 sums, and bf16 where
+    there is TF32. tf32, fp32: of float32 products with and without TF32; None where the device has none."""
 
     name: str
     half: float
@@ -29,7 +29,7 @@ class Peak:
 
 
 PEAKS = (
-    Peak("B200", 2250.0, 1125.0, 75.0),
+    Peak("B200", 2250.0, 1100.0, 75.0),
     Peak("GH200", 989.4, 494.7, 66.9),
     Peak("H200 NVL", 835.5, 417.7, 60.0),
     Peak("H200", 989.4, 494.7, 66.9),
@@ -38,7 +38,7 @@ PEAKS = (
     Peak("H100", 989.4, 494.7, 66.9),
     Peak("A100", 312.0, 156.0, 19.5),
     Peak("A40", 149.7, 74.8, 37.4),
-    Peak("A10G", 70.0, 35.0, 35.0),
+    Peak("A10G", 70.0, 35.0, 31.52),
     Peak("A10", 125.0, 62.5, 31.2),
     Peak("RTX A6000", 154.8, 77.4, 38.7),
     Peak("RTX 6000 Ada", 364.2, 182.1, 91.1),
@@ -49,24 +49,39 @@ PEAKS = (
     Peak("RTX 4090", 165.2, 82.6, 82.6),
     Peak("RTX 4080", 97.5, 48.7, 48.7),
     Peak("RTX 3090", 71.0, 35.6, 35.6),
-    Peak("V100", 125.0, None, 15.7),
+    Peak("V100S", 130.0, None, 16.4),
+    Peak("V100 PCIE", 112.0, None, 14.0),
+    Peak("V100 SXM2", 125.0, None, 15.7),
     Peak("T4", 65.0, None, 8.1),
 )
-"""From NVIDIA's data sheets and architecture whitepapers: dense figures, SXM boards where nothing is said. The first
-name that a device's own name contains counts, so that longer names stand before shorter ones."""
+"""Dense figures: where a data sheet gives the double one of structured sparsity, half of it. SXM boards where nothing
+is said. The first name that a device's own name contains counts, so that longer names stand before shorter ones.
+
+Sources, all NVIDIA's: the data sheets of HGX B200, GH200, H200, H100, A100, A40, A10, A10G, RTX A6000, RTX 6000 Ada,
+L40S, L40, L4, V100 and T4; for GeForce the appendices of the whitepapers on GA102 (2020), Ada (2022) and RTX Blackwell
+(2025), fp16 with float32 sums.
+"""
+
+_ANOTHER_DEVICE = frozenset({"Ti", "SUPER", "D", "Laptop", "Max", "Mobile", "MIG"})
+"""Words of a device's name that make it another one than the name before them, or a part of one."""
 
 SOURCE = "dense peak of the maker's data sheet"
 
 
 def peak_flops(device_name: str, precision: str, *, tf32: bool) -> float | None:
-    """Floating-point operations a second that a device could do at most; None where no data sheet is on record.
+    """Floating-point operations a second that a device could do at most; None where no data sheet is on record, and for
+    bf16 where the device has no such units.
 
     device_name: as torch reports it, such as "NVIDIA H200". precision: "fp32", "bf16" or "fp16".
     """
     words = device_name.replace("-", " ").split()
+    if not _ANOTHER_DEVICE.isdisjoint(words):
+        return None
     for peak in PEAKS:
         if _contains(words, peak.name.split()):
             match precision:
+                case "bf16" if peak.tf32 is None:
+                    return None
                 case "bf16" | "fp16":
                     return peak.half * 1e12
                 case "fp32":

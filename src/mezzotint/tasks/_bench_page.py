@@ -255,6 +255,11 @@ def _remarks(document: Mapping[str, Any]) -> list[str]:
     if any(r["mfu"] is not None for r in rows):
         found.append(f"MFU: arithmetic of the trained networks over the {SOURCE}")
     found.append(f"loss, fixed timesteps: before and after, on {rows[0]['loss']['fixed_on']}")
-    if len(rows) > 1:
-        found.append("rows ran one after the other: differences within the spread of blocks mean nothing")
+    if any(", round " in r["name"] for r in rows):
+        found.append("rows ran in turn: differences within the spread of blocks, or of a row's rounds, mean nothing")
+    elif len(rows) > 1:
+        found.append(
+            "rows ran one after the other: differences within the spread of blocks mean nothing, and a machine that "
+            "slows down favours the first; --rounds=2 measures them in turn"
+        )
     return found

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mezzotint.recipe.counting import counted
 from mezzotint.recipe.paths import settings
 from mezzotint.recipe.read import COMMAND_LINE, Reading
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.reports import batch_report
 from mezzotint.tasks._dry import DryRun
 from mezzotint.tasks._estimates import BucketRow, Disk
 from mezzotint.tasks._memory import Memory, Part
@@ -134,7 +136,7 @@ def _files(checked: Checked) -> Iterator[str]:
     yield f"{model.family} at {model.path}{random}"
     yield from _table([_file_row(component) for component in checked.files], "<<>><")
     for path in checked.recipe.data.path:
-        yield f"pictures in {path}{'' if path.is_dir() else ': no folder'}"
+        yield f"pictures in {path}{'' if path.exists() else ': not there'}"
 
 
 def _file_row(component: Component) -> list[str]:
@@ -162,16 +164,18 @@ def _data(checked: Checked) -> Iterator[str]:
     if checked.dataset is None:
         return
     report, rows = checked.dataset.catalogue.report, checked.dataset.rows
-    told = [f"{len(rows):,} pictures"]
+    told = [counted(len(rows), "picture")]
     told += [f"{len(checked.dataset.held):,} held out"] if len(checked.dataset.held) else []
     told += [f"{len(one.rows):,} of val/{name}" for name, one in checked.dataset.sets.items()]
     told += [f"{len(report.skipped):,} skipped"] if report.skipped else []
     told += [f"{report.upscaled:,} smaller than their bucket"] if report.upscaled else []
-    told += [f"{report.empty_captions:,} empty captions"] if report.empty_captions else []
+    told += [f"{counted(report.empty_captions, 'empty caption')}"] if report.empty_captions else []
     yield ", ".join(told)
     yield from (f"  skipped: {Path(path).name}: {reason}" for path, reason in report.skipped[:3])
     head = ["bucket", "pictures", "visits", "batches", "left over", "activations"]
     yield from _table([head, *(_bucket_row(checked, row) for row in checked.buckets)], "<>>><>")
+    if checked.names:
+        yield from _table([list(batch_report.HEAD), *map(list, checked.names)], "<<>>>>")
 
 
 def _bucket_row(checked: Checked, row: BucketRow) -> list[str]:
@@ -195,8 +199,9 @@ def _length(checked: Checked) -> Iterator[str]:
         return
     joined = f" × {recipe.optim.accumulation} accumulated" if recipe.optim.accumulation > 1 else ""
     yield (
-        f"an epoch has {length.batches_an_epoch:,} batches of {recipe.data.batch_size}{joined}, "
-        f"{length.steps_an_epoch:,} steps; the run has {length.steps:,} steps, {length.epochs:,.1f} epochs"
+        f"an epoch has {counted(length.batches_an_epoch, 'batch')} of {recipe.data.batch_size}{joined}, "
+        f"{counted(length.steps_an_epoch, 'step')}; the run has {counted(length.steps, 'step')}, "
+        f"{length.epochs:,.1f} epochs"
     )
 
 
@@ -223,7 +228,11 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
     if memory.activations:
         bucket, worst = max(memory.activations.items(), key=lambda item: item[1].bytes)
         again = f", {size(worst.again)} of it for a block computed again" if worst.again else ""
-        yield "activations", worst.bytes, f"of the worst bucket, {bucket}, {worst.samples} samples at once{again}"
+        yield (
+            "activations",
+            worst.bytes,
+            f"of the worst bucket, {bucket}, {counted(worst.samples, 'sample')} at once{again}",
+        )
     at_hand = f"{size(checked.at_hand)} are free" if checked.at_hand is not None else ""
     yield "together", memory.peak, at_hand if memory.activations else f"without activations; {at_hand}"
 
@@ -249,7 +258,7 @@ def _disk_rows(checked: Checked, disk: Disk) -> Iterator[list[str]]:
     yield ["an export", size(disk.export), f"{shadow}{checked.recipe.run.export.dtype}; {count}"]
     for need in checked.caches:
         present = "too many to look for" if need.present is None else f"{need.present:,} there"
-        yield [f"{need.kind} cache", size(need.bytes), f"{need.entries:,} entries, {present}"]
+        yield [f"{need.kind} cache", size(need.bytes), f"{counted(need.entries, 'entry')}, {present}"]
 
 
 def _time(checked: Checked) -> Iterator[str]:
@@ -289,6 +298,7 @@ def document(checked: Checked) -> dict[str, Any]:
         "files": [_plain(component) for component in checked.files],
         "parts": [_plain(part) for part in memory.parts] if memory else None,
         "buckets": [_plain(row) | {"bucket": str(row.bucket)} for row in checked.buckets],
+        "names": [dict(zip(batch_report.HEAD, row, strict=True)) for row in checked.names],
         "length": _plain(length) | {"epochs": length.epochs} if length else None,
         "memory": _memory_document(checked, memory) if memory else None,
         "caches": [_plain(need) for need in checked.caches],

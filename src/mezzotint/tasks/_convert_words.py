@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from mezzotint.errors import RecipeError
-from mezzotint.weights import pickled
+from mezzotint.weights import mindspore, pickled
 from mezzotint.weights.components import DTypeName
 
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -41,7 +41,7 @@ def parse(arguments: Sequence[str]) -> Wish:
         what = f"got {len(words)} name{'s' if len(words) != 1 else ''}"
         raise RecipeError(f"mezzotint convert: write mezzotint convert SOURCE DESTINATION; {what}", code="E1012")
     source, destination = (Path(word).expanduser() for word in words)
-    if destination.suffix in pickled.SUFFIXES:
+    if destination.suffix in pickled.SUFFIXES and destination.suffix != mindspore.SUFFIX:
         name = destination.with_suffix(".safetensors").name
         raise RecipeError(
             f"mezzotint convert: {destination.name} would be a pickle, which is never written; write {name}",

@@ -144,7 +144,7 @@ def _bucket_row(
         largest,
         rest,
         short=rest if policy == "short" else 0,
-        repeated=(settings.batch_size - rest) if policy == "fill" and rest else 0,
+        repeated=(settings.batch_size - rest) if policy in ("fill", "repeat") and rest else 0,
         left_out=rest if policy == "drop" else 0,
     )
 
@@ -213,7 +213,9 @@ def _latents(
             present = (present or 0) + here
         return CacheNeed("latents", entries, total, present, missing)
     table = buckets.table(recipe.data)
-    counts = np.bincount(buckets.assign(catalogue.width[rows], catalogue.height[rows], table), minlength=len(table))
+    counts = np.bincount(
+        buckets.of_pictures(catalogue.width[rows], catalogue.height[rows], recipe.data), minlength=len(table)
+    )
     for size, count in zip(table, (counts * latents.variants).tolist(), strict=True):
         entries, total = entries + count, total + count * _latent_bytes(recipe, memory, size)
     return CacheNeed("latents", entries, total, None, total)

@@ -27,6 +27,7 @@ from mezzotint.data.pieces import read_picture, to_pixels
 from mezzotint.diffusion import noise
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import ModelFamily, posterior_sample
+from mezzotint.recipe.counting import counted
 from mezzotint.recipe.data import DataSettings
 from mezzotint.tasks._wanted import Ledger, WantedLatents, WantedText, in_words, share, wanted_latents, wanted_text
 
@@ -59,7 +60,10 @@ class CacheSummary:
         """For the reader: where, how many, why."""
         what = f"made {self.made}: {', '.join(self.why)}" if self.made else "nothing to make"
         places = [f"cache in {folder}" for folder in self.folders]
-        return (*places, f"cache: {self.wanted} entries, {self.present} were there, {what}; {_size(self.bytes)}")
+        return (
+            *places,
+            f"cache: {counted(self.wanted, 'entry')}, {self.present} were there, {what}; {_size(self.bytes)}",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,12 +150,13 @@ class Outline:
         beside = recipe.optim.ema.model_copy(update={"device": "same"})
         optim = recipe.optim.model_copy(update={"ema": beside})
         self.update = Update(self.trained, optim, separate_masters=self.precision.separate_masters)
+        self.prediction = recipe.model.prediction or self.family.prediction
+        # of real numbers: a schedule that is rescaled is looked at as well
+        objective = Objective(recipe.objective, self.family.schedule, self.prediction)
         with self._fake:
             for module in self.family.parts().values():
                 _give_fakes(module, device)
-            self.objective = Objective(
-                recipe.objective, self.family.schedule, recipe.model.prediction or self.family.prediction
-            ).to(device)
+            self.objective = objective.to(device)
         attention.require_package(recipe.model.attention)
         if recipe.model.attention != "xformers":  # which does not run without values
             attention.set_up(self.family.parts()["denoiser"], recipe.model.attention)

@@ -13,7 +13,7 @@ from mezzotint.errors import WeightsError
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.weights.files import SIZES, TensorInfo, read_header, shards
 from mezzotint.weights.folder import ModelFolder, find_weights, open_folder
-from mezzotint.weights.single_file import NETWORKS, SingleFile, open_single
+from mezzotint.weights.single_file import SingleFile, open_single
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def components(
         return (), [error]
     held = {_component_of(part, module, folder): part for part, module in parts.items()}
     found = []
-    for path in sorted(p for p in folder.root.iterdir() if p.is_dir() and not p.name.startswith(".")):
+    for path in (folder.root / name for name in folder.components()):
         part = held.get(path.name, "")
         try:
             found.append(_component(path, part, parts.get(part), settings))
@@ -69,7 +69,7 @@ def _in_one_file(settings: ModelSettings) -> tuple[tuple[Component, ...], list[W
             prediction=settings.prediction,
         )
         parts = {"unet": "denoiser"}
-        return tuple(_of_one_file(name, parts.get(name, name), single) for name in sorted(NETWORKS)), []
+        return tuple(_of_one_file(name, parts.get(name, name), single) for name in sorted(single.layout.networks)), []
     except WeightsError as error:
         return (), [error]
 

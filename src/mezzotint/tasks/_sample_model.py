@@ -85,7 +85,11 @@ def find(place: str, overrides: Sequence[str]) -> Source:
     except RecipeError as error:
         if error.code != "E1011":
             raise
-        raise RecipeError(f"there is no model, run folder or recipe {place}", code="E1074") from None
+        raise RecipeError(
+            f"{place} is neither a model, nor a run folder, nor a recipe (looked in {Path.cwd()} and among what ships; "
+            "`mezzotint ls` lists that)",
+            code="E1074",
+        ) from None
     return _of_recipe(reading)
 
 

@@ -143,7 +143,7 @@ def _words(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
         if flag not in _KNOWN:
             near = difflib.get_close_matches(flag, _KNOWN, n=1)
             hint = f"did you mean {near[0]}?" if near else "`mezzotint sample --help` lists what it takes"
-            raise _wrong(f"it has no switch {flag}; {hint}")
+            raise RecipeError(f"mezzotint sample has no switch {flag}; {hint}", code="E1012")
         if not sign:
             if not rest or rest[0].startswith("--"):
                 raise _wrong(f"{flag} needs a value; write {flag}=…")

@@ -55,7 +55,7 @@ def wanted_latents(
 ) -> tuple[WantedLatents, ...]:
     """All placements of all rows, by bucket; pictures of equal content and placement share an entry."""
     table = buckets.table(settings)
-    of_bucket = buckets.assign(catalogue.width[rows], catalogue.height[rows], table)
+    of_bucket = buckets.of_pictures(catalogue.width[rows], catalogue.height[rows], settings)
     return tuple(
         _wanted_of_bucket(catalogue, rows[of_bucket == number], latents, table[number])
         for number in np.unique(of_bucket).tolist()
@@ -78,7 +78,7 @@ def wanted_text(catalogue: Catalogue, rows: NDArray[np.int32], text: TextCache, 
     """Every caption that these rows can choose, the empty one, and `extra`."""
     found: dict[str, int] = dict.fromkeys(("", *extra), -1)
     for row in rows.tolist():
-        for caption in catalogue.captions(row):
+        for caption in (*catalogue.captions(row), *text.orders(catalogue, row)):
             found.setdefault(caption, row)
     addresses = _as_array(text.address(caption) for caption in found)
     return WantedText(tuple(found), addresses, np.array(list(found.values()), dtype=np.int32))
@@ -173,8 +173,8 @@ def in_words(one: str, reasons: Iterable[str]) -> tuple[str, ...]:
 
 def _placing(settings: DataSettings) -> tuple[object, ...]:
     b = settings.buckets
-    return (settings.resolution, b.shape, b.step, b.max_aspect, settings.crop, settings.flip, settings.resize,
-            settings.background, settings.cache.crops)  # fmt: skip
+    return (settings.resolution, b.shape, b.step, b.max_aspect, settings.crop, settings.jitter, settings.flip,
+            settings.resize, settings.background, settings.cache.crops)  # fmt: skip
 
 
 def _read(path: Path) -> NDArray[Any]:

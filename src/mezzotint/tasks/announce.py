@@ -9,9 +9,11 @@ from pathlib import Path
 
 import mezzotint
 from mezzotint.data import buckets
+from mezzotint.recipe.counting import counted
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
+from mezzotint.tasks._notes import notes
 from mezzotint.tasks.assemble import Dataset, Model, rate_factor, resolved
 from mezzotint.training import lr
 from mezzotint.training.live import LiveLine
@@ -51,6 +53,7 @@ def before_step_one(
         f"mezzotint {mezzotint.__version__}   run {recipe.run.name} in {folder.path}",
         f"  model      {_model_line(recipe)}",
         *[f"  note       {note}" for note in model.family.notes],
+        *[f"  note       {note}" for note in _notes(recipe, runtime, dataset, model)],
         f"  parameters {_parameter_line(recipe, model)}",
         f"  data       {_data_line(recipe, dataset)}",
         f"  buckets    {_bucket_line(recipe, dataset)}",
@@ -63,6 +66,15 @@ def before_step_one(
         f"  saving     {_saving_line(recipe, model)}",
         *_precision_note(recipe, launch),
     ]
+
+
+def _notes(recipe: Recipe, runtime: Runtime, dataset: Dataset, model: Model) -> list[str]:
+    return notes(
+        recipe,
+        prediction=model.prediction,
+        device=runtime.device.type,
+        buckets=len(_bucket_counts(recipe, dataset)),
+    )
 
 
 def _model_line(recipe: Recipe) -> str:
@@ -98,18 +110,22 @@ def _data_line(recipe: Recipe, dataset: Dataset) -> str:
         (len(report.skipped), "skipped (named in data_report.jsonl)"),
         (sum(count for _, count in report.unknown), "of other kinds (not looked at)"),
     )
-    words = [f"{len(dataset.rows):,} pictures", *(f"{count:,} {what}" for count, what in counts if count)]
+    words = [counted(len(dataset.rows), "picture"), *(f"{count:,} {what}" for count, what in counts if count)]
     return f"{', '.join(words)}; from {', '.join(str(p) for p in recipe.data.path)}"
 
 
 def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:
-    table = buckets.table(recipe.data)
-    rows = dataset.rows
-    found = buckets.assign(dataset.catalogue.width[rows], dataset.catalogue.height[rows], table)
-    counts = Counter(found.tolist())
+    table, counts = buckets.table(recipe.data), _bucket_counts(recipe, dataset)
     shown = ", ".join(f"{table[i]} ({n:,})" for i, n in counts.most_common(6))
     more = f", and {len(counts) - 6} more" if len(counts) > 6 else ""
     return f"{len(counts)} of {len(table)}: {shown}{more}"
+
+
+def _bucket_counts(recipe: Recipe, dataset: Dataset) -> Counter[int]:
+    """How many pictures each bucket that has any holds, by its place in the table."""
+    rows = dataset.rows
+    catalogue = dataset.catalogue
+    return Counter(buckets.of_pictures(catalogue.width[rows], catalogue.height[rows], recipe.data).tolist())
 
 
 def _batch_line(recipe: Recipe, runtime: Runtime, dataset: Dataset) -> str:
@@ -121,12 +137,13 @@ def _batch_line(recipe: Recipe, runtime: Runtime, dataset: Dataset) -> str:
     step = f" × {times} accumulated, {data.batch_size * times} in all" if times > 1 else ""
     rest = {
         "short": "smaller batches take what is left of a bucket",
-        "fill": f"{epoch.filled} visits repeated to fill batches",
-        "drop": f"{epoch.left_out} pictures left out of an epoch",
+        "fill": f"{counted(epoch.filled, 'visit')} repeated to fill batches",
+        "repeat": f"{counted(epoch.filled, 'visit')} repeated to fill batches, which count less",
+        "drop": f"{counted(epoch.left_out, 'picture')} left out of an epoch",
     }[data.remainder]
     return (
-        f"{data.batch_size} samples{share}{step} a step{held}; an epoch has {epoch.num_batches:,} "
-        f"batches, {epoch.num_steps:,} steps; {rest}"
+        f"{counted(data.batch_size, 'sample')}{share}{step} a step{held}; an epoch has "
+        f"{counted(epoch.num_batches, 'batch')}, {counted(epoch.num_steps, 'step')}; {rest}"
     )
 
 
@@ -137,7 +154,7 @@ def _share(batch: int, processes: int) -> str:
 
 def _length_line(dataset: Dataset, steps: int) -> str:
     an_epoch = max(1, dataset.timeline.epoch(0).num_steps)
-    return f"{steps:,} steps, {steps / an_epoch:.1f} epochs"
+    return f"{counted(steps, 'step')}, {steps / an_epoch:.1f} epochs"
 
 
 def _objective_line(recipe: Recipe, model: Model) -> str:
@@ -186,7 +203,7 @@ def _rule_words(recipe: Recipe, part: str, steps: int) -> str:
         words.append(f"decay to step {end:,}")
     if warmup:
         short = " (longer than the run: the rate stays below its peak)" if warmup >= steps else ""
-        words.append(f"warm-up {warmup} steps{short}")
+        words.append(f"warm-up {counted(warmup, 'step')}{short}")
     return ", ".join(words)
 
 
@@ -227,9 +244,9 @@ def _computing_line(recipe: Recipe, launch: Launch, runtime: Runtime, model: Mod
     parts = [_devices(runtime, launch), str(model.precision)]
     parts.append(f"attention {recipe.model.attention}")
     if model.recomputed_blocks:
-        parts.append(f"{model.recomputed_blocks} blocks recomputed")
+        parts.append(f"{counted(model.recomputed_blocks, 'block')} recomputed")
     if model.compiled_blocks:
-        parts.append(f"{model.compiled_blocks} modules compiled")
+        parts.append(f"{counted(model.compiled_blocks, 'module')} compiled")
     if recipe.run.deterministic:
         parts.append("deterministic kernels")
     return ", ".join(parts)
@@ -260,7 +277,7 @@ def start_line(restored: Restored | None, steps: int, changes: Sequence[str], li
             "a schedule that depends on the length also needs run.allow_change=[run.steps])"
         )
     exact = f"; not bit-exact from here: {'; '.join(changes)}" if changes else ""
-    return f"going on from {restored.path.name}, {steps - restored.step:,} steps to go{exact}"
+    return f"going on from {restored.path.name}, {counted(steps - restored.step, 'step')} to go{exact}"
 
 
 def at_the_end(folder: RunFolder, recipe: Recipe, exports: Sequence[Path], report: Sequence[Path]) -> list[str]:

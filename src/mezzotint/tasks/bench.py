@@ -34,6 +34,7 @@ FLAGS = {
     "--warm-up=N": "steps that the numbers leave out; 5 without it, or a quarter of a short run",
     "--fast": "a second row, with caches and on GPUs compiled",
     "--as-written": "of a foreign line, only the row as it is written",
+    "--rounds=N": "measure the rows N times in turn, so that a machine that slows favours none; 1 without it",
     "--stand-in=N": "train on N drawn pictures in the place of the recipe's",
     "--target=LOSS": "tell whether the last micro-batch's loss is below it",
     "--json": "the JSON document instead of the table",
@@ -53,6 +54,7 @@ class Options:
     steps: int | None
     warm_up: int | None
     fast: bool
+    rounds: int
     stand_in: int | None
     target: float | None
     as_json: bool
@@ -83,10 +85,10 @@ def bench(
     reading: Reading, recipe: Recipe, options: Options, runtime: Runtime, launch: Launch
 ) -> tuple[dict[str, Any], list[Measured]]:
     """Measures every row and puts the document together. All processes call it; recipe: located, with its data."""
-    arms: list[tuple[str, Recipe, list[str]]] = [("as written", recipe, [])]
-    if options.fast:
-        faster, changes = faster_than(recipe, runtime.device)
-        arms += [("fast", faster, changes)] if changes else []
+    length = options.steps or recipe.run.steps
+    if length is not None:
+        _require_timed_steps(options.warm_up, min(length, options.steps or MOST_STEPS))
+    arms = _arms(recipe, options, runtime.device)
 
     def say(text: str) -> None:
         if runtime.is_first and not options.as_json:
@@ -110,10 +112,24 @@ def bench(
     return document, measured
 
 
+def _arms(recipe: Recipe, options: Options, device: torch.device) -> list[tuple[str, Recipe, list[str]]]:
+    """The rows in the order in which they are measured: name, recipe, and what it changes."""
+    arms: list[tuple[str, Recipe, list[str]]] = [("as written", recipe, [])]
+    if options.fast:
+        faster, changes = faster_than(recipe, device)
+        arms += [("fast", faster, changes)] if changes else []
+    again = [
+        (f"{name}, round {number}", settings, changes)
+        for number in range(2, options.rounds + 1)
+        for name, settings, changes in arms
+    ]
+    return arms + again
+
+
 def faster_than(recipe: Recipe, device: torch.device) -> tuple[Recipe, list[str]]:
     """The recipe with everything switched on that keeps its mathematics: caches of what is frozen, frozen parts in the
     run's own type, and on GPUs compiled blocks. Also the settings that changed, as `key=value`."""
-    varied = recipe.data.crop == "random" or recipe.data.flip > 0
+    varied = recipe.data.crop != "center" or recipe.data.flip > 0
     cache: dict[str, Any] = {"latents": True, "text": "text_encoder" not in recipe.model.train}
     if varied:
         cache["crops"] = max(4, recipe.data.cache.crops)
@@ -145,18 +161,21 @@ def _context(recipe: Recipe, measured: Sequence[Measured], options: Options, run
     on_gpu = runtime.device.type == "cuda"
     name = torch.cuda.get_device_name(runtime.device) if on_gpu else "CPU"
     count = len(measured[0].steps)
-    warm_up = min(5, count // 4) if options.warm_up is None else options.warm_up
-    if warm_up >= count:
-        raise RecipeError(f"mezzotint bench: --warm-up={warm_up} leaves none of {count} steps to measure", code="E1012")
+    _require_timed_steps(options.warm_up, count)
     return _bench_page.Context(
         processes=runtime.world_size,
         device=name,
         is_gpu=on_gpu,
-        warm_up=warm_up,
+        warm_up=min(5, count // 4) if options.warm_up is None else options.warm_up,
         flops=_flops(recipe, measured) if runtime.is_first else {},
         peak=peak_flops(name, recipe.run.precision, tf32=recipe.run.tf32) if on_gpu else None,
         target=options.target,
     )
+
+
+def _require_timed_steps(warm_up: int | None, count: int) -> None:
+    if warm_up is not None and warm_up >= count:
+        raise RecipeError(f"mezzotint bench: --warm-up={warm_up} leaves none of {count} steps to measure", code="E1012")
 
 
 def _flops(recipe: Recipe, measured: Sequence[Measured]) -> dict[Size, int]:
@@ -195,6 +214,7 @@ def _options(flags: dict[str, str], *, dialect: str | None) -> Options:
         steps=_count(flags, "--steps", 1),
         warm_up=_count(flags, "--warm-up", 0),
         fast="--fast" in flags or (dialect is not None and "--as-written" not in flags),
+        rounds=_count(flags, "--rounds", 1) or 1,
         stand_in=_count(flags, "--stand-in", 1),
         target=target,
         as_json="--json" in flags,

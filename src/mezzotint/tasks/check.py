@@ -20,6 +20,7 @@ from mezzotint.recipe.model import ModelSettings
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import differences, judge
+from mezzotint.reports import batch_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, device_for
 from mezzotint.runtimes.single import Runtime
@@ -38,6 +39,7 @@ from mezzotint.tasks._dry import DryRun, dry_run
 from mezzotint.tasks._estimates import BucketRow, CacheNeed, Disk, Length
 from mezzotint.tasks._memory import Memory, Outline, described, memory_of
 from mezzotint.tasks._model_files import Component, components
+from mezzotint.tasks._notes import notes
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.train import folder_of
 from mezzotint.training import state
@@ -54,7 +56,8 @@ FLAGS = {
 @dataclass(slots=True)
 class Checked:
     """What a check has found. What could not be found out is None or empty, and `problems` says why. notes: sentences
-    about what will run and may not be meant. at_hand: bytes of memory free on the device, None where nobody tells."""
+    about what will run and may not be meant. names: where pictures are batched by name, how each name fills its buckets
+    (`batch_report.HEAD`). at_hand: bytes of memory free on the device, None where nobody tells."""
 
     reading: Reading
     recipe: Recipe
@@ -64,6 +67,7 @@ class Checked:
     memory: Memory | None = None
     dataset: Dataset | None = None
     buckets: tuple[BucketRow, ...] = ()
+    names: tuple[tuple[str, ...], ...] = ()
     length: Length | None = None
     caches: tuple[CacheNeed, ...] = ()
     disk: Disk | None = None
@@ -112,6 +116,12 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False) -> Checked
     _look_at_settings(checked)
     outline = _look_at_model(checked)
     _look_at_data(checked)
+    checked.notes += notes(
+        checked.recipe,
+        prediction=outline.prediction if outline is not None else None,
+        device=checked.device.type,
+        buckets=len(checked.buckets) if checked.dataset is not None else None,
+    )
     if outline is not None:
         _look_at_memory(checked, outline)
     if checked.recipe.run.export.folder is not None:
@@ -191,6 +201,10 @@ def _look_at_data(checked: Checked) -> None:
         checked.buckets = _estimates.bucket_rows(
             dataset, recipe.data, accumulation=recipe.optim.accumulation, seed=recipe.run.seed
         )
+        catalogue, rows = dataset.catalogue, dataset.rows
+        if catalogue.own.group[rows].any():
+            checked.names = tuple(batch_report.rows_of(catalogue, rows, recipe.data))
+        checked.notes += batch_report.warnings(catalogue, rows, recipe.data)
 
 
 def _look_at_memory(checked: Checked, outline: Outline) -> None:

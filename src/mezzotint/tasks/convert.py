@@ -1,7 +1,8 @@
 """`mezzotint convert SOURCE DESTINATION`: a model from one form of files into another.
 
-SOURCE is a model folder in diffusers' layout, or a model in one file; DESTINATION a folder, or a file that ends in
-.safetensors. Everything is kept that the other form can hold, and what is left out is said.
+SOURCE is a model folder in diffusers' layout, or a model in one file, MindSpore's too; DESTINATION a folder, a file
+that ends in .safetensors, or a checkpoint of MindSpore's, which ends in .ckpt. Everything is kept that the other form
+can hold, and what is left out is said.
 """
 
 from __future__ import annotations
@@ -17,21 +18,32 @@ from torch import Tensor
 from mezzotint import durable
 from mezzotint.errors import RecipeError, StorageError, WeightsError
 from mezzotint.tasks._convert_words import Wish, parse
-from mezzotint.weights import components, files, kinds, pickled, scheduler_file, write_single
+from mezzotint.weights import (
+    components,
+    files,
+    kinds,
+    known_layouts,
+    mindspore,
+    pickled,
+    scheduler_file,
+    write_single,
+)
 from mezzotint.weights.components import DTypeName
 from mezzotint.weights.export import Replaced, write_model
 from mezzotint.weights.folder import ModelFolder, open_folder
-from mezzotint.weights.layouts import sd
+from mezzotint.weights.keymap import KeyMap
 from mezzotint.weights.remains import FOLDER, Remains, drop_average, read_remains, remains_of
-from mezzotint.weights.single_file import NETWORKS, SingleFile, open_single
+from mezzotint.weights.single_file import SingleFile, open_single
 from mezzotint.weights.write_single import Description
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model that was read. tensors: by component, under our names. scheduler: its configuration."""
+    """A model that was read. layout: how single files of its kind are laid out. tensors: by component, under our
+    names. scheduler: its configuration."""
 
     folder: ModelFolder
+    layout: KeyMap
     tensors: Mapping[str, Mapping[str, Tensor]]
     scheduler: Mapping[str, object]
     remains: Remains
@@ -81,27 +93,48 @@ def _with_store(wish: Wish) -> Iterator[str]:
 
 
 def _convert(wish: Wish) -> Iterator[str]:
-    to_file = wish.destination.suffix == ".safetensors"
+    to_file = wish.destination.suffix in (".safetensors", mindspore.SUFFIX)
     if wish.source.is_dir():
         model = _from_folder(wish)
         yield from _to_file(wish, model) if to_file else _to_folder(wish, model)
-    elif to_file and _is_other_pickle(wish):
+    elif to_file and _is_something_else(wish):
         yield from _plainly(wish)
     else:
         single = _opened(wish)
-        yield from _file_to_file(wish, single) if to_file else _file_to_folder(wish, single)
+        if not to_file:
+            yield from _file_to_folder(wish, single)
+        elif _target_layout(wish, tuple(single.layout.parts)) is single.layout:
+            yield from _file_to_file(wish, single)
+        else:
+            yield from _to_file(wish, _of_file(wish, single))
 
 
-def _is_other_pickle(wish: Wish) -> bool:
-    """Whether the source is pickled and no whole model: it can be made safe all the same."""
-    if not wish.source.is_file() or wish.source.suffix not in pickled.SUFFIXES or not pickled.is_pickled(wish.source):
+def _is_something_else(wish: Wish) -> bool:
+    """Whether the source is a pickle or MindSpore's and no whole model: it becomes safetensors all the same."""
+    if wish.destination.suffix == mindspore.SUFFIX or not wish.source.is_file():
         return False
-    return kinds.refusal(files.read_header(_copy_of(wish))) is not None
+    if mindspore.is_mindspore(wish.source):
+        return kinds.refusal(files.read_header(wish.source), None) is not None
+    if wish.source.suffix not in pickled.SUFFIXES or not pickled.is_pickled(wish.source):
+        return False
+    return kinds.refusal(files.read_header(_copy_of(wish)), None) is not None
+
+
+def _target_layout(wish: Wish, components: Sequence[str]) -> KeyMap:
+    """How the destination's file is laid out. Raises WeightsError E1406 when there is no such file of such a model."""
+    to_mindspore = wish.destination.suffix == mindspore.SUFFIX
+    layout = known_layouts.for_components(components, style="mindone" if to_mindspore else "")
+    if layout is None:
+        what = "SDXL and its refiner are written as checkpoints of MindSpore's" if to_mindspore else "no layout fits"
+        raise WeightsError(
+            f"{wish.source}: has {', '.join(components)}; {what}, write a name that ends in .safetensors", code="E1406"
+        )
+    return layout
 
 
 def _plainly(wish: Wish) -> Iterator[str]:
-    """Tensors of something else out of a pickle, under the names that they have."""
-    copy = _copy_of(wish)
+    """Tensors of something else out of a pickle or a checkpoint of MindSpore's, under the names that they have."""
+    copy = wish.source if mindspore.is_mindspore(wish.source) else _copy_of(wish)
     header = files.read_header(copy)
     tensors = files.read(copy)
     if wish.dtype is not None:
@@ -119,7 +152,7 @@ def _copy_of(wish: Wish) -> Path:
 def _opened(wish: Wish) -> SingleFile:
     return open_single(
         wish.source,
-        sd.LAYOUT,
+        None,
         config=wish.config,
         averaged=wish.ema == "use",
         prediction=wish.prediction,
@@ -128,13 +161,16 @@ def _opened(wish: Wish) -> SingleFile:
 
 
 def _file_to_folder(wish: Wish, single: SingleFile) -> Iterator[str]:
-    tensors = {component: single.component(component).everything() for component in NETWORKS}
-    _require_whole(wish.source, single.folder, tensors)
-    scheduler = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
-    remains = remains_of(single, averages=wish.ema == "keep")
     yield f"configurations of {single.folder.root.name}"
     yield from _besides(single, wish)
-    yield from _to_folder(wish, Model(single.folder, tensors, scheduler, remains))
+    yield from _to_folder(wish, _of_file(wish, single))
+
+
+def _of_file(wish: Wish, single: SingleFile) -> Model:
+    tensors = {component: single.component(component).everything() for component in single.layout.networks}
+    _require_whole(wish.source, single.folder, single.layout, tensors)
+    scheduler = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
+    return Model(single.folder, single.layout, tensors, scheduler, remains_of(single, averages=wish.ema == "keep"))
 
 
 def _file_to_file(wish: Wish, single: SingleFile) -> Iterator[str]:
@@ -144,38 +180,54 @@ def _file_to_file(wish: Wish, single: SingleFile) -> Iterator[str]:
     left = set(besides.averages) if wish.ema != "keep" else set()
     names = [name for name in single.header if name not in left]
     tensors = files.read(single.file, names, unchecked=lenient)
-    for component in NETWORKS:
+    for component in single.layout.networks:
         single.component(component).require_known()
     if single.averaged:
         plain = single.tables["unet"].present(single.header)
-        copies = {name: sd.LAYOUT.average(entry.foreign) for name, entry in plain.items()}
+        copies = {name: single.layout.average(entry.foreign) for name, entry in plain.items()}
         averaged = files.read(single.file, tuple(copies.values()))
         tensors |= {name: averaged[copy].reshape(tensors[name].shape) for name, copy in copies.items()}
     told = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
     prediction = "v" if told.get("prediction_type") == "v_prediction" else "epsilon"
     description = write_single.described(single.folder, prediction, wish.destination.stem)
     yield from _besides(single, wish)
-    yield from _written(wish, tensors, description, single.metadata)
+    yield from _written(wish, single.layout, tensors, description, single.metadata)
 
 
 def _from_folder(wish: Wish) -> Model:
+    _refuse_run(wish.source)
     guess = kinds.of_path(wish.source)
     folder = open_folder(wish.source) if guess is None else None
     unet = folder.config("unet") if folder is not None and folder.has("unet") else {}
-    other = guess or (kinds.of_index(folder.index, unet) if folder is not None else None)
-    if folder is None or other is not None:
+    other = guess or (kinds.of_index(folder.index, unet, None) if folder is not None else None)
+    held = [name for name in known_layouts.component_names() if folder is not None and folder.has(name)]
+    layout = known_layouts.for_components(held)
+    if folder is None or other is not None or layout is None:
         raise WeightsError(
-            f"{wish.source}: looks like {other}; a whole model of SD 1.x or 2.x is converted", code="E1406"
+            f"{wish.source}: looks like {other or 'a part of a model'}; a whole model of SD 1.x, SD 2.x or SDXL is "
+            "converted",
+            code="E1406",
         )
-    tensors = {component: _component(folder, component, wish) for component in NETWORKS}
+    if wish.destination.suffix == mindspore.SUFFIX:
+        _target_layout(wish, held)  # refused before anything is read
+    tensors = {name: _component(folder, name, network, wish) for name, network in layout.networks.items()}
     scheduler = folder.config("scheduler", "scheduler_config.json")
     if wish.prediction is not None:
         zero = bool(scheduler.get("rescale_betas_zero_snr"))
         scheduler = scheduler_file.corrected(scheduler, prediction=wish.prediction, zero_terminal=zero)
-    return Model(folder, tensors, scheduler, read_remains(folder.root))
+    return Model(folder, layout, tensors, scheduler, read_remains(folder.root))
 
 
-def _component(folder: ModelFolder, component: str, wish: Wish) -> dict[str, Tensor]:
+def _refuse_run(source: Path) -> None:
+    """A run folder holds checkpoints; its models are the exports."""
+    if not (source / "checkpoints").is_dir() or (source / "model_index.json").is_file():
+        return
+    exports = sorted(path for path in (source / "exports").glob("step-*") if path.is_dir())
+    there = f", such as {exports[-1]}" if exports else "; it has none yet, which a run writes at its end"
+    raise WeightsError(f"{source}: is a run folder; convert one of its exports{there}", code="E1406")
+
+
+def _component(folder: ModelFolder, component: str, network: components.Network, wish: Wish) -> dict[str, Tensor]:
     """A component's tensors, also from a folder of the time when weights were pickled."""
     where = folder.root / component
     path = _pickled_weights(where, wish)
@@ -184,7 +236,7 @@ def _component(folder: ModelFolder, component: str, wish: Wish) -> dict[str, Ten
         if found is None:
             raise WeightsError(f"{where}: has a configuration and no weights; fetch the whole model", code="E1407")
         path = found.path
-    return components.modern_names(NETWORKS[component], files.read(path))
+    return components.modern_names(network, files.read(path))
 
 
 def _pickled_weights(where: Path, wish: Wish) -> Path | None:
@@ -196,13 +248,15 @@ def _pickled_weights(where: Path, wish: Wish) -> Path | None:
 
 
 def _to_folder(wish: Wish, model: Model) -> Iterator[str]:
-    _require_whole(wish.source, model.folder, model.tensors)
+    _require_whole(wish.source, model.folder, model.layout, model.tensors)
     replaced = {}
     for component, tensors in model.tensors.items():
         found = tensors
         if wish.dtype is not None:
             found = write_single.cast_component(wish.source, tensors, wish.dtype)
-        replaced[component] = Replaced(NETWORKS[component], found, model.folder.config(component), keep_types=True)
+        replaced[component] = Replaced(
+            model.layout.networks[component], found, model.folder.config(component), keep_types=True
+        )
 
     def besides(root: Path) -> None:
         model.remains.write(root)
@@ -212,30 +266,33 @@ def _to_folder(wish: Wish, model: Model) -> Iterator[str]:
     write_model(wish.destination, model.folder, replaced, scheduler=model.scheduler, dtype=None, besides=besides)
     for component, new in replaced.items():
         yield _types(component, new.tensors)
-    yield f"predicts {model.prediction}; opens with StableDiffusionPipeline.from_pretrained, and as model.path"
+    pipeline = model.folder.index.get("_class_name", "StableDiffusionPipeline")
+    yield f"predicts {model.prediction}; opens with {pipeline}.from_pretrained, and as model.path"
 
 
 def _to_file(wish: Wish, model: Model) -> Iterator[str]:
     remains = model.remains if wish.ema == "keep" else _without_average(model.remains)
-    tensors = write_single.assemble(sd.LAYOUT, model.folder, model.tensors, remains)
-    held = {*NETWORKS, "scheduler", "tokenizer", FOLDER}
-    left = sorted(p.name for p in model.folder.root.iterdir() if p.is_dir() and p.name not in held)
+    layout = _target_layout(wish, tuple(model.tensors))
+    tensors = write_single.assemble(layout, model.folder, model.tensors, remains)
+    held = {*model.tensors, "scheduler", "tokenizer", "tokenizer_2", FOLDER}
+    left = [name for name in model.folder.components() if name not in held]
     if left:
-        yield f"left out, since a single file has no place for them: {', '.join(n for n in left if n[0] != '.')}"
+        yield f"left out, since a single file has no place for them: {', '.join(left)}"
     description = write_single.described(model.folder, model.prediction, wish.destination.stem)
-    yield from _written(wish, tensors, description, model.remains.metadata)
+    yield from _written(wish, layout, tensors, description, model.remains.metadata)
 
 
 def _written(
-    wish: Wish, tensors: Mapping[str, Tensor], description: Description, before: Mapping[str, str]
+    wish: Wish, layout: KeyMap, tensors: Mapping[str, Tensor], description: Description, before: Mapping[str, str]
 ) -> Iterator[str]:
     """Writes a single file and tells what it holds."""
     converted = dict(tensors) if wish.dtype is None else write_single.cast(wish.source, tensors, wish.dtype)
     write_single.write(wish.destination, converted, description, before)
-    for component, parts in sd.LAYOUT.parts.items():
+    for component, parts in layout.parts.items():
         starts = tuple(part.start for part in parts)
         yield _types(component, {n: t for n, t in converted.items() if n.startswith(starts)})
-    yield f"predicts {description.prediction}, as its header says (ModelSpec)"
+    told = ", as its header says (ModelSpec)" if wish.destination.suffix != mindspore.SUFFIX else ""
+    yield f"predicts {description.prediction}{told}"
 
 
 def _besides(single: SingleFile, wish: Wish) -> Iterator[str]:
@@ -250,8 +307,10 @@ def _besides(single: SingleFile, wish: Wish) -> Iterator[str]:
         yield f"kept along, and not known: {files.some(besides.unknown)}"
 
 
-def _require_whole(source: Path, folder: ModelFolder, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
-    for component, network in NETWORKS.items():
+def _require_whole(
+    source: Path, folder: ModelFolder, layout: KeyMap, tensors: Mapping[str, Mapping[str, Tensor]]
+) -> None:
+    for component, network in layout.networks.items():
         shapes = components.shapes(network, folder.config(component), where=folder.root / component / "config.json")
         write_single.require_fit(source / component if source.is_dir() else source, shapes, tensors[component])
 
@@ -266,7 +325,7 @@ def _require_free(destination: Path) -> None:
 
 
 def _without_average(remains: Remains) -> Remains:
-    return Remains(remains.rest, {}, remains.spellings, remains.metadata)
+    return replace(remains, averages={})
 
 
 def _types(what: str, tensors: Mapping[str, Tensor]) -> str:

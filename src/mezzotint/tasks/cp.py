@@ -14,12 +14,16 @@ def run(arguments: Sequence[str]) -> int:
     """Copies a shipped recipe and says where it lies.
 
     Raises RecipeError: E1012 for another number of words, E1011 for an unknown name, E1014 where a file lies already;
-    StorageError E1701 where the destination cannot be written.
+    StorageError E1701 where the destination cannot be written. Folders that are missing are made.
     """
     if not 1 <= len(arguments) <= 2 or arguments[0].startswith("-"):
         raise RecipeError("mezzotint cp: write mezzotint cp NAME [DESTINATION]", code="E1012")
     source = _shipped(arguments[0])
     target = _target(source, arguments[1] if len(arguments) == 2 else "")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{target.parent}: no folder can be made there: {error.strerror}", code="E1701") from None
     try:
         with target.open("x", encoding="utf-8") as file:
             file.write(_text(source))
@@ -27,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
         what = "already exists and stays as it is; give another name"
         raise RecipeError(f"{target} {what}: mezzotint cp {source.stem} NAME.yaml", code="E1014") from None
     except OSError as error:
-        raise StorageError(f"{target} cannot be written: {error.strerror}", code="E1701") from None
+        raise StorageError(f"{target} cannot be written: {error.strerror}; give another place", code="E1701") from None
     print(f"{target} is yours to change; next: mezzotint check {target}")
     return 0
 

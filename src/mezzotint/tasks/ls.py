@@ -53,4 +53,5 @@ def title(path: Path) -> str:
 
 
 def _models() -> list[str]:
-    return sorted(path.name for path in MODELS.iterdir() if path.is_dir()) if MODELS.is_dir() else []
+    """Those that `model.path` takes today: configurations of a network without a family are not yet among them."""
+    return sorted(path.parent.name for path in MODELS.glob("*/model_index.json"))

@@ -43,9 +43,10 @@ def choose(resume: str, folder: RunFolder, command: str) -> Start:
             there = state.listed(folder.checkpoints)
             if there:
                 raise CheckpointError(
-                    f"{folder.path}: run.resume is never, but {_names(there)} are here; go on "
+                    f"{folder.path}: run.resume is never, but here {'are' if len(there) > 1 else 'is'} "
+                    f"{_names(there)}; go on "
                     f"with `{command} run.resume=auto`, "
-                    "or choose another run.name",
+                    "or choose another folder (run.name, or run.folder where that is set)",
                     code="E1505",
                 )
             return Start(None)

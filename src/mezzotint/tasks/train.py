@@ -16,13 +16,14 @@ import yaml
 from torch import Tensor
 
 from mezzotint import durable
+from mezzotint.data import schedule_file
 from mezzotint.data.loader import Loader
 from mezzotint.errors import Diverged, OutOfMemory, PeerLost, RecipeError, Stopped, StorageError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import unknown_allowances
-from mezzotint.reports import data_report
+from mezzotint.reports import batch_report, data_report
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
@@ -268,7 +269,7 @@ class Job:
             observers=observers,
             progress=Progress(last_step=self.steps),
             epoch_ends=self._epoch_ends,
-            epoch_begins=self.changes.begin,
+            epoch_begins=self._begin_epoch,
             save=self._save,
             export=self._export_when_first,
             asked=self.interrupts.asked,
@@ -276,6 +277,16 @@ class Job:
             warn=lambda text: self.live.say(f"warning: {text}"),
             watch=MovementWatch(self.model.update.masters),
         )
+
+    def _begin_epoch(self, number: int) -> None:
+        if self.recipe.run.schedule_file and self.runtime.is_first:
+            data = self.dataset
+            epoch = data.timeline.epoch(number)
+            try:
+                schedule_file.write(epoch, data.rows, data.catalogue, self.recipe.data, self.folder.logs)
+            except StorageError as error:
+                self.live.say(f"warning: {error.message}; training goes on without it")
+        self.changes.begin(number)
 
     def _take(self, recipe: Recipe) -> None:
         """Settings that were replaced, given to what holds them."""
@@ -328,6 +339,8 @@ class Job:
         durable.write_file(self.folder.recipe, SCHEMA_LINE + text)
         data_report.write(self.dataset.catalogue, self.folder.path)
         _held_out.write_list(self.folder, self.dataset)
+        if self.recipe.data.buckets.shape == "table":
+            batch_report.write_undersized(self.dataset.catalogue, self.dataset.rows, self.recipe.data, self.folder.path)
         self.folder.record(
             "started", step=restored.step if restored else 0, steps=self.steps, recipe=self.reading.digest,
             processes=self.runtime.world_size, batch=self.recipe.data.batch_size, changes=changes, **self._resolved(),

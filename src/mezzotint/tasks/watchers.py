@@ -12,13 +12,15 @@ from mezzotint.recipe.base import Every
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
+from mezzotint.stages import StepReport
 from mezzotint.tasks import _held_out
 from mezzotint.tasks._preview_prompts import PreviewPrompts
 from mezzotint.tasks.assemble import Caches, Dataset, Model, encoders, family_class
 from mezzotint.training.live import LiveLine
 from mezzotint.training.metrics_log import MetricsLog, SampleLog
-from mezzotint.training.observers import Exporter, Observer, Saver
+from mezzotint.training.observers import Exporter, Observer, Saver, Wish
 from mezzotint.training.previews import Previews, PreviewsElsewhere
+from mezzotint.training.progress import Progress
 from mezzotint.training.tensorboard_log import TensorBoardLog
 from mezzotint.training.validation import Validation
 
@@ -72,6 +74,10 @@ class _Absent(Observer):
 
     at_start = True
     at_end = True
+
+    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+        """Wishes for nothing; the trainer asks the first process alone."""
+        return Wish.NOTHING
 
 
 def _absent(every: Every | None, *, follows: bool = False) -> Observer:

@@ -6,6 +6,7 @@ An observer that fails because the disk does never ends the training: the traine
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import Flag, auto
 from typing import Any
@@ -24,7 +25,7 @@ class Wish(Flag):
     STOP = auto()
 
 
-class Observer:
+class Observer(ABC):
     """Looks at a run from between two steps.
 
     `every`: when it is due; None is at every step. `intervals`: the same where there may be several. Observers that are
@@ -48,18 +49,18 @@ class Observer:
             return True
         return any(is_due(every, progress) for every in self.intervals or (self.every,))
 
+    @abstractmethod
     def look(self, report: StepReport | None, progress: Progress) -> Wish:
         """Looks at a step's report (None before the first step)."""
-        raise NotImplementedError
 
     def state(self) -> dict[str, Any]:
         """What it remembers, as JSON, for the checkpoint."""
         return {}
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: Mapping[str, Any]) -> None:  # noqa: B027  most remember nothing
         """Takes back what `state` gave."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  most hold nothing open
         """The run has ended, one way or another."""
 
 

@@ -423,8 +423,11 @@ class Trainer:
             self._failed_save = ""
         except StorageError as error:
             failed = 1
-            self._failed_save = error.message if final else ""
-            self.warn(f"the checkpoint of step {self.progress.step} could not be saved: {error.message}")
+            said = f"the checkpoint of step {self.progress.step} could not be saved: {error.message}"
+            if final:
+                self._failed_save = said  # which ends the run, and is said once
+            else:
+                self.warn(said)
         else:
             failed = 0
         self.runtime.barrier()  # the first process may have written for long

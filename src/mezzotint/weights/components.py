@@ -16,7 +16,7 @@ from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
 from torch import Tensor, nn
 from transformers.models.clip.configuration_clip import CLIPTextConfig
-from transformers.models.clip.modeling_clip import CLIPTextModel
+from transformers.models.clip.modeling_clip import CLIPTextModel, CLIPTextModelWithProjection
 
 from mezzotint.errors import WeightsError
 from mezzotint.weights import files, plain_vae, state
@@ -24,7 +24,7 @@ from mezzotint.weights.files import Stored
 from mezzotint.weights.folder import write_json
 from mezzotint.weights.kinds import of_tensors
 
-Network = Literal["unet", "vae", "clip_text"]
+Network = Literal["unet", "vae", "clip_text", "clip_text_projected", "latte", "causal_vae"]
 DTypeName = Literal["fp32", "fp16", "bf16"]
 Value = TypeVar("Value")
 Made = TypeVar("Made")
@@ -34,6 +34,7 @@ DTYPES: dict[DTypeName, torch.dtype] = {"fp32": torch.float32, "fp16": torch.flo
 
 _IGNORED_TEXT = ("architectures", "model_type", "torch_dtype", "dtype", "transformers_version")
 _PREFIX = "text_model."
+_TEXT = ("clip_text", "clip_text_projected")
 _OLD_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
 
 
@@ -49,7 +50,7 @@ def load(network: Network, config: Mapping[str, Any], stored: Stored | Path, *, 
     kind = of_tensors(stored.header())
     guess = f"the file looks like {kind}" if kind != _expected(network) else ""
     state.load_into(module, stored, rename=_file_names(network), ignorable=("position_ids",), kind=guess)
-    if network == "clip_text":  # a buffer that is no part of the weights
+    if network in _TEXT:  # a buffer that is no part of the weights
         length = int(config.get("max_position_embeddings", 77))
         inner = getattr(module, "text_model", module)
         inner.embeddings.position_ids = torch.arange(length).expand((1, -1))  # type: ignore[union-attr]
@@ -120,7 +121,7 @@ def write(
 
 def file_name(network: Network) -> str:
     """The plain name of a network's weights file."""
-    return "model.safetensors" if network == "clip_text" else "diffusion_pytorch_model.safetensors"
+    return "model.safetensors" if network in _TEXT else "diffusion_pytorch_model.safetensors"
 
 
 def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:
@@ -131,8 +132,16 @@ def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:
         case "vae":
             module = AutoencoderKL.from_config(plain)
         case "clip_text":
-            module = CLIPTextModel(CLIPTextConfig(**{k: v for k, v in plain.items() if k not in _IGNORED_TEXT}))
+            module = CLIPTextModel(_text_config(plain))
+        case "clip_text_projected":
+            module = CLIPTextModelWithProjection(_text_config(plain))
+        case _:
+            raise AssertionError(f"{network} is built by its family")
     return module
+
+
+def _text_config(plain: Mapping[str, Any]) -> CLIPTextConfig:
+    return CLIPTextConfig(**{k: v for k, v in plain.items() if k not in _IGNORED_TEXT})
 
 
 def _described(build: Callable[[], Made], where: Path) -> Made:
@@ -143,7 +152,8 @@ def _described(build: Callable[[], Made], where: Path) -> Made:
 
 
 def _expected(network: Network) -> str:
-    return {"unet": "", "vae": "an autoencoder (VAE) alone", "clip_text": "a text encoder alone"}[network]
+    text = "a text encoder alone"
+    return {"unet": "", "vae": "an autoencoder (VAE) alone", "clip_text": text, "clip_text_projected": text}[network]
 
 
 def _file_names(network: Network) -> state.Rename:
@@ -154,7 +164,7 @@ def _file_names(network: Network) -> state.Rename:
             return lambda name: name if nested else name.removeprefix(_PREFIX)
         case "vae":
             return _modern_attention
-        case "unet":
+        case _:
             return str
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from mezzotint import durable
 from mezzotint.errors import StorageError
 from mezzotint.weights import components, folder
 from mezzotint.weights.folder import ModelFolder
@@ -44,14 +44,14 @@ def write_model(
     aside: Path | None = None
     try:
         aside = folder.begin(target)
-        for component in sorted(p.name for p in source.root.iterdir() if p.is_dir() and not p.name.startswith(".")):
+        for component in source.components():
             _write_component(aside / component, source.root / component, replaced.get(component), scheduler, dtype)
         if besides is not None:
             besides(aside)
         folder.write_json(aside / "model_index.json", _index(source, scheduler))
         folder.finish(aside, target)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = error.errno in durable.FULL
         remedy = "make room on the disk" if full else "check the folder and its permissions"
         raise StorageError(f"{target}: the export could not be written ({error}); {remedy}", code="E1701") from error
     finally:

@@ -1,4 +1,5 @@
-"""The one module that opens model files. It reads and writes safetensors: numbers and names, nothing that runs.
+"""The one module that opens model files. It reads and writes safetensors, and reads MindSpore's checkpoints: numbers
+and names, nothing that runs.
 
 A file is judged by its header before a byte of it is loaded, and what cannot be read is named with the reason that its
 first bytes suggest.
@@ -6,10 +7,10 @@ first bytes suggest.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from mezzotint import durable
 from mezzotint.errors import StorageError, WeightsError
+from mezzotint.weights import mindspore
 
 _HEADER_LIMIT = 100_000_000  # the format's own bound
 SIZES = {
@@ -94,7 +97,8 @@ def shards(path: Path) -> tuple[Path, ...]:
 def read_header(path: Path) -> dict[str, TensorInfo]:
     """Names, types and shapes of the tensors in a file or a sharded set, from headers alone.
 
-    Raises WeightsError: E1401 when there is no such file, E1402 when it is not a sound safetensors file.
+    Raises WeightsError: E1401 when there is no such file, E1402 when it is not a sound safetensors file, E1420 for a
+    damaged checkpoint of MindSpore's.
     """
     found: dict[str, TensorInfo] = {}
     for shard in shards(path):
@@ -107,6 +111,8 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
 
 def read_metadata(path: Path) -> dict[str, str]:
     """The free text entries of a file's header."""
+    if mindspore.is_mindspore(path):
+        return mindspore.texts(path)
     return {str(k): str(v) for k, v in _header(path).get("__metadata__", {}).items()}
 
 
@@ -137,8 +143,15 @@ def digest(path: Path, names: Collection[str]) -> str:
 
     Raises WeightsError as `read_header`. 64 hexadecimal digits.
     """
-    entries, start = _header(path), 8 + int.from_bytes(_first(path, 8), "little")
     told = hashlib.sha256()
+    if mindspore.is_mindspore(path):
+        kept = mindspore.entries(path)
+        for name in sorted(set(names) & kept.keys()):
+            told.update(json.dumps([name, kept[name].dtype, list(kept[name].shape)]).encode())
+            for block in mindspore.blocks(path, kept[name]):
+                told.update(block)
+        return told.hexdigest()
+    entries, start = _header(path), 8 + int.from_bytes(_first(path, 8), "little")
     with path.open("rb") as file:
         for name in sorted(set(names) & entries.keys()):
             entry = entries[name]
@@ -167,9 +180,7 @@ def write(
     finished file before it gets its name. Raises WeightsError E1403 for values that are not finite, StorageError
     E1701 when the disk refuses.
     """
-    for name, tensor in tensors.items():
-        if name not in unchecked:
-            _refuse_non_finite(path, name, tensor)
+    require_finite(path, tensors, unchecked=unchecked)
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         aside.touch()
@@ -182,6 +193,13 @@ def write(
     except (OSError, SafetensorError) as error:
         aside.unlink(missing_ok=True)
         raise _storage_error(path, error) from error
+
+
+def require_finite(path: Path, tensors: Mapping[str, Tensor], *, unchecked: Collection[str] = ()) -> None:
+    """Raises WeightsError E1403 naming a tensor with values that are not finite."""
+    for name, tensor in tensors.items():
+        if name not in unchecked:
+            _refuse_non_finite(path, name, tensor)
 
 
 def settle(aside: Path, path: Path) -> None:
@@ -208,6 +226,8 @@ def some(names: Collection[str], limit: int = 5) -> str:
 
 
 def _read_one_header(path: Path) -> dict[str, TensorInfo]:
+    if mindspore.is_mindspore(path):
+        return {name: TensorInfo(kept.dtype, kept.shape) for name, kept in mindspore.entries(path).items()}
     entries = _header(path)
     entries.pop("__metadata__", None)
     try:
@@ -262,13 +282,15 @@ def _reason(start: bytes, size: int) -> str:
     """What a file that is no safetensors file seems to be, by its first bytes."""
     text = start.lstrip().lower()
     if size == 0:
-        return "it is empty (0 bytes)"
+        return "it is empty (0 bytes); fetch it again"
     if start.startswith(b"version https://git-lfs"):
         return f"it is a Git LFS pointer of {size} bytes, not the model; run `git lfs pull` where it came from"
     if text.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
-        return "it is a web page, not a model: the download went wrong (a log-in or error page)"
+        return "it is a web page, not a model: the download got a log-in or error page; fetch it again"
     if start.startswith((b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):
         return "it is a pickle file (.ckpt, .pt or .bin) under another name; give it its own ending back"
+    if mindspore.is_encrypted(start):
+        return "it is a MindSpore checkpoint that was encrypted; save it again without a key"
     if start.startswith(b"GGUF"):
         return "it is a GGUF file; use the safetensors weights of the model"
     if start.startswith((b"{", b"[")) or text.startswith(b"{"):
@@ -279,10 +301,13 @@ def _reason(start: bytes, size: int) -> str:
 
 
 def _refuse(path: Path, reason: str) -> NoReturn:
-    raise WeightsError(f"{path}: not a safetensors file that can be read; {reason}", code="E1402")
+    raise WeightsError(f"{path}: no weights can be read from it: {reason}", code="E1402")
 
 
 def _tensors(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+    if mindspore.is_mindspore(path):
+        yield from mindspore.read(path, names)
+        return
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             for name in names:
@@ -318,6 +343,8 @@ def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _storage_error(path: Path, error: Exception) -> StorageError:
-    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "os error 28" in str(error)
+    told = re.search(r"\(os error (\d+)\)", str(error))  # safetensors has the number in its words alone
+    number = int(told[1]) if told else getattr(error, "errno", None)
+    full = number in durable.FULL
     remedy = "make room on the disk" if full else "check the folder and its permissions"
     return StorageError(f"{path}: cannot be written ({error}); {remedy}. What was there is untouched", code="E1701")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from mezzotint.weights.files import settle, sync
 _JSON_LIMIT = 4_000_000  # bytes; a model's configuration has a few thousand
 _STEMS = ("diffusion_pytorch_model", "model")
 _PICKLED = (".bin", ".ckpt", ".pt", ".pth", ".pkl", ".msgpack", ".h5")
+
+_OF_TRAINING = re.compile(r"checkpoints|exports|logs|samples|checkpoint-\d+")
+"""Folders of a run, ours or of diffusers' scripts, in which the finished model lies, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +53,27 @@ class ModelFolder:
         """Whether the component's folder is there."""
         return (self.root / component).is_dir()
 
+    def components(self) -> list[str]:
+        """The folders of the model, sorted: hidden ones and what training leaves beside a model are none."""
+        folders = (path.name for path in self.root.iterdir() if path.is_dir() and not path.name.startswith("."))
+        return sorted(name for name in folders if name in self.index or not _OF_TRAINING.fullmatch(name))
+
 
 def open_folder(root: Path) -> ModelFolder:
     """Opens a model folder. Raises WeightsError E1401 when there is none, E1409 for a damaged model_index.json."""
     if not root.exists():
-        raise WeightsError(f"model.path: {root} is not there; write the path of a model folder", code="E1401")
+        raise WeightsError(f"model.path: {_not_there(root)}", code="E1401")
     return ModelFolder(root, read_json(root / "model_index.json"))
+
+
+def _not_there(root: Path) -> str:
+    """Where a path of a recipe was looked for in vain, and what to write instead."""
+    if root.is_absolute():
+        return f"{root} is not there; write the path of a model's folder or file"
+    names = ", ".join(shipped_names())
+    looked = f"looked beside the recipe, in {Path.cwd()}, and among the models that ship: {names}"
+    hub = "; models of the hub are not fetched: `hf download OWNER/NAME` does it and prints the folder"
+    return f"{root} is not there ({looked}); write the path of a model's folder or file" + hub * (len(root.parts) == 2)
 
 
 def shipped_names() -> tuple[str, ...]:

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
+if TYPE_CHECKING:
+    from mezzotint.weights.components import Network
+
 Shape = tuple[int, ...]
 Describe = Callable[[Sequence[str]], Iterator["Entry"]]
+Spell = Callable[[str], str]
+Family = Literal["sd", "sdxl", "latte"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +29,18 @@ class Entry:
 
     foreign: its name there, as it is written. ours: the tensors it holds, joined along the first axis; nearly always
     one. pointwise: a linear layer that is kept there as a convolution of one pixel, (O, I, 1, 1). also: other names
-    under which files are met.
+    under which files are met. transposed: a matrix whose rows are our columns.
     """
 
     foreign: str
     ours: tuple[str, ...]
     pointwise: bool = False
     also: tuple[str, ...] = ()
+    transposed: bool = False
 
     def shapes(self, foreign: Shape) -> dict[str, Shape]:
         """Our shapes, from the shape in the foreign file."""
-        shape = foreign
+        shape = foreign[::-1] if self.transposed and len(foreign) == 2 else foreign
         if self.pointwise and shape[2:] and all(side == 1 for side in shape[2:]):
             shape = shape[:2]
         if len(self.ours) > 1 and shape and shape[0] % len(self.ours) == 0:
@@ -45,26 +51,33 @@ class Entry:
         """The shape in the foreign file, from ours."""
         first = ours[self.ours[0]]
         whole = (len(self.ours) * first[0], *first[1:]) if len(self.ours) > 1 else first
+        whole = whole[::-1] if self.transposed and len(whole) == 2 else whole
         return (*whole, 1, 1) if self.pointwise and len(whole) == 2 else whole
 
     def to_ours(self, tensor: Tensor) -> dict[str, Tensor]:
         """Our tensors, from the foreign one. Its values are only parted, never changed."""
         shape = next(iter(self.shapes(tuple(tensor.shape)).values()))
+        tensor = tensor.t() if self.transposed and tensor.ndim == 2 else tensor
         parts = tensor.chunk(len(self.ours)) if len(self.ours) > 1 else (tensor,)
-        return {name: part.reshape(shape).clone() for name, part in zip(self.ours, parts, strict=True)}
+        return {
+            name: part.reshape(shape).clone(memory_format=torch.contiguous_format)
+            for name, part in zip(self.ours, parts, strict=True)
+        }
 
     def to_foreign(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """The foreign tensor, from ours."""
         parts = [tensors[name] for name in self.ours]
         whole = torch.cat(parts) if len(parts) > 1 else parts[0]
+        whole = whole.t().contiguous() if self.transposed and whole.ndim == 2 else whole
         return whole.reshape(*whole.shape, 1, 1) if self.pointwise and whole.ndim == 2 else whole
 
 
 class Table:
-    """The names of one network, both ways."""
+    """The names of one network, both ways. plain: the name that a file's name is looked up by."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[Entry], plain: Spell = str) -> None:
         self.entries = tuple(entries)
+        self._plain = plain
         self._by_foreign: dict[str, Entry] = {}
         self._by_ours: dict[str, Entry] = {}
         for entry in self.entries:
@@ -77,7 +90,7 @@ class Table:
 
     def reads(self, foreign: str) -> Entry | None:
         """The entry behind a name in a foreign file, in any spelling; None when it is not of this network."""
-        return self._by_foreign.get(foreign)
+        return self._by_foreign.get(self._plain(foreign))
 
     def holds(self, ours: str) -> Entry | None:
         """The entry that holds a tensor of ours."""
@@ -87,7 +100,7 @@ class Table:
         """Those of a file's names that are of this network, with their entries; of two spellings the proper one."""
         found: dict[Entry, str] = {}
         for name in names:
-            entry = self._by_foreign.get(name)
+            entry = self.reads(name)
             if entry is not None and (entry not in found or name == entry.foreign):
                 found[entry] = name
         return {name: entry for entry, name in found.items()}
@@ -96,33 +109,58 @@ class Table:
 @dataclass(frozen=True, slots=True)
 class Part:
     """How a component is kept in a foreign file. start: what all its names begin with there. describe: the entries of
-    a network, from all our names."""
+    a network, from all our names; their foreign names come without the start. network: what the component is. spell:
+    the name as it is written, from the one that start and entry make. plain: the written name of one that is met."""
 
     start: str
     describe: Describe
+    network: Network
+    spell: Spell = str
+    plain: Spell = str
 
     def table(self, names: Sequence[str]) -> Table:
         """The table of a network whose tensors have these names; it holds every one of them."""
-        table = Table(self.describe(names))
+        table = Table((self._written(entry) for entry in self.describe(names)), self.plain)
         lacking = [name for name in names if table.holds(name) is None]
         assert not lacking, f"the layout has no place for {lacking[:3]}"
         return table
+
+    def count(self, names: Iterable[str]) -> int:
+        """How many of a file's names begin as this part's do."""
+        return sum(self.plain(name).startswith(self.start) for name in names)
+
+    def _written(self, entry: Entry) -> Entry:
+        also = tuple(self.spell(self.start + name) for name in entry.also)
+        return replace(entry, foreign=self.spell(self.start + entry.foreign), also=also)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyMap:
     """A layout of single files.
 
-    parts: by component, the ways it is kept; which of them, `choose` says from the component's configuration (for
-    writing) and the names at hand decide (for reading). extras: patterns of names that such files may have besides,
-    which no component needs. average: the name of a denoiser's averaged copy, from its plain one.
+    family: the models that it is for. parts: by component, the ways it is kept; which of them, `choose` says from the
+    component's configuration (for writing) and the names at hand decide (for reading). extras: patterns of names that
+    such files may have besides, which no component needs. average: the name of a denoiser's averaged copy, from its
+    plain one. sign: a pattern that some name has in such files and in no others. filled: what its readers ask for
+    beyond our networks, with the number to be written when nothing better is at hand. variants: the same for other
+    models of the family.
     """
 
+    name: str
+    family: Family
     parts: Mapping[str, tuple[Part, ...]]
     choose: Callable[[str, Mapping[str, Any]], Part]
     extras: tuple[str, ...]
     average: Callable[[str], str]
     average_start: str
+    sign: str = ""
+    filled: Mapping[str, float] = field(default_factory=dict)
+    variants: tuple[KeyMap, ...] = ()
+
+    @property
+    def networks(self) -> dict[str, Network]:
+        """The networks of such a model, by component."""
+        return {component: ways[0].network for component, ways in self.parts.items()}
 
     def is_extra(self, name: str) -> bool:
         """Whether a name is known as something that no component needs."""
@@ -132,6 +170,12 @@ class KeyMap:
         """The way in which a file with these names keeps a component, by most of them; None when it has nothing of
         it."""
         names = tuple(names)
-        counts = {part: sum(name.startswith(part.start) for name in names) for part in self.parts[component]}
+        counts = {part: part.count(names) for part in self.parts[component]}
         best = max(counts, key=lambda part: counts[part])
         return best if counts[best] else None
+
+    def fits(self, names: Iterable[str]) -> bool:
+        """Whether a file with these names has all components, as this layout keeps them."""
+        names = tuple(names)
+        signed = not self.sign or any(re.search(self.sign, name) for name in names)
+        return signed and all(self.part_in(component, names) is not None for component in self.parts)

@@ -6,7 +6,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mezzotint.weights import mindspore
 from mezzotint.weights.files import TensorInfo, read_header
+from mezzotint.weights.keymap import Family
 
 _CHANNELS = {
     9: "an inpainting model (its denoiser takes 9 channels)",
@@ -14,6 +16,14 @@ _CHANNELS = {
     5: "a depth-to-image model (its denoiser takes 5 channels)",
     7: "an upscaler (its denoiser takes 7 channels)",
 }
+
+
+_TRAINS: dict[Family, str] = {
+    "sd": "family sd trains SD 1.x and 2.x",
+    "sdxl": "family sdxl trains SDXL's base model and its refiner",
+}
+_DENOISER = "model.diffusion_model."
+_TEXT: dict[Family, str] = {"sdxl": "conditioner.embedders.", "sd": "cond_stage_model."}
 
 
 class Kind(NamedTuple):
@@ -29,7 +39,7 @@ def of_path(path: Path) -> str | None:
     None when it looks like a model folder. Raises WeightsError when a file cannot be read.
     """
     if path.is_file():
-        if path.suffix != ".safetensors":
+        if path.suffix != ".safetensors" and not mindspore.is_mindspore(path):
             return f"a single file ({path.suffix or 'no ending'})"
         return of_tensors(read_header(path))
     if (path / "model_index.json").is_file():
@@ -50,6 +60,9 @@ def of_tensors(header: Mapping[str, TensorInfo]) -> str:
     found = _adapter(names) or _other_model(names)
     if found is not None:
         return found.name
+    xl = _sdxl(names)
+    if xl is not None:
+        return f"a single-file checkpoint of {xl}"
     if any(n.startswith("model.diffusion_model.") for n in names):
         return f"a single-file checkpoint of {_unet(header, 'model.diffusion_model.input_blocks.0.0.weight')}"
     if any(n.startswith(("first_stage_model.", "encoder.down.")) for n in names):
@@ -65,33 +78,62 @@ def of_tensors(header: Mapping[str, TensorInfo]) -> str:
     return "no kind that is known here"
 
 
-def refusal(header: Mapping[str, TensorInfo]) -> Kind | None:
-    """Why a single file is no text-to-image model of SD 1.x or 2.x, and what to do; None when it is one."""
+def refusal(header: Mapping[str, TensorInfo], family: Family | None = "sd") -> Kind | None:
+    """Why a single file is no whole text-to-image model of a family, and what to do; None when it is one.
+
+    family: None takes a model of any family that is known here.
+    """
     names = header.keys()
     other = _adapter(names) or _other_model(names)
     if other is not None:
-        return other
-    if not any(n.startswith("model.diffusion_model.") for n in names):
+        return other if other.remedy else Kind(other.name, _TRAINS[family or "sd"])
+    found = family_of(names)
+    if family is not None and found is not None and found != family:
+        return Kind(of_tensors(header), _TRAINS[family])
+    if not any(n.startswith(_DENOISER) for n in names):
         alone = of_tensors(header)
         if alone.startswith("a denoiser alone") and not alone.endswith("layout"):
             return Kind(alone, "give the folder of the whole model, in which it is the component unet")
         return Kind(alone, "give the file of a whole model: denoiser, autoencoder and text encoder")
-    first = header.get("model.diffusion_model.input_blocks.0.0.weight")
+    return _other_task(header, family or found or "sd") or _incomplete(names, family or found or "sd")
+
+
+def family_of(names: Collection[str]) -> Family | None:
+    """The family of a single file, by where it keeps its text encoders; None when it has none."""
+    return next((family for family, start in _TEXT.items() if any(n.startswith(start) for n in names)), None)
+
+
+def _other_task(header: Mapping[str, TensorInfo], family: Family) -> Kind | None:
+    """A denoiser of a known family that is told more than a text, or something else."""
+    first = header.get(f"{_DENOISER}input_blocks.0.0.weight")
     channels = first.shape[1] if first is not None and len(first.shape) == 4 else 4
     if channels in _CHANNELS:
         return Kind(
-            _CHANNELS[channels], "family sd trains models of 4 channels; take the text-to-image model of its kind"
+            _CHANNELS[channels],
+            f"family {family} trains models of 4 channels; take the text-to-image model of its kind",
         )
-    if "model.diffusion_model.label_emb.weight" in names:
+    if f"{_DENOISER}label_emb.weight" in header:
         return Kind("an upscaler (its denoiser is told how much noise its picture has)", "take the text-to-image model")
+    return None
+
+
+def _incomplete(names: Collection[str], family: Family) -> Kind | None:
+    text = "text encoder" if family == "sd" else "text encoders"
     lacking = [
         what
-        for what, start in (("autoencoder (VAE)", "first_stage_model."), ("text encoder", "cond_stage_model."))
+        for what, start in (("autoencoder (VAE)", "first_stage_model."), (text, _TEXT[family]))
         if not any(n.startswith(start) for n in names)
     ]
     if lacking:
         return Kind(f"a single-file checkpoint without {' and '.join(lacking)}", "give the file of the whole model")
     return None
+
+
+def _sdxl(names: Collection[str]) -> str | None:
+    """Which model of SDXL's family a single file is, by its text encoders; None when it has none of theirs."""
+    if any(n.startswith("conditioner.embedders.1.") for n in names):
+        return "SDXL"
+    return "the SDXL refiner" if any(n.startswith("conditioner.embedders.0.") for n in names) else None
 
 
 def _adapter(names: Collection[str]) -> Kind | None:
@@ -108,26 +150,25 @@ def _adapter(names: Collection[str]) -> Kind | None:
 
 
 def _other_model(names: Collection[str]) -> Kind | None:
-    """A whole model of another family."""
-    if any(n.startswith("conditioner.embedders.1.") for n in names):
-        return Kind("a single-file checkpoint of SDXL", "family sd trains SD 1.x and 2.x")
-    if any(n.startswith("conditioner.embedders.0.") for n in names):
-        return Kind("a single-file checkpoint of the SDXL refiner", "family sd trains SD 1.x and 2.x")
+    """A whole model of a family that is not known here; the remedy is the reader's family's."""
     if any("joint_blocks." in n for n in names):
-        return Kind("a checkpoint of SD 3", "family sd trains SD 1.x and 2.x")
+        return Kind("a checkpoint of SD 3", "")
     if any("double_blocks." in n for n in names):
-        return Kind("a checkpoint of Flux", "family sd trains SD 1.x and 2.x")
+        return Kind("a checkpoint of Flux", "")
     return None
 
 
-def of_index(index: Mapping[str, Any], unet: Mapping[str, Any]) -> str | None:
-    """What a model folder is, when it is not a text-to-image model of SD 1.x or 2.x; None when it is.
+def of_index(index: Mapping[str, Any], unet: Mapping[str, Any], family: Family | None = "sd") -> str | None:
+    """What a model folder is, when it is not a text-to-image model of a family; None when it is.
 
-    index: model_index.json. unet: its denoiser's configuration, or {}.
+    index: model_index.json. unet: its denoiser's configuration, or {}. family: None takes any that is known here.
     """
-    channels, width = unet.get("in_channels", 4), unet.get("cross_attention_dim")
-    if "text_encoder_2" in index or unet.get("addition_embed_type") or width == 2048:
-        return f"SDXL (cross-attention width {width}, two text encoders)"
+    channels = unet.get("in_channels", 4)
+    xl = _sdxl_of_index(index, unet)
+    if xl is not None and family == "sd":
+        return xl
+    if xl is None and family == "sdxl":
+        return "no SDXL (one text encoder, no size conditioning)"
     if "transformer" in index:
         return f"a transformer model ({index.get('_class_name', 'unknown pipeline')})"
     if "prior" in index or "decoder" in index:
@@ -139,10 +180,20 @@ def of_index(index: Mapping[str, Any], unet: Mapping[str, Any]) -> str | None:
     return None
 
 
+def _sdxl_of_index(index: Mapping[str, Any], unet: Mapping[str, Any]) -> str | None:
+    width = unet.get("cross_attention_dim")
+    if "text_encoder_2" not in index and not unet.get("addition_embed_type") and width != 2048:
+        return None
+    first = index.get("text_encoder")
+    if width == 1280 or (isinstance(first, list) and not any(first)):
+        return f"the SDXL refiner (cross-attention width {width}, one large text encoder)"
+    return f"SDXL (cross-attention width {width}, two text encoders)"
+
+
 def _unet(header: Mapping[str, TensorInfo], first: str) -> str:
     shape = header[first].shape if first in header else ()
     if len(shape) == 4 and shape[1] == 9:
         return "an inpainting model (9 channels)"
     widths = {i.shape[1] for n, i in header.items() if n.endswith("attn2.to_k.weight") and len(i.shape) == 2}
-    names = {768: "SD 1.x", 1024: "SD 2.x", 2048: "SDXL"}
+    names = {768: "SD 1.x", 1024: "SD 2.x", 1280: "the SDXL refiner", 2048: "SDXL"}
     return ", ".join(names.get(w, f"cross-attention width {w}") for w in sorted(widths)) or "unknown width"

@@ -21,12 +21,19 @@ _OPEN = "0x" + "0" * 64
 _KEPT = ("title", "description", "author", "license", "usage_hint", "tags", "category", "thumbnail", "merged_from")
 
 
-def architecture(version: Literal[1, 2], prediction: str) -> str:
+Version = Literal["1", "2", "xl-base", "xl-refiner"]
+
+
+def architecture(version: Version, prediction: str) -> str:
     """The identifier of Stable Diffusion's versions. Version 2 has one for the noise at 512 pixels and one for the
     velocity at 768."""
-    if version == 1:
-        return "stable-diffusion-v1"
-    return "stable-diffusion-v2-768-v" if prediction == "v" else "stable-diffusion-v2-512"
+    match version:
+        case "1":
+            return "stable-diffusion-v1"
+        case "2":
+            return "stable-diffusion-v2-768-v" if prediction == "v" else "stable-diffusion-v2-512"
+        case "xl-base" | "xl-refiner":
+            return f"stable-diffusion-xl-v1-{version.removeprefix('xl-')}"
 
 
 def describe(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -130,7 +131,7 @@ def _run_child(source: Path, made: Path, limits: Limits) -> None:
     except subprocess.TimeoutExpired:
         _refuse(source, f"reading it took more than {2 * limits.seconds + 60} seconds")
     if done.returncode != 0:
-        if done.returncode == 3 and "No space left" in done.stdout:
+        if done.returncode == 3 and re.search(r"No space left|quota exceeded", done.stdout):
             raise StorageError(f"{made.parent.parent}: the disk is full; make room for {source.name}", code="E1701")
         _refuse(source, _told(done.stdout) or _death(done.returncode, limits))
     if not made.is_file():

@@ -26,12 +26,13 @@ _REST, _AVERAGE, _LAYOUT = "rest.safetensors", "average.safetensors", "layout.js
 @dataclass(frozen=True, slots=True)
 class Remains:
     """rest: tensors by the names of the single file. averages: likewise, of the averaged denoiser. spellings: by proper
-    name, the name and shape it had. metadata: the header's words."""
+    name, the name and shape it had. metadata: the header's words. layout: the file's, by name."""
 
     rest: Mapping[str, Tensor] = field(default_factory=dict)
     averages: Mapping[str, Tensor] = field(default_factory=dict)
     spellings: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
+    layout: str = ""
 
     def write(self, root: Path) -> None:
         """Writes them into a model folder, synced; nothing when there is nothing to keep."""
@@ -44,7 +45,7 @@ class Remains:
             if tensors:
                 files.write(tensors, root / FOLDER / name, unchecked=tuple(tensors))
         table = {"spellings": {k: [name, list(shape)] for k, (name, shape) in self.spellings.items()}}
-        write_json(root / FOLDER / _LAYOUT, table | {"metadata": words})
+        write_json(root / FOLDER / _LAYOUT, {"layout": self.layout} | table | {"metadata": words})
 
 
 def remains_of(single: SingleFile, *, averages: bool = False) -> Remains:
@@ -57,6 +58,7 @@ def remains_of(single: SingleFile, *, averages: bool = False) -> Remains:
         files.read(single.file, kept, unchecked=kept),
         single.spellings(),
         single.metadata,
+        single.layout.name,
     )
 
 
@@ -71,7 +73,8 @@ def read_remains(root: Path) -> Remains:
         path = folder / name
         present = tuple(files.read_header(path)) if path.is_file() else ()
         found[name] = files.read(path, present, unchecked=present) if present else {}
-    return Remains(found[_REST], found[_AVERAGE], _spellings(table), dict(table.get("metadata", {})))
+    words = dict(table.get("metadata", {}))
+    return Remains(found[_REST], found[_AVERAGE], _spellings(table), words, str(table.get("layout", "sd")))
 
 
 def drop_average(root: Path) -> None:

@@ -16,13 +16,10 @@ from torch import Tensor
 
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.recipe import yaml_rules
-from mezzotint.weights import components, files, kinds, modelspec, pickled, scheduler_file
+from mezzotint.weights import components, files, kinds, known_layouts, modelspec, pickled, scheduler_file
 from mezzotint.weights.files import TensorInfo
 from mezzotint.weights.folder import ModelFolder, open_folder, shipped
 from mezzotint.weights.keymap import Entry, KeyMap, Part, Table
-
-NETWORKS: dict[str, components.Network] = {"unet": "unet", "vae": "vae", "text_encoder": "clip_text"}
-"""The networks of a model, by component."""
 
 Prediction = Literal["epsilon", "v"]
 _ENDINGS = (".safetensors", *pickled.SUFFIXES)
@@ -64,7 +61,9 @@ class SingleFile:
     @cached_property
     def tables(self) -> Mapping[str, Table]:
         """By component, the names that its network has in this file."""
-        return {component: self._part(component).table(list(self._shapes(component))) for component in NETWORKS}
+        return {
+            component: self._part(component).table(list(self._shapes(component))) for component in self.layout.networks
+        }
 
     @cached_property
     def besides(self) -> Besides:
@@ -121,7 +120,7 @@ class SingleFile:
 
     def _shapes(self, component: str) -> dict[str, tuple[int, ...]]:
         where = self.folder.root / component / "config.json"
-        return components.shapes(NETWORKS[component], self.folder.config(component), where=where)
+        return components.shapes(self.layout.networks[component], self.folder.config(component), where=where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +180,7 @@ def is_single_file(path: Path) -> bool:
 
 def open_single(
     path: Path,
-    layout: KeyMap,
+    layout: KeyMap | None,
     *,
     config: Path | None = None,
     averaged: bool = False,
@@ -190,6 +189,7 @@ def open_single(
 ) -> SingleFile:
     """Opens a model in one file, from its header.
 
+    layout: stands for its family, whose layout is told from the names at hand; None takes any family's.
     config: a folder of configurations; None takes a shipped one that fits. averaged: take the denoiser's averaged copy.
     prediction: what the user says it predicts, for files that do not say it. store: where a pickled file is kept as
     safetensors. Raises WeightsError: E1401 and E1402 for what is no such file; E1406 naming another kind of model;
@@ -198,12 +198,10 @@ def open_single(
     """
     file = _readable(path, store)
     header = files.read_header(file)
-    other = kinds.refusal(header)
-    if other is not None:
-        raise WeightsError(f"{path}: looks like {other.name}; {other.remedy}", code="E1406")
+    layout = _layout(path, header, layout)
     told = prediction or modelspec.prediction_of(files.read_metadata(file)) or _marked(header) or _beside(path)
     root = config if config is not None else _shipped(path, header, told)
-    if averaged and not any(n.startswith(layout.average_start + "diffusion_model") for n in header):
+    if averaged and not any(n.startswith(layout.average("model.diffusion_model.")) for n in header):
         raise WeightsError(f"{path}: has no averaged weights; write model.ema_weights=ignore", code="E1415")
     return SingleFile(path, file, open_folder(root), layout, averaged, told)
 
@@ -221,12 +219,24 @@ def text_width(header: Mapping[str, TensorInfo]) -> int:
 
 def _readable(path: Path, store: Path | None) -> Path:
     if not path.is_file():
-        raise WeightsError(f"{path}: is not there; check the path", code="E1401")
+        looked = "" if path.is_absolute() else f" (looked in {Path.cwd()})"
+        raise WeightsError(f"{path}: is not there{looked}; check the path", code="E1401")
     if path.suffix not in _ENDINGS:
         raise WeightsError(f"{path}: a model in one file ends in {', '.join(_ENDINGS)}; check the path", code="E1406")
     if path.suffix != ".safetensors" and pickled.is_pickled(path):
         return pickled.as_safetensors(path, store or pickled.default_store())
     return path
+
+
+def _layout(path: Path, header: Mapping[str, TensorInfo], wanted: KeyMap | None) -> KeyMap:
+    family = wanted.family if wanted is not None else None
+    other = kinds.refusal(header, family)
+    if other is not None:
+        raise WeightsError(f"{path}: looks like {other.name}; {other.remedy}", code="E1406")
+    found = known_layouts.of_names(header.keys(), family)
+    if found is None:
+        raise WeightsError(f"{path}: lacks a part of {kinds.of_tensors(header)}; give the whole model", code="E1406")
+    return found
 
 
 def _marked(header: Collection[str]) -> Prediction | None:
@@ -253,7 +263,7 @@ def _beside(path: Path) -> Prediction | None:
             return "epsilon"
         case other:
             raise WeightsError(
-                f"{config}: parameterization is {other!r}; family sd knows eps and v, write model.prediction to choose",
+                f"{config}: parameterization is {other!r}; known are eps and v, write model.prediction to choose",
                 code="E1409",
             )
 
@@ -265,6 +275,10 @@ def _shipped(path: Path, header: Mapping[str, TensorInfo], prediction: Predictio
     match text_width(header), channels:
         case 768, 320:
             return shipped("sd1")
+        case 2048, 320:
+            return shipped("sdxl")
+        case 1280, 384:
+            return shipped("sdxl-refiner")
         case 1024, 320 if prediction is not None:
             return shipped("sd2-v" if prediction == "v" else "sd2")
         case 1024, 320:

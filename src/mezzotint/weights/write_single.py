@@ -5,27 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mezzotint.errors import WeightsError
-from mezzotint.weights import components, files, modelspec
+from mezzotint.weights import components, files, mindspore, modelspec
 from mezzotint.weights.components import DTYPES, DTypeName
 from mezzotint.weights.folder import ModelFolder
 from mezzotint.weights.keymap import KeyMap
 from mezzotint.weights.remains import Remains
-from mezzotint.weights.single_file import NETWORKS
 
-_MODEL = ("model.", "model_ema.", "cond_stage_model.", "first_stage_model.")
+_MODEL = ("model.", "model_ema.", "cond_stage_model.", "conditioner.", "first_stage_model.")
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
     """What the header says. version: of Stable Diffusion. prediction: "epsilon" or "v". resolution: in pixels."""
 
-    version: Literal[1, 2]
+    version: modelspec.Version
     prediction: str
     resolution: int
     title: str
@@ -49,8 +48,14 @@ def described(folder: ModelFolder, prediction: str, title: str) -> Description:
     pixels = 2 ** (len(vae.get("block_out_channels", (1,) * 4)) - 1)
     sample = unet.get("sample_size", 64)
     side = int(sample[0] if isinstance(sample, list) else sample)
-    second = folder.config("text_encoder").get("hidden_act") == "gelu"  # OpenCLIP's; CLIP has an approximation of it
-    return Description(2 if second else 1, prediction, side * pixels, title)
+    return Description(_version(folder), prediction, side * pixels, title)
+
+
+def _version(folder: ModelFolder) -> modelspec.Version:
+    if folder.has("text_encoder_2"):
+        return "xl-base" if folder.has("text_encoder") else "xl-refiner"
+    # the exact gelu is OpenCLIP's; CLIP has an approximation of it
+    return "2" if folder.config("text_encoder").get("hidden_act") == "gelu" else "1"
 
 
 def assemble(
@@ -61,26 +66,38 @@ def assemble(
 ) -> dict[str, Tensor]:
     """All tensors of a single file. tensors: by component, under our names. Values are laid out, never changed.
 
+    Spellings and averaged copies of a file in another layout do not travel.
+
     Raises WeightsError E1405 when they are not those that the folder's configurations describe.
     """
-    found: dict[str, Tensor] = dict(remains.rest) | dict(remains.averages)
-    for component, network in NETWORKS.items():
+    same = remains.layout == layout.name
+    found: dict[str, Tensor] = {name: torch.tensor(value) for name, value in layout.filled.items()}
+    found |= {name: tensor for name, tensor in remains.rest.items() if same or not layout.sign or name in found}
+    found |= dict(remains.averages) if same else {}
+    for component, network in layout.networks.items():
         config = folder.config(component)
         where = folder.root / component
         shapes = components.shapes(network, config, where=where / "config.json")
         require_fit(where, shapes, tensors[component])
         for entry in layout.choose(component, config).table(list(shapes)).entries:
             whole = entry.to_foreign(tensors[component])
-            name, shape = remains.spellings.get(entry.foreign, (entry.foreign, tuple(whole.shape)))
+            written = (entry.foreign, tuple(whole.shape))
+            name, shape = remains.spellings.get(entry.foreign, written) if same else written
             found[name] = whole.reshape(shape)
     return found
 
 
 def write(target: Path, tensors: Mapping[str, Tensor], description: Description, before: Mapping[str, str]) -> None:
-    """Writes the file. before: the header's words of where the model came from.
+    """Writes the file: `.ckpt` is MindSpore's checkpoint, which has no place for words; all else is safetensors.
 
-    Raises WeightsError E1403 for networks that are not finite, StorageError E1701."""
+    before: the header's words of where the model came from. Raises WeightsError E1403 for networks that are not finite,
+    StorageError E1701.
+    """
     lenient = tuple(name for name in tensors if not name.startswith(_MODEL[2:]) and "diffusion_model" not in name)
+    if target.suffix == mindspore.SUFFIX:
+        files.require_finite(target, tensors, unchecked=lenient)
+        mindspore.write(target, tensors)
+        return
     files.write(tensors, target, description.metadata(before), unchecked=lenient, seal=modelspec.seal)
 
 

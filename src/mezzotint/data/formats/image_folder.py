@@ -18,6 +18,8 @@ SUFFIXES = media.SUFFIXES | set(SIDECARS)
 """Endings of the files that this format looks at."""
 
 MAX_CAPTION_BYTES = 1_000_000
+_TABLES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
+"""Captions of another format, for the message where there are none beside the pictures."""
 
 
 def read_samples(source: Source) -> Iterator[Sample | Skipped]:
@@ -108,7 +110,9 @@ def _suffix(name: str) -> str:
 def _without_captions(source: Source, names: list[str], count: int) -> str:
     shown = ", ".join(names) + (f" and {count - len(names)} more" if count > len(names) else "")
     first = PurePosixPath(names[0]).with_suffix(".txt").name
+    table = next((n for n in _TABLES if (source.root / n).is_file()), None)
+    read_it = f"{table} lies there, which data.format=metadata reads; otherwise " if table else ""
     return (
-        f"{source.root}: {count} picture{'s have' if count > 1 else ' has'} no caption: {shown}; "
+        f"{source.root}: {count} picture{'s have' if count > 1 else ' has'} no caption: {shown}; {read_it}"
         f"add {first} and so on, or set data.captions.missing=empty (or skip), or data.captions.source=filename"
     )

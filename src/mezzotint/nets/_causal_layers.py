@@ -1,0 +1,175 @@
+"""The layers of the causal video autoencoder. Nothing looks ahead in time: before the first frame stands the first
+frame again.
+
+Clips are (B, C, F, H, W). Layers that look at one frame alone take frames as a batch, (B·F, C, H, W).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Triple = tuple[int, int, int]
+
+
+class CausalConv3d(nn.Module):
+    """A convolution over a clip: padded by zeros at the sides, by the first frame at the front, by nothing at the
+    end."""
+
+    def __init__(self, inputs: int, outputs: int, size: Triple | int, *, padding: int = 0) -> None:
+        super().__init__()
+        size = size if isinstance(size, tuple) else (size, size, size)
+        self.conv = nn.Conv3d(inputs, outputs, size, padding=(0, padding, padding))
+        assert self.conv.bias is not None
+        nn.init.zeros_(self.conv.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        convolved: Tensor = self.conv(preceded(x, self.conv.kernel_size[0] - 1))
+        return convolved
+
+
+class Norm(nn.GroupNorm):
+    """Normalisation of 32 groups; over a clip the statistics are those of all its frames. in_float32: computed so,
+    whatever the type of its input."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(32, channels, eps=1e-6)
+        self.in_float32 = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        # torch's own function, since functional's refuses the single value that a small piece may come down to
+        if not self.in_float32:
+            return torch.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+        wide = torch.group_norm(x.float(), self.num_groups, self.weight.float(), self.bias.float(), self.eps)
+        return wide.to(x.dtype)
+
+
+class ResnetBlock(nn.Module):
+    """Two convolutions with norms before them, and a way around. flat: over frames, otherwise over a clip."""
+
+    def __init__(self, inputs: int, outputs: int, *, flat: bool) -> None:
+        super().__init__()
+        self.norm1 = Norm(inputs)
+        self.conv1 = _conv(inputs, outputs, 3, flat=flat)
+        self.norm2 = Norm(outputs)
+        self.conv2 = _conv(outputs, outputs, 3, flat=flat)
+        if inputs != outputs:
+            self.nin_shortcut = _conv(inputs, outputs, 1, flat=flat)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv1(activated(self.norm1(x)))
+        y = self.conv2(activated(self.norm2(y)))
+        around: Tensor = self.nin_shortcut(x) if hasattr(self, "nin_shortcut") else x
+        summed: Tensor = around + y
+        return summed
+
+
+class FrameAttention(nn.Module):
+    """Attention of one head among the places of each frame."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = Norm(channels)
+        self.q = CausalConv3d(channels, channels, 1)
+        self.k = CausalConv3d(channels, channels, 1)
+        self.v = CausalConv3d(channels, channels, 1)
+        self.proj_out = CausalConv3d(channels, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(x)
+        # (B·F, 1, places, C)
+        q, k, v = (as_frames(part(y)).flatten(2).transpose(1, 2)[:, None] for part in (self.q, self.k, self.v))
+        found = functional.scaled_dot_product_attention(q, k, v)[:, 0].transpose(1, 2).unflatten(2, x.shape[3:])
+        projected: Tensor = self.proj_out(as_clip(found, len(x)))
+        return x + projected
+
+
+class Downsample(nn.Module):
+    """Half the height and width of frames."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 3, stride=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        smaller: Tensor = self.conv(functional.pad(x, (0, 1, 0, 1)))
+        return smaller
+
+
+class SpatialUpsample2x(nn.Module):
+    """Twice the height and width of a clip."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = CausalConv3d(channels, channels, (1, 3, 3), padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        larger: Tensor = self.conv(functional.interpolate(x, scale_factor=(1, 2, 2), mode="nearest"))
+        return larger
+
+
+class _Mixed(nn.Module):
+    """Two ways in one: α · plain + (1 − α) · learnt, with α = sigmoid(mix_factor)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix_factor = nn.Parameter(torch.tensor([2.0]))
+
+    def mixed(self, plain: Tensor, learnt: Tensor) -> Tensor:
+        share = self.mix_factor.sigmoid()
+        return share * plain + (1 - share) * learnt
+
+
+class TimeDownsample(_Mixed):
+    """F → (F − 1)//2 + 1 frames: the mean of three, mixed with a convolution."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv3d(channels, channels, 3, stride=(2, 1, 1), padding=(0, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = preceded(x, 2)
+        return self.mixed(functional.avg_pool3d(x, (3, 1, 1), stride=(2, 1, 1)), self.conv(x))
+
+
+class TimeUpsample(_Mixed):
+    """F → 2F − 1 frames: the first stays, those after it are doubled; mixed with a convolution of that."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = CausalConv3d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[2] > 1:
+            doubled = functional.interpolate(x[:, :, 1:], scale_factor=(2, 1, 1), mode="trilinear")
+            x = torch.cat([x[:, :, :1], doubled], dim=2)
+        return self.mixed(x, self.conv(x))
+
+
+def preceded(x: Tensor, count: int) -> Tensor:
+    """A clip with its first frame `count` times more in front."""
+    return torch.cat([x[:, :, :1].expand(-1, -1, count, -1, -1), x], dim=2) if count else x
+
+
+def as_frames(x: Tensor) -> Tensor:
+    """(B, C, F, H, W) → (B·F, C, H, W)."""
+    return x.transpose(1, 2).flatten(0, 1)
+
+
+def as_clip(x: Tensor, batch: int) -> Tensor:
+    """(B·F, C, H, W) → (B, C, F, H, W)."""
+    parted: Tensor = x.unflatten(0, (batch, -1))
+    return parted.transpose(1, 2)
+
+
+def activated(x: Tensor) -> Tensor:
+    """SiLU, in the place of its input where no gradient needs that."""
+    return functional.silu(x, inplace=not torch.is_grad_enabled())
+
+
+def _conv(inputs: int, outputs: int, size: int, *, flat: bool) -> nn.Module:
+    padding = size // 2
+    if flat:
+        return nn.Conv2d(inputs, outputs, size, padding=padding)
+    return CausalConv3d(inputs, outputs, size, padding=padding)

@@ -1,0 +1,119 @@
+"""A long or large clip in pieces: chunks of time one after the other, and within a chunk overlapping tiles whose
+edges are blended.
+
+The pieces are those of Open-Sora-Plan v1.1. Norms and attention see one piece only, so that the result differs from
+that of the whole; it is bounded memory that is bought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mezzotint.errors import RecipeError
+
+Coder = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """side: of a tile, in pixels. frames: of a chunk; neighbours share one. overlap: of tiles, as a share of the side.
+
+    pixels, per_latent: pixels and frames per latent, of the autoencoder. Raises RecipeError E1003 for an overlap that
+    does not lie between 0 and 1, or that is no whole number of latents: the tiles of pixels and of latents would drift
+    apart.
+    """
+
+    side: int = 256
+    frames: int = 65
+    overlap: float = 0.25
+    pixels: int = 8
+    per_latent: int = 4
+
+    def __post_init__(self) -> None:
+        assert self.side % self.pixels == 0, self.side
+        assert self.frames > 1, self.frames
+        assert (self.frames - 1) % self.per_latent == 0, self.frames
+        cells = self.side // self.pixels
+        if not 0 < self.overlap < 1 or not (self.overlap * cells).is_integer():
+            raise RecipeError(
+                f"the overlap of tiles must lie between 0 and 1 and be a whole number of {cells} latents, got "
+                f"{self.overlap}; write {self._nearest(cells)}",
+                code="E1003",
+            )
+
+    def _nearest(self, cells: int) -> float:
+        return min(max(round(self.overlap * cells), 1), cells - 1) / cells
+
+    @property
+    def cells(self) -> int:
+        """A tile's side in latents."""
+        return self.side // self.pixels
+
+    @property
+    def latent_frames(self) -> int:
+        """A chunk's latent frames."""
+        return (self.frames - 1) // self.per_latent + 1
+
+    def parts_clip(self, clip: Tensor) -> bool:
+        """Whether a clip (B, C, F, H, W) of pixels is larger than a piece in any direction."""
+        return _exceeds(clip, self.frames, self.side)
+
+    def parts_latents(self, latents: Tensor) -> bool:
+        """The same of latents."""
+        return _exceeds(latents, self.latent_frames, self.cells)
+
+    def encode(self, clip: Tensor, coder: Coder) -> Tensor:
+        """Moments of a clip, by `coder` of each piece."""
+        return _through_time(clip, self.frames, lambda part: self._over_plane(part, coder, self.side, self.cells))
+
+    def decode(self, latents: Tensor, coder: Coder) -> Tensor:
+        """Pixels of latents, by `coder` of each piece."""
+        return _through_time(
+            latents, self.latent_frames, lambda part: self._over_plane(part, coder, self.cells, self.side)
+        )
+
+    def _over_plane(self, part: Tensor, coder: Coder, side: int, made: int) -> Tensor:
+        """side: of a tile that goes in. made: of the one that comes out."""
+        stride, blend = round(side * (1 - self.overlap)), round(made * self.overlap)
+        kept = made - blend
+        rows: list[Tensor] = []
+        above: list[Tensor] = []
+        for top in range(0, part.shape[3], stride):
+            tiles: list[Tensor] = []
+            for left in range(0, part.shape[4], stride):
+                tile = coder(part[..., top : top + side, left : left + side])
+                if above:
+                    _blend(above[len(tiles)], tile, blend, dim=3)
+                if tiles:
+                    _blend(tiles[-1], tile, blend, dim=4)
+                tiles.append(tile)
+            rows.append(torch.cat([tile[..., :kept, :kept] for tile in tiles], dim=4))
+            above = tiles
+        return torch.cat(rows, dim=3)
+
+
+def _through_time(x: Tensor, frames: int, each: Coder) -> Tensor:
+    """Chunks of `frames`, the last one shorter; of all but the first the first frame made is dropped."""
+    made = []
+    for start in range(0, max(x.shape[2] - 1, 1), frames - 1):
+        done = each(x[:, :, start : start + frames])
+        made.append(done if start == 0 else done[:, :, 1:])
+    return torch.cat(made, dim=2)
+
+
+def _blend(before: Tensor, tile: Tensor, extent: int, *, dim: int) -> None:
+    """Goes over from the end of one tile to the start of the next, in place: what was blended once is blended again
+    with the tile after it."""
+    extent = min(extent, before.shape[dim], tile.shape[dim])
+    share = torch.arange(extent, device=tile.device, dtype=tile.dtype) / extent
+    share = share.view(-1, *[1] * (tile.ndim - 1 - dim))
+    start = tile.narrow(dim, 0, extent)
+    start.copy_(before.narrow(dim, before.shape[dim] - extent, extent) * (1 - share) + start * share)
+
+
+def _exceeds(x: Tensor, frames: int, side: int) -> bool:
+    return x.shape[2] > frames or x.shape[3] > side or x.shape[4] > side

@@ -1,0 +1,148 @@
+"""The configuration of a LatteT2V: what its config.json says, checked against what the network can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mezzotint.errors import WeightsError
+
+_FIXED: Mapping[str, Any] = {
+    "patch_size_t": 1,
+    "activation_fn": "gelu-approximate",
+    "norm_type": "ada_norm_single",
+    "norm_elementwise_affine": False,
+    "attention_type": "default",
+    "double_self_attention": False,
+    "only_cross_attention": False,
+    "num_vector_embeds": None,
+    "rope_scaling_type": "linear",
+    "dropout": 0.0,
+}
+_NEEDED = (
+    "num_layers",
+    "num_attention_heads",
+    "attention_head_dim",
+    "in_channels",
+    "out_channels",
+    "patch_size",
+    "sample_size",
+    "video_length",
+    "caption_channels",
+)
+_COUNTS = (*(name for name in _NEEDED if name != "sample_size"), "compress_kv_factor", "model_max_length")
+
+
+@dataclass(frozen=True, slots=True)
+class LatteConfig:
+    """A LatteT2V. The defaults are the released LatteT2V-XL/122 for 17 frames of 512 × 512 pixels.
+
+    sample_size: rows and columns of the latents that the 2D position table was made for. video_length: latent frames
+    that the temporal scale was made for: 5, 17, 56 for clips of 17, 65, 221 frames. interpolation_scale_1d: that
+    scale, derived from video_length where it is None. compress_kv_factor: by how much the later half of the layers
+    shrinks keys and values in each direction, 1 for not at all. use_rope: rotary positions besides the added ones.
+    model_max_length: text tokens; the network takes any number.
+    """
+
+    num_layers: int = 28
+    num_attention_heads: int = 16
+    attention_head_dim: int = 72
+    in_channels: int = 4
+    out_channels: int = 8
+    patch_size: int = 2
+    sample_size: tuple[int, int] = (64, 64)
+    video_length: int = 5
+    caption_channels: int = 4096
+    attention_bias: bool = True
+    norm_eps: float = 1e-6
+    compress_kv_factor: int = 1
+    use_rope: bool = False
+    interpolation_scale_1d: float | None = None
+    model_max_length: int = 300
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any], where: str = "config.json") -> LatteConfig:
+        """From a config.json of LatteT2V, or of diffusers' LatteTransformer3DModel; keys that say nothing of the
+        network are ignored.
+
+        where: the file, for messages. Raises WeightsError E1409 for a key that is missing, of the wrong kind, or asks
+        for a network that is no LatteT2V.
+        """
+        lacking = [name for name in _NEEDED if config.get(name) is None]
+        if lacking:
+            raise _unusable(where, f"lacks {', '.join(lacking)}; take the config.json that came with the weights")
+        for name, only in _FIXED.items():
+            if config.get(name, only) != only:
+                raise _unusable(where, f"{name} is {config[name]!r}, and a LatteT2V has {only!r}; set it so")
+        side = config["sample_size"]
+        told = {name: config[name] for name in cls.__slots__ if name in config} | {
+            "sample_size": (side, side) if not isinstance(side, (list, tuple)) else tuple(side)
+        }
+        if config.get("compress_kv_factor") is None:
+            told.pop("compress_kv_factor", None)
+        _refuse_strange(told, where)
+        made = cls(**told)
+        if config.get("cross_attention_dim") not in (None, made.width):
+            raise _unusable(where, f"cross_attention_dim is {config['cross_attention_dim']!r}; it must be {made.width}")
+        return made
+
+    def __post_init__(self) -> None:
+        if self.use_rope and self.compress_kv_factor != 1:
+            raise _unusable(
+                "LatteT2V",
+                "use_rope with a compress_kv_factor above 1: shrunk keys have no positions to turn by; choose one",
+            )
+        if self.width % 4 or (self.use_rope and self.attention_head_dim % 4):
+            raise _unusable(
+                "LatteT2V",
+                f"{self.num_attention_heads} heads of {self.attention_head_dim} cannot be parted into sines and "
+                "cosines of two directions; heads × size (with use_rope the size itself) must divide by 4",
+            )
+
+    @property
+    def width(self) -> int:
+        """Channels of a token."""
+        return self.num_attention_heads * self.attention_head_dim
+
+    @property
+    def base_cells(self) -> int:
+        """Patches along a side that the 2D position table is stretched to; both directions take the height's."""
+        return self.sample_size[0] // self.patch_size
+
+    @property
+    def plane_scale(self) -> int:
+        """What 2D positions are divided by: 1 at 512 pixels, 2 at 1024."""
+        return max(self.sample_size[0] // 64, 1)
+
+    @property
+    def time_scale(self) -> float:
+        """What temporal positions are divided by: 1 for 17 and 65 frames, 3 for 221, 8 for 513."""
+        if self.interpolation_scale_1d is not None:
+            return self.interpolation_scale_1d
+        return max((self.video_length - self.video_length % 2) // 16, 1)
+
+    def compresses(self, layer: int) -> bool:
+        """Whether a layer shrinks its keys and values: the later half, with a factor above 1."""
+        return self.compress_kv_factor > 1 and layer >= self.num_layers // 2
+
+
+def _refuse_strange(told: Mapping[str, Any], where: str) -> None:
+    for name in _COUNTS:
+        value = told.get(name, 1)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise _unusable(where, f"{name} must be a whole number above 0, got {value!r}")
+    sides = told["sample_size"]
+    if len(sides) != 2 or not all(isinstance(s, int) and s >= told["patch_size"] for s in sides):
+        raise _unusable(where, f"sample_size must be one or two whole numbers of latents, got {sides!r}")
+    for name in ("attention_bias", "use_rope"):
+        if not isinstance(told.get(name, False), bool):
+            raise _unusable(where, f"{name} must be true or false, got {told[name]!r}")
+    for name in ("norm_eps", "interpolation_scale_1d"):
+        value = told.get(name)
+        if value is not None and (not isinstance(value, (int, float)) or isinstance(value, bool) or value <= 0):
+            raise _unusable(where, f"{name} must be a number above 0, got {value!r}")
+
+
+def _unusable(where: str, reason: str) -> WeightsError:
+    return WeightsError(f"{where}: {reason}", code="E1409")

@@ -1,0 +1,94 @@
+"""How pictures fill their batches and their buckets, for people: a table per name and bucket, what to do about those
+that fill badly, and the list of pictures that are small for their bucket.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mezzotint import durable
+from mezzotint.data import buckets
+from mezzotint.data.balance import Fill, fills
+from mezzotint.data.catalogue import Catalogue, readable
+from mezzotint.data.plan import plan_columns
+from mezzotint.recipe.data import DataSettings
+
+UNDERSIZED = "undersized_images.txt"
+HEAD = ("name", "bucket", "pictures", "over", "to add", "filled up")
+_SHOWN = 10
+
+
+def rows_of(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> list[tuple[str, ...]]:
+    """The table under `HEAD`, a row for each name and bucket: pictures, those that fill no batch, how many to add
+    instead, and visits repeated to fill the last batch."""
+    return [_row(catalogue, fill) for fill in fills(plan_columns(catalogue, rows, settings), settings)]
+
+
+def _row(catalogue: Catalogue, fill: Fill) -> tuple[str, ...]:
+    name = readable(catalogue.own.group_name(fill.group)) or "-"
+    pictures = f"{fill.pictures:,}" + (f" + {fill.joined:,}" if fill.joined else "")
+    cells = [f"{number:,}" if number else "-" for number in (fill.over, fill.missing, fill.filled)]
+    return name, str(fill.bucket), pictures, *cells
+
+
+def warnings(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> list[str]:
+    """A sentence for each name and bucket that lacks more than half as many pictures as it has, with what to do. None
+    where batches are neither filled up nor kept to names."""
+    columns = plan_columns(catalogue, rows, settings)
+    if settings.remainder not in ("fill", "repeat") and columns.group is None:
+        return []
+    few = [fill for fill in fills(columns, settings) if fill.pictures and fill.is_underfilled]
+    told = [_warning(catalogue, fill) for fill in few[:_SHOWN]]
+    return told + (
+        [f"{len(few) - _SHOWN} more names and buckets fill their batches badly"] if len(few) > _SHOWN else []
+    )
+
+
+def _warning(catalogue: Catalogue, fill: Fill) -> str:
+    name = f"{readable(catalogue.own.group_name(fill.group))!r}, " if fill.group else ""
+    ratio = f"{fill.ratio.numerator}:{fill.ratio.denominator}"
+    taken = f", or take {fill.over} away" if fill.over < fill.pictures else ""
+    return (
+        f"{name}bucket {fill.bucket}: {fill.pictures} picture{'' if fill.pictures == 1 else 's'} for batches "
+        f"of {fill.batch_size}; add {fill.missing} of "
+        f"about {ratio}{taken}, or multiply these by {fill.multiplier:g}"
+    )
+
+
+def undersized(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> NDArray[np.int32]:
+    """Those of the rows whose pictures are small for their bucket (`buckets.is_undersized`)."""
+    width, height = catalogue.width[rows], catalogue.height[rows]
+    bucket = buckets.of_pictures(width, height, settings)
+    return rows[buckets.is_undersized(width, height, bucket, buckets.table(settings))]
+
+
+def write_undersized(
+    catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings, folder: Path
+) -> Path | None:  # fmt: skip
+    """Writes `undersized_images.txt` into a folder that is there: path, size and bucket of each picture that is
+    small for it. None, and no file, where there are none. Raises StorageError."""
+    found = undersized(catalogue, rows, settings)
+    if not len(found):
+        return None
+    path, aside = folder / UNDERSIZED, folder / f".{UNDERSIZED}.{os.getpid()}.partial"
+    with durable.storage_errors(path):
+        with open(aside, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(_undersized_lines(catalogue, found, settings))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+        durable.sync_folder(folder)
+    return path
+
+
+def _undersized_lines(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> Iterator[str]:
+    sizes: Sequence[object] = buckets.table(settings)
+    bucket = buckets.of_pictures(catalogue.width[rows], catalogue.height[rows], settings)
+    for row, number in zip(rows.tolist(), bucket.tolist(), strict=True):
+        size = f"{catalogue.width[row]}×{catalogue.height[row]}"
+        yield f"{readable(os.fspath(catalogue.path(row)))}, {size}, bucket {sizes[number]}\n"

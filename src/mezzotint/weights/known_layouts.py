@@ -1,0 +1,36 @@
+"""Which layout a single file has, or will have: chosen among those in `layouts/`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from mezzotint import registry
+from mezzotint.weights.keymap import Family, KeyMap
+
+FOLDER = "weights/layouts"
+
+
+def every() -> Iterator[KeyMap]:
+    """All layouts, those with a sign of their own first, so that the first that fits is the right one."""
+    found: list[KeyMap] = []
+    for name in registry.names(FOLDER):
+        layout: KeyMap = registry.find(FOLDER, name).LAYOUT
+        found += [layout, *layout.variants]
+    return iter(sorted(found, key=lambda layout: not layout.sign))
+
+
+def of_names(names: Collection[str], family: Family | None = None) -> KeyMap | None:
+    """The layout of a file with these names; None when no layout of the family (None: of any) has all its parts."""
+    return next((lay for lay in every() if family in (None, lay.family) and lay.fits(names)), None)
+
+
+def for_components(components: Collection[str], style: str = "") -> KeyMap | None:
+    """The layout in which a model of these components is written. style: what the layout's name begins with; none is
+    the one that most programs read, without a sign."""
+    fitting = (lay for lay in every() if lay.parts.keys() == set(components))
+    return next((lay for lay in fitting if (lay.name.startswith(style) if style else not lay.sign)), None)
+
+
+def component_names() -> frozenset[str]:
+    """All components that any layout keeps."""
+    return frozenset(component for layout in every() for component in layout.parts)

@@ -1,0 +1,139 @@
+"""Files of LatteT2V and its autoencoder, as Open-Sora-Plan, its MindSpore port and diffusers name their tensors.
+
+Our names are the released ones. diffusers' LatteTransformer3DModel has the same but for a table that nothing reads.
+The port writes gamma and beta for weight and bias of a norm, has each pair of blocks a second time under `blocks.N`,
+and may put `network.` before everything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mezzotint.weights.files import Stored, TensorInfo, some
+from mezzotint.weights.keymap import Entry, KeyMap, Part, Table
+
+UNREAD = "caption_projection.y_embedding"
+"""A table of the released files that no arithmetic reads and diffusers' class does not have."""
+
+_PORT = "network."
+_NORM = re.compile(r"(.*(?:^|\.)norm(?:\d|_out)?)\.(weight|bias)")
+_PAIR = re.compile(r"(temporal_)?transformer_blocks\.(\d+)\.(.+)")
+_MINDSPORE = {"weight": "gamma", "bias": "beta"}
+_EXTRAS = (
+    r"(?:network\.|ema\.)?(?:.*\.)?temp_pos_embed",  # tables of positions, which are worked out from sizes
+    r"(?:network\.)?(?:blocks\.\d+\.)?pos_embed\.pos_embed",
+    r"loss\..*",  # what the autoencoder was trained against
+)
+
+
+def denoiser(names: Sequence[str]) -> Iterator[Entry]:
+    """LatteT2V under the released names."""
+    for name in names:
+        spellings = [name, *_in_pairs(name)]
+        spellings += [other for spelling in spellings for other in _as_gamma(spelling)]
+        yield Entry(name, (name,), also=(*spellings[1:], *(_PORT + spelling for spelling in spellings)))
+
+
+def autoencoder(names: Sequence[str]) -> Iterator[Entry]:
+    """CausalVAEModel under the released names."""
+    for name in names:
+        yield Entry(name, (name,), also=tuple(_as_gamma(name)))
+
+
+def _in_pairs(name: str) -> Iterator[str]:
+    found = _PAIR.fullmatch(name)
+    if found:
+        yield f"blocks.{found[2]}.{'temp_block' if found[1] else 'spatial_block'}.{found[3]}"
+
+
+def _as_gamma(name: str) -> Iterator[str]:
+    found = _NORM.fullmatch(name)
+    if found:
+        yield f"{found[1]}.{_MINDSPORE[found[2]]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """Tensors of a file under our names: `files.Stored`.
+
+    stored: the file. table: of the network. lent: shapes of tensors that are given as zeros where the file has none.
+    What the layout knows as an extra is left out; what nobody knows keeps its name, so that it is refused.
+    """
+
+    stored: Stored
+    table: Table
+    lent: Mapping[str, tuple[int, ...]]
+
+    @property
+    def place(self) -> Path:
+        """See Stored."""
+        return self.stored.place
+
+    def header(self) -> dict[str, TensorInfo]:
+        """See Stored."""
+        there = self.stored.header()
+        found = {ours: there[name] for ours, name in self._sources(there).items()}
+        strange = [n for n in there if self.table.reads(n) is None and not LAYOUT.is_extra(n)]
+        lent = {name: TensorInfo("F32", shape) for name, shape in self.lent.items() if name not in found}
+        return found | {name: there[name] for name in strange} | lent
+
+    def read(self, names: Collection[str]) -> dict[str, Tensor]:
+        """See Stored."""
+        sources = self._sources(self.stored.header())
+        asked = {name: sources[name] for name in names if name in sources}
+        tensors = self.stored.read(tuple(asked.values()))
+        found = {name: tensors[source] for name, source in asked.items()}
+        return found | {name: torch.zeros(self.lent[name]) for name in names if name not in found}
+
+    def dropped(self) -> str | None:
+        """What of the file is left out, in words; None when nothing is."""
+        extras = [n for n in self.stored.header() if self.table.reads(n) is None and LAYOUT.is_extra(n)]
+        return some(extras) if extras else None
+
+    def _sources(self, header: Mapping[str, TensorInfo]) -> dict[str, str]:
+        return {entry.ours[0]: name for name, entry in self.table.present(header).items()}
+
+
+def of_denoiser(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> Renamed:
+    """A file of LatteT2V, in whichever spelling, for a network whose tensors have these names and shapes."""
+    lent = {UNREAD: shapes[UNREAD]} if UNREAD in shapes else {}
+    return Renamed(stored, LAYOUT.parts["denoiser"][0].table(list(shapes)), lent)
+
+
+def of_autoencoder(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> Renamed:
+    """A file of CausalVAEModel for a network whose tensors have these names and shapes."""
+    return Renamed(stored, LAYOUT.parts["vae"][0].table(list(shapes)), {})
+
+
+def for_diffusers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors that LatteTransformer3DModel has, under its names, from ours."""
+    return {name: tensor for name, tensor in tensors.items() if name != UNREAD}
+
+
+def average(name: str) -> str:
+    """The averaged copy of a tensor."""
+    return f"ema.{name}"
+
+
+def _choose(component: str, config: Mapping[str, Any]) -> Part:
+    """There is one way."""
+    return LAYOUT.parts[component][0]
+
+
+LAYOUT = KeyMap(
+    name="latte",
+    family="latte",
+    parts={"denoiser": (Part("", denoiser, "latte"),), "vae": (Part("", autoencoder, "causal_vae"),)},
+    choose=_choose,
+    extras=_EXTRAS,
+    average=average,
+    average_start="ema.",
+)
+"""Files of LatteT2V and of CausalVAEModel."""

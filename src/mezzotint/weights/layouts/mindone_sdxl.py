@@ -1,0 +1,93 @@
+"""Checkpoints of SDXL and its refiner as MindONE's example names them (`….ckpt`, MindSpore's format).
+
+The names are Stability's but for their last word: what MindSpore calls `gamma` and `beta` is the scale and the shift of
+a norm, and `embedding_table` an embedding's weight. Shapes are the same. Which tensors weight decay takes follows there
+from these names: `decays`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mezzotint.weights.keymap import KeyMap
+from mezzotint.weights.layouts import _sdxl
+
+_NORM = r"norm|norm\d|norm_out|layer_norm\d|final_layer_norm|ln_\d|ln_final"
+_SLOTS = r"in_layers\.0|out_layers\.0"
+_IS_NORM = re.compile(rf"(?:.+\.)?(?:{_NORM})|model\.diffusion_model\.(?:(?:.+\.)?(?:{_SLOTS})|out\.0)")
+_IS_EMBEDDING = re.compile(r"(?:.+\.)?(?:token_embedding|position_embedding)")
+_TO_MINDSPORE = {"weight": "gamma", "bias": "beta"}
+_TO_STABILITY = {"gamma": "weight", "beta": "bias"}
+_LOGIT_SCALE = 4.6052  # ln 100, where OpenCLIP's training holds it
+
+
+def mindspore_name(name: str) -> str:
+    """The name of a tensor there, from Stability's."""
+    stem, _, word = name.rpartition(".")
+    if word in _TO_MINDSPORE and _IS_NORM.fullmatch(stem):
+        return f"{stem}.{_TO_MINDSPORE[word]}"
+    return f"{stem}.embedding_table" if word == "weight" and _IS_EMBEDDING.fullmatch(stem) else name
+
+
+def stability_name(name: str) -> str:
+    """Stability's name, from the one there."""
+    stem, _, word = name.rpartition(".")
+    if word in _TO_STABILITY and _IS_NORM.fullmatch(stem):
+        return f"{stem}.{_TO_STABILITY[word]}"
+    return f"{stem}.weight" if word == "embedding_table" and _IS_EMBEDDING.fullmatch(stem) else name
+
+
+def plain_name(name: str) -> str:
+    """The name as it is written, from one that MindONE's program has left behind: with the level `_backbone` of mixed
+    precision, or with the stages of its several graphs."""
+    return re.sub(r"^stage[12]\.", "model.", name.replace("._backbone", ""))
+
+
+def decays(name: str) -> bool:
+    """Whether MindONE's optimizers apply weight decay to a tensor of Stability's name.
+
+    They look for `norm` and `bias` in MindSpore's name, in which shifts are `beta`: norms that lie in numbered slots
+    (`in_layers.0`, `out_layers.0`, `out.0`) and OpenCLIP's `ln_1` decay, scale and shift, and others do not.
+    """
+    lower = mindspore_name(name).lower()
+    return "norm" not in lower and "bias" not in lower
+
+
+def _average(name: str) -> str:
+    return f"ema.{name}"
+
+
+_EXTRAS = (
+    *_sdxl.EXTRAS,
+    r"(?:updates|epoch_num|step_num)",  # of the average and of MindSpore's own trainer
+)
+_BASE = _sdxl.base_parts(mindspore_name, plain_name)
+_REFINER = _sdxl.refiner_parts(mindspore_name, plain_name)
+_SIGN = r"\.(?:gamma|beta|embedding_table)$"
+
+REFINER = KeyMap(
+    name="mindone-sdxl-refiner",
+    family="sdxl",
+    parts=_REFINER,
+    choose=_sdxl.chooser(_REFINER),
+    extras=_EXTRAS,
+    average=_average,
+    average_start="ema.",
+    sign=_SIGN,
+    filled={f"{_sdxl.OPEN_CLIP_OF_REFINER}logit_scale": _LOGIT_SCALE},
+)
+"""Checkpoints of the refiner: 1858 tensors."""
+
+LAYOUT = KeyMap(
+    name="mindone-sdxl",
+    family="sdxl",
+    parts=_BASE,
+    choose=_sdxl.chooser(_BASE),
+    extras=_EXTRAS,
+    average=_average,
+    average_start="ema.",
+    sign=_SIGN,
+    filled={f"{_sdxl.OPEN_CLIP}logit_scale": _LOGIT_SCALE},
+    variants=(REFINER,),
+)
+"""Checkpoints of the base model: 2514 tensors."""

@@ -1,0 +1,466 @@
+"""README's tables of what works with what: every cell is shown by a test. Those that no other file has are here: each
+form of model and of data through the verbs, and a line of diffusers' under torchrun's variables."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from datasets.packaged_modules.parquet.parquet import Parquet
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from mezzotint.cli import main
+from mezzotint.errors import CODES
+from mezzotint.tasks._memory import Activations, Outline
+from mezzotint.weights.layouts.sd import average
+
+ROOT = Path(__file__).parents[2]
+MODEL = ROOT / "tests" / "parity" / "data" / "diffusers" / "tiny_sd"
+HERE = "tests/journeys/test_supported_table.py"
+ONE_FILE = f"{HERE}::test_every_form_of_a_model_is_checked_trained_and_drawn_from"
+DATA = f"{HERE}::test_every_form_of_data_is_checked_cached_and_trained"
+LINE = "tests/journeys/test_diffusers_line.py"
+CONVERT = "tests/tasks/test_convert.py"
+
+TESTS: dict[str, tuple[str, ...]] = {
+    # the model: check, train, sample, convert to a folder, convert to one file
+    "a folder in diffusers' layout": (
+        ONE_FILE, ONE_FILE, ONE_FILE,
+        f"{CONVERT}::test_folder_to_single_to_folder_is_the_identity_on_every_file",
+        f"{CONVERT}::test_folder_to_single_to_folder_is_the_identity_on_every_file",
+    ),
+    "such a folder with pickled weights (.bin)": (
+        f"{HERE}::test_a_folder_with_pickled_weights_is_sent_to_convert",
+        f"{HERE}::test_a_folder_with_pickled_weights_is_sent_to_convert",
+        f"{HERE}::test_a_folder_with_pickled_weights_is_sent_to_convert",
+        f"{CONVERT}::test_old_folders_with_pickles_become_safetensors",
+        f"{HERE}::test_a_folder_with_pickled_weights_is_sent_to_convert",
+    ),
+    "one .safetensors file in fp32, fp16 or bf16": (
+        ONE_FILE, ONE_FILE, ONE_FILE,
+        f"{CONVERT}::test_single_to_folder_to_single_is_the_identity_on_every_tensor",
+        f"{CONVERT}::test_the_type_is_that_asked_for_and_schedules_keep_theirs",
+    ),
+    "one pickled file: .ckpt, .pt, .bin": (
+        ONE_FILE, ONE_FILE, ONE_FILE,
+        f"{CONVERT}::test_pickles_become_folders",
+        f"{CONVERT}::test_pickles_become_safetensors",
+    ),
+    "one file with averaged copies (EMA) in it": (
+        ONE_FILE, ONE_FILE, ONE_FILE,
+        f"{CONVERT}::test_averages_are_left_out_unless_asked_for",
+        f"{CONVERT}::test_ema_use_makes_the_average_the_denoiser",
+    ),
+    "a run of Mezzotint": (
+        "tests/tasks/test_check.py::test_a_run_that_has_begun_is_held_against_its_recipe",
+        "tests/journeys/test_journey.py::test_a_run_folder_can_be_copied_and_goes_on_elsewhere",
+        "tests/tasks/test_sample.py::test_a_run_draws_from_its_newest_checkpoint_what_its_export_draws",
+        f"{HERE}::test_a_run_is_not_converted_and_names_its_exports",
+        f"{HERE}::test_a_run_is_not_converted_and_names_its_exports",
+    ),
+    # the data: check, cache, train
+    "a folder of pictures, captions in .txt files": (DATA, DATA, DATA),
+    "the same, captions in .caption files": (DATA, DATA, DATA),
+    "the same, captions in the file names": (DATA, DATA, DATA),
+    "pictures named by metadata.jsonl, .csv or .parquet": (DATA, DATA, DATA),
+    "pictures inside of .parquet or .arrow": (DATA, DATA, DATA),
+    "a data set of the hub that lies in the local cache": (DATA, DATA, DATA),
+    # the recipe: check, translate, train, bench, torchrun, accelerate launch
+    "a recipe of Mezzotint": (
+        "tests/tasks/test_check.py::test_a_recipe_that_can_run_is_told_on_a_page_that_fits_the_terminal",
+        "tests/tasks/test_translate.py::test_a_command_that_is_not_understood_is_answered_with_its_form",
+        "tests/journeys/test_journey.py::test_a_cached_run_from_start_to_export",
+        "tests/tasks/test_bench.py::test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers",
+        "tests/journeys/test_processes.py::test_under_the_launchers_that_people_use",
+        "tests/journeys/test_processes.py::test_under_the_launchers_that_people_use",
+    ),
+    "the line of diffusers' train_text_to_image.py, 0.26.3 or head": (
+        f"{LINE}::test_check_reads_the_line_and_tells_its_notes",
+        "tests/dialects/test_diffusers_sd.py::test_every_flag_of_both_versions_has_one_row_with_its_documented_default",
+        f"{LINE}::test_the_result_is_a_pipeline_in_output_dir_whose_unet_is_the_average",
+        "tests/tasks/test_bench.py::test_a_foreign_line_has_two_rows_and_the_published_target",
+        f"{HERE}::test_the_line_trains_in_two_processes_that_torchrun_started",
+        f"{LINE}::test_the_benchmark_line_trains_behind_accelerate",
+    ),
+    "lines of diffusers' other scripts": (
+        "tests/dialects/test_diffusers_sd.py::"
+        "test_other_scripts_of_the_project_are_refused_by_name_and_an_own_name_is_noted",
+    ) * 6,
+    # files that are something else
+    "a model with other inputs: inpainting (nine channels), depth, picture editing, upscaling": (
+        "tests/weights/test_kinds.py::test_a_folder_is_told_by_its_small_files",
+    ),
+    "SDXL and its refiner, SD 3, Flux": ("tests/weights/test_single_file.py::test_other_kinds_are_refused_by_name",),
+    "LoRA, ControlNet, textual inversion": ("tests/weights/test_single_file.py::test_other_kinds_are_refused_by_name",),
+    "a VAE or a text encoder alone": ("tests/weights/test_single_file.py::test_a_vae_alone_is_refused_by_name",),
+    "a Git LFS pointer, a web page, an empty or truncated download, GGUF": (
+        "tests/weights/test_single_file.py::test_files_that_are_no_weights_are_refused_by_name",
+    ),
+    "a pickle that asks for more than tensors": (
+        "tests/weights/test_pickled.py::test_functions_are_refused_by_name",
+    ),
+}  # fmt: skip
+"""The test of every cell, by the row's first cell, in the order of the columns."""
+
+
+# the table itself
+
+
+def rows(text: str) -> Iterator[tuple[str, list[str]]]:
+    """(first cell, the others) of each row of the tables of the section, backticks off."""
+    section = text.partition("## What works with what")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    for number, line in enumerate(lines):
+        first, *rest = (cell.strip() for cell in line.strip("|").replace("`", "").split("|"))
+        head = number + 1 < len(lines) and set(lines[number + 1]) <= set("|-")
+        if not head and not set(line) <= set("|-"):
+            yield first, rest
+
+
+def wrong_cells(text: str) -> list[str]:
+    """What is not as it must be: a cell without a test, a test without a cell, a word that promises nothing."""
+    found = []
+    table = dict(rows(text))
+    found += [f"{row}: no test is named" for row in table.keys() - TESTS.keys()]
+    found += [f"{row}: no row of the page" for row in TESTS.keys() - table.keys()]
+    for row in table.keys() & TESTS.keys():
+        if len(table[row]) != len(TESTS[row]):
+            found.append(f"{row}: {len(table[row])} cells, {len(TESTS[row])} tests")
+        found += [f"{row}: {cell!r}" for cell in table[row] if not _promises(cell)]
+    return found
+
+
+def _promises(cell: str) -> bool:
+    """`yes`, `yes, …`, `no: …`, or an answer with its code."""
+    codes = re.findall(r"\bE\d{4}\b", cell)
+    if codes:
+        return cell.startswith("refused") and set(codes) <= set(CODES)
+    return bool(re.fullmatch(r"yes(, .+)?|no: .+", cell))
+
+
+def test_every_cell_of_the_readme_has_a_test_and_every_test_a_cell() -> None:
+    assert wrong_cells((ROOT / "README.md").read_text("utf-8")) == []
+
+
+def test_every_test_that_is_named_is_there_and_runs_by_default() -> None:
+    names = {name for cells in TESTS.values() for name in cells}
+    for file in {name.partition("::")[0] for name in names}:
+        functions = {
+            n.name: n for n in ast.parse((ROOT / file).read_text("utf-8")).body if isinstance(n, ast.FunctionDef)
+        }
+        for name in (n.partition("::")[2] for n in names if n.startswith(f"{file}::")):
+            assert name in functions, f"{file} has no {name}"
+            marks = " ".join(map(ast.unparse, functions[name].decorator_list))
+            assert not re.search(r"\b(skip|slow|gpu|xfail)\b", marks), name
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("| a run of Mezzotint | yes |", "| a run of Mezzotint | yes | yes |"), "6 cells, 5 tests"),
+        (("| a run of Mezzotint | yes |", "| a run of Mezzotint | maybe |"), "'maybe'"),
+        (("| a run of Mezzotint | yes |", "| a run of Mezzotint | no |"), "'no'"),
+        (("| a run of Mezzotint |", "| a wish |"), "a wish: no test is named"),
+        (("| a run of Mezzotint |", "| a wish |"), "a run of Mezzotint: no row"),
+        (("by name (E1402)", "by name (E1499)"), "E1499"),
+        (("| a recipe of Mezzotint | yes", "| videos | yes |\n| a recipe of Mezzotint | yes"), "videos: no test"),
+    ],
+)
+def test_a_cell_without_a_test_would_be_noticed(change: tuple[str, str], said: str) -> None:
+    page = (ROOT / "README.md").read_text("utf-8")
+    assert change[0] in page
+    assert any(said in one for one in wrong_cells(page.replace(*change)))
+
+
+# models
+
+
+@pytest.fixture(scope="module")
+def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One small model in every form, by the word of `test_every_form_of_a_model…`."""
+    root = tmp_path_factory.mktemp("forms")
+    found = {"folder": MODEL}
+    for dtype in ("fp32", "fp16", "bf16"):
+        found[dtype] = root / f"{dtype}.safetensors"
+        assert main(["convert", str(MODEL), str(found[dtype]), f"--dtype={dtype}"]) == 0
+    tensors = load_file(found["fp32"])
+    for ending in ("ckpt", "pt", "bin"):
+        found[ending] = root / f"model.{ending}"
+        torch.save({"state_dict": tensors, "global_step": 7}, found[ending])
+    averaged = {average(name): 0.5 * t for name, t in tensors.items() if name.startswith("model.")}
+    found["averaged"] = root / "averaged.safetensors"
+    save_file(tensors | averaged, found["averaged"])
+    return found
+
+
+def draw(folder: Path, *names: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, name in enumerate(names):
+        Image.new("RGB", (64, 64), (40 * number, 250 - 40 * number, 90)).save(folder / f"{name}.png")
+    return folder
+
+
+CAPTIONS = ("a red field", "a green field", "a blue field", "a grey field")
+SHORT = ("data.resolution=64", "data.buckets.step=32", "data.batch_size=2", "data.workers=0", "run.steps=1",
+         "run.device=cpu", "run.threads=1", "run.tensorboard=false")  # fmt: skip
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with four pictures; a home of its own, where pickles are kept as safetensors. Activations are
+    not measured by `check`: tests/tasks/test_check_memory.py does."""
+    monkeypatch.setattr(Outline, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for caption, picture in zip(CAPTIONS, sorted(draw(tmp_path / "pictures", *"abcd").iterdir()), strict=True):
+        picture.with_suffix(".txt").write_text(caption)
+    return tmp_path
+
+
+def words(name: str, *more: str) -> list[str]:
+    Path("recipe.yaml").write_text("schema: 1\n")
+    own = (f"run.folder={name}", "data.cache.path=cache", "data.path=pictures")
+    return ["recipe.yaml", *SHORT, *own, *more]
+
+
+def loss_of(folder: str) -> float:
+    lines = map(json.loads, (Path(folder) / "metrics.jsonl").read_text().splitlines())
+    return float(next(line["loss"] for line in lines if "loss" in line))
+
+
+FORMS_OF_A_MODEL = ("folder", "fp32", "fp16", "bf16", "ckpt", "pt", "bin", "averaged")
+FIRST_OF_ITS_ROW = {"folder", "fp16", "ckpt", "averaged", ".txt", ".caption", "file names", "metadata.jsonl", "hub",
+                    "pictures in .parquet"}  # fmt: skip
+"""What goes through all verbs. Others of the same row differ in how they are read, which one verb shows."""
+
+
+@pytest.mark.usefixtures("pickles_read_here")
+@pytest.mark.parametrize("form", FORMS_OF_A_MODEL)
+def test_every_form_of_a_model_is_checked_trained_and_drawn_from(
+    form: str, forms: dict[str, Path], here: Path, plain_loss: Callable[[], float]
+) -> None:
+    config = () if form == "folder" else (f"model.config={MODEL}",)
+    chosen = ("model.ema_weights=use",) if form == "averaged" else ()
+    drawing = ["--prompt=a red field", "--size=64x64", "--steps=1", "--out=drawn", *config, *chosen]
+    assert main(["sample", str(forms[form]), *drawing, "run.device=cpu"]) == 0
+    assert (here / "drawn" / "contact.png").is_file()
+    if form in ("pt", "bin"):
+        return
+    model = (f"model.path={forms[form]}", *config, *chosen)
+    if form in FIRST_OF_ITS_ROW:
+        assert main(["check", *words("run", *model)]) == 0
+    assert main(["train", *words("run", *model)]) == 0
+    expected = plain_loss()
+    match form:
+        case "fp16" | "bf16":
+            assert loss_of("run") == pytest.approx(expected, rel=2e-2)
+            assert loss_of("run") != expected
+        case "averaged":
+            assert abs(loss_of("run") - expected) > 1e-4
+        case _:
+            assert loss_of("run") == expected
+
+
+@pytest.fixture(scope="module")
+def plain_loss() -> Callable[[], float]:
+    """The first loss of the model as a folder, measured once, in the current folder."""
+    known: list[float] = []
+
+    def loss() -> float:
+        if not known:
+            assert main(["train", *words("plain", f"model.path={MODEL}")]) == 0
+            known.append(loss_of("plain"))
+        return known[0]
+
+    return loss
+
+
+@pytest.mark.usefixtures("pickles_read_here")
+def test_a_folder_with_pickled_weights_is_sent_to_convert(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(MODEL, here / "old")
+    for path in (here / "old").rglob("*.safetensors"):
+        name = (
+            path.name.replace("model.safetensors", "pytorch_model.bin") if path.name[0] == "m" else path.stem + ".bin"
+        )
+        torch.save(load_file(path), path.with_name(name))
+        path.unlink()
+    capsys.readouterr()
+    for line in (
+        ["check", *words("run", "model.path=old")],
+        ["train", *words("run", "model.path=old")],
+        ["sample", "old", "--prompt=x", "--out=drawn"],
+    ):
+        assert main(line) == 2
+        said = capsys.readouterr().err
+        assert "E1408" in said
+        assert "mezzotint convert" in said
+    assert main(["convert", "old", "new.safetensors"]) == 0
+    assert main(["convert", str(MODEL), "same.safetensors"]) == 0
+    new, same = load_file("new.safetensors"), load_file("same.safetensors")
+    assert new.keys() == same.keys()
+    assert all(torch.equal(new[name], same[name]) for name in new)
+
+
+def test_a_run_is_not_converted_and_names_its_exports(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "run" / "checkpoints").mkdir(parents=True)
+    for target in ("model", "model.safetensors"):
+        assert main(["convert", "run", target]) == 2
+        assert "is a run folder; convert one of its exports; it has none yet" in capsys.readouterr().err
+    (here / "run" / "exports" / "step-00000020").mkdir(parents=True)
+    assert main(["convert", "run", "model"]) == 2
+    assert "such as run/exports/step-00000020" in capsys.readouterr().err
+
+
+# data
+
+
+def sidecars(folder: Path, ending: str) -> str:
+    for number, caption in enumerate(CAPTIONS):
+        draw(folder, *CAPTIONS)
+        (folder / f"{CAPTIONS[number]}{ending}").write_text(caption)
+    return "data.format=image-folder"
+
+
+def file_names(folder: Path) -> str:
+    draw(folder, *CAPTIONS)
+    return "data.captions.source=filename"
+
+
+def table(folder: Path, ending: str) -> str:
+    draw(folder, *CAPTIONS)
+    names = [f"{caption}.png" for caption in CAPTIONS]
+    path = folder / f"metadata{ending}"
+    lines = [json.dumps({"file_name": n, "text": c}) for n, c in zip(names, CAPTIONS, strict=True)]
+    match ending:
+        case ".jsonl":
+            path.write_text("\n".join(lines))
+        case ".csv":
+            path.write_text("\n".join(["file_name,text", *(f"{n},{n[:-4]}" for n in names)]))
+        case _:
+            pq.write_table(pa.table({"file_name": names, "text": list(CAPTIONS)}), path)
+    return "data.format=metadata"
+
+
+def with_pictures(folder: Path, ending: str) -> str:
+    drawn = sorted(draw(folder.with_name("drawn-apart"), *CAPTIONS).iterdir())
+    rows = {
+        "image": [{"bytes": path.read_bytes(), "path": None} for path in drawn], "text": [path.stem for path in drawn],
+    }  # fmt: skip
+    folder.mkdir(exist_ok=True)
+    if ending == ".parquet":
+        pq.write_table(pa.table(rows), folder / "data.parquet")
+    else:
+        made = pa.table(rows)
+        with pa.OSFile(str(folder / "data.arrow"), "wb") as file, pa.ipc.new_stream(file, made.schema) as stream:
+            stream.write_table(made)
+    return "data.format=metadata"
+
+
+def of_the_hub(folder: Path) -> str:
+    """someone/pictures in the library's cache under hub/, as it lies there when the files were fetched."""
+    with_pictures(folder, ".parquet")
+    files = datasets.data_files.DataFilesList([str(folder / "data.parquet")], [()])
+    Parquet(
+        cache_dir=str(folder.parent / "hub"), dataset_name="pictures", config_name="default", config_id="default",
+        hash="abc", data_files=datasets.data_files.DataFilesDict({"train": files}),
+        features=datasets.Features({"image": datasets.Image(), "text": datasets.Value("string")}),
+    ).download_and_prepare()  # fmt: skip
+    target = folder.parent / "hub" / "someone___pictures"
+    target.mkdir()
+    (folder.parent / "hub" / "pictures" / "default").rename(target / "default")
+    shutil.rmtree(folder)
+    return "data.format=metadata"
+
+
+FORMS_OF_DATA: dict[str, Callable[[Path], str]] = {
+    ".txt": lambda folder: sidecars(folder, ".txt"),
+    ".caption": lambda folder: sidecars(folder, ".caption"),
+    "file names": file_names,
+    "metadata.jsonl": lambda folder: table(folder, ".jsonl"),
+    "metadata.csv": lambda folder: table(folder, ".csv"),
+    "metadata.parquet": lambda folder: table(folder, ".parquet"),
+    "pictures in .parquet": lambda folder: with_pictures(folder, ".parquet"),
+    "pictures in .arrow": lambda folder: with_pictures(folder, ".arrow"),
+    "hub": of_the_hub,
+}
+
+
+@pytest.mark.parametrize("form", FORMS_OF_DATA)
+def test_every_form_of_data_is_checked_cached_and_trained(
+    form: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def offline(*_: Any, **__: Any) -> Any:
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(datasets, "load_dataset", offline)
+    data = [FORMS_OF_DATA[form](here / "data"), "data.path=data"]
+    if form == "hub":
+        data += ["data.path=someone/pictures", "data.hub_cache=hub"]
+    given = words("run", f"model.path={MODEL}", "data.cache.latents=true", "data.cache.text=true", *data)
+    made = "made 9"  # four pictures, four captions, the empty one
+    if form in FIRST_OF_ITS_ROW:
+        assert main(["check", *given]) == 0
+        assert "4 pictures" in capsys.readouterr().out
+        assert main(["cache", *given]) == 0
+        assert made in capsys.readouterr().out
+        made = "9 were there, nothing to make"
+    assert main(["train", *given]) == 0
+    assert made in capsys.readouterr().out
+    assert (here / "run" / "exports" / "step-00000001" / "model_index.json").is_file()
+
+
+# the line of diffusers under torchrun
+
+
+@pytest.mark.distributed
+def test_the_line_trains_in_two_processes_that_torchrun_started(here: Path) -> None:
+    table(here / "data", ".jsonl")
+    line = [
+        "train", "--as", "diffusers-sd", "run.device=cpu", "run.threads=1", "data.cache.path=cache", "--",
+        f"--pretrained_model_name_or_path={MODEL}", "--train_data_dir=data", "--resolution=64", "--train_batch_size=1",
+        "--max_train_steps=1", "--output_dir=out", "--seed=1",
+    ]  # fmt: skip
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    children = [forked(line, rank, port, here / f"{rank}.out") for rank in range(2)]
+    ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    assert ends == [0, 0], "".join((here / f"{rank}.out").read_text() for rank in range(2))
+    assert json.loads((here / "out" / "environment.json").read_text())["processes"] == 2
+    assert (here / "out" / "model_index.json").is_file()
+
+
+def forked(line: list[str], rank: int, port: str, out: Path) -> int:
+    """Runs a line in a forked process with the variables that torchrun sets; returns its process number."""
+    child = os.fork()
+    if child:
+        return child
+    status = 70
+    try:
+        handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+        os.environ |= {
+            "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo",
+        }  # fmt: skip
+        status = main(line)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)

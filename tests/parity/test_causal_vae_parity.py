@@ -1,0 +1,45 @@
+"""The causal video autoencoder against Open-Sora-Plan's own class."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from mezzotint.nets.causal_vae import CausalVAE, CausalVAEConfig, posterior
+
+DATA = Path(__file__).parent / "data" / "open-sora-plan"
+
+
+@pytest.fixture(scope="module")
+def record() -> dict[str, Tensor]:
+    return load_file(DATA / "vae_488.safetensors")
+
+
+@pytest.fixture(scope="module")
+def network(record: dict[str, Tensor]) -> CausalVAE:
+    made = CausalVAE(CausalVAEConfig.read(json.loads((DATA / "vae_488.json").read_text())["config"]))
+    made.load_state_dict({k.removeprefix("state."): v for k, v in record.items() if k.startswith("state.")})
+    return made.eval()
+
+
+@pytest.mark.parametrize("case", ["f1", "f5", "f9", "even4", "even8"])
+def test_moments_are_the_records(case: str, network: CausalVAE, record: dict[str, Tensor]) -> None:
+    with torch.no_grad():
+        moments = network.encode(record[f"{case}.in.video"])
+    torch.testing.assert_close(moments, record[f"{case}.out.moments"], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", ["f1", "f5", "f9"])
+def test_posterior_and_decoded_clip_are_the_records(case: str, network: CausalVAE, record: dict[str, Tensor]) -> None:
+    mean, log_variance = posterior(record[f"{case}.out.moments"])
+    assert torch.equal(mean, record[f"{case}.out.mean"])
+    assert torch.equal(log_variance, record[f"{case}.out.logvar"])
+    with torch.no_grad():
+        decoded = network.decode(mean)
+    # values reach 3.3; convolutions of another machine sum in another order
+    torch.testing.assert_close(decoded, record[f"{case}.out.decoded_from_mean"], rtol=0, atol=2e-5)

@@ -1,0 +1,117 @@
+"""LatteT2V against Open-Sora-Plan's own class: outputs and gradients of every recorded case, positions, rotations."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from mezzotint.nets import _latte_positions as positions
+from mezzotint.nets.latte import Latte, LatteConfig
+
+DATA = Path(__file__).parent / "data" / "open-sora-plan"
+RECORDS = ("latte_base", "latte_rope", "latte_compress_kv")
+CASES = [(r, case) for r in RECORDS for case in json.loads((DATA / f"{r}.json").read_text())["cases"]]
+TRAINED = [(r, case) for r, case in CASES if "train" in case and case != "joint_train_plain"]
+
+
+@lru_cache(maxsize=3)
+def record(name: str) -> dict[str, Tensor]:
+    return load_file(DATA / f"{name}.safetensors")
+
+
+def described(name: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((DATA / f"{name}.json").read_text())
+    return told
+
+
+def network(name: str) -> Latte:
+    made = Latte(LatteConfig.read(described(name)["config"]))
+    source = record("latte_base" if name == "latte_rope" else name)
+    made.load_state_dict({k.removeprefix("state."): v for k, v in source.items() if k.startswith("state.")})
+    return made
+
+
+def under(name: str, start: str) -> dict[str, Tensor]:
+    return {k.removeprefix(start): v for k, v in record(name).items() if k.startswith(start)}
+
+
+def run(made: Latte, name: str, case: str) -> Tensor:
+    given, told = under(name, f"{case}.in."), described(name)["cases"][case]
+    output: Tensor = made(
+        given["hidden_states"],
+        given["timestep"],
+        given["encoder_hidden_states"],
+        text_mask=given.get("encoder_attention_mask"),
+        latent_mask=given.get("attention_mask"),
+        use_image_num=told.get("use_image_num", 0),
+        temporal=told.get("enable_temporal_attentions", True),
+    )
+    return output
+
+
+@pytest.mark.parametrize(("name", "case"), [c for c in CASES if c[1] != "joint_train_plain"])
+def test_output_is_the_records(name: str, case: str) -> None:
+    with torch.no_grad():
+        output = run(network(name), name, case)
+    torch.testing.assert_close(output, record(name)[f"{case}.out.sample"], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "case"), TRAINED)
+def test_gradients_are_the_records(name: str, case: str) -> None:
+    made = network(name).train()
+    loss = run(made, name, case).square().mean()
+    loss.backward()
+    torch.testing.assert_close(loss.detach()[None], record(name)[f"{case}.out.loss_mean_square"], rtol=1e-6, atol=0)
+    parameters, wanted = dict(made.named_parameters()), under(name, f"{case}.grad.")
+    assert len(wanted) == 6
+    for parameter, gradient in wanted.items():
+        found = parameters[parameter].grad
+        torch.testing.assert_close(found, gradient, rtol=0, atol=2e-6 * gradient.abs().max().item())
+
+
+def test_stills_without_recompute_differ_by_the_temporal_table_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open-Sora-Plan leaves the table out there. Ours adds it always; without it the record comes out."""
+    made, case = network("latte_base"), "joint_train_plain"
+    wanted = record("latte_base")[f"{case}.out.sample"]
+    with torch.no_grad():
+        assert (run(made, "latte_base", case) - wanted).abs().max() > 1
+        monkeypatch.setattr(made, "_time_table", lambda x, frames: torch.zeros(()))
+        output = run(made, "latte_base", case)
+    torch.testing.assert_close(output, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("frames", "scale"), [(5, 1), (17, 1), (56, 3), (129, 8)])
+def test_temporal_tables_are_the_records(frames: int, scale: int) -> None:
+    wanted = record("positions")[f"sincos1d_len{frames}_scale{scale}_dim64"]
+    found = positions.time(frames, 64, scale=LatteConfig(video_length=frames).time_scale, device="cpu")
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("grid", "base", "scale"), [((8, 8), 8, 1), ((8, 8), 16, 2), ((6, 10), 8, 1)])
+def test_plane_tables_are_the_records(grid: tuple[int, int], base: int, scale: int) -> None:
+    wanted = record("positions")[f"sincos2d_grid{grid[0]}x{grid[1]}_base{base}_scale{scale}_dim64"]
+    found = positions.plane(grid, 64, base=base, scale=scale, device="cpu")
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1, 3])
+def test_turns_in_time_are_the_records(scale: int) -> None:
+    given = record("positions")
+    turns = positions.time_rotation(12, 16, scale=scale, device="cpu")
+    found = positions.rotate(given["rope.in_tokens_2x3x12x16"], turns)
+    torch.testing.assert_close(found, given[f"rope.out_1d_scale{scale}"], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1, 2])
+def test_turns_in_the_plane_are_the_records(scale: int) -> None:
+    given = record("positions")
+    turns = positions.plane_rotation((3, 4), 16, scale=scale, device="cpu")
+    found = positions.rotate(given["rope.in_tokens_2x3x12x16"], turns)
+    torch.testing.assert_close(found, given[f"rope.out_2d_scale{scale}"], rtol=0, atol=1e-6)

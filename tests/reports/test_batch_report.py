@@ -1,0 +1,62 @@
+"""How pictures fill batches and buckets, as it is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from mezzotint.data.catalogue import Catalogue, build
+from mezzotint.recipe.data import DataSettings
+from mezzotint.reports import batch_report
+
+
+def catalogue_of(tmp_path: Path, **values: Any) -> tuple[Catalogue, np.ndarray[Any, Any], DataSettings]:
+    """Nine squares without a name, five squares and two wide pictures of the name `horses`."""
+    root = tmp_path / "data"
+    for folder, count, size in ((root, 9, (530, 530)), (root / "h", 5, (530, 530)), (root / "h", 2, (300, 200))):
+        folder.mkdir(exist_ok=True)
+        for i in range(count):
+            Image.new("RGB", size, (i, 1, 1)).save(folder / f"{size[0]}-{i}.png")
+    (root / "h" / "batch_id.txt").write_text("horses")
+    base = {"path": root, "format": "everydream", "buckets": {"shape": "table"}, "batch_size": 4}
+    settings = DataSettings.model_validate(base | values)
+    found = build(settings, tmp_path / "index", workers=1)
+    return found, np.arange(len(found), dtype=np.int32), settings
+
+
+def test_the_table_tells_what_is_over_what_to_add_and_what_is_filled_up(tmp_path: Path) -> None:
+    assert batch_report.rows_of(*catalogue_of(tmp_path, remainder="repeat")) == [
+        ("-", "512×512", "9 + 1", "1", "3", "2"),
+        ("-", "640×384", "0 + 2", "-", "-", "2"),
+        ("horses", "512×512", "5", "1", "3", "-"),
+        ("horses", "640×384", "2", "2", "2", "-"),
+    ]
+
+
+def test_warnings_name_the_bucket_and_what_to_do(tmp_path: Path) -> None:
+    assert batch_report.warnings(*catalogue_of(tmp_path, remainder="repeat")) == [
+        "'horses', bucket 512×512: 5 pictures for batches of 4; add 3 of about 1:1, or take 1 away, or multiply these "
+        "by 1.6",
+        "'horses', bucket 640×384: 2 pictures for batches of 4; add 2 of about 5:3, or multiply these by 2",
+    ]
+
+
+def test_nothing_is_told_where_batches_are_neither_filled_nor_named(tmp_path: Path) -> None:
+    found, rows, settings = catalogue_of(tmp_path)
+    nameless = rows[found.own.group == 0][:1]
+    assert batch_report.warnings(found, nameless, settings) == []
+    filled = settings.model_copy(update={"remainder": "fill"})
+    assert len(batch_report.warnings(found, nameless, filled)) == 1
+    assert batch_report.warnings(found, rows[found.own.group == 0][:8], filled) == []
+
+
+def test_pictures_that_have_to_be_enlarged_are_listed(tmp_path: Path) -> None:
+    found, rows, settings = catalogue_of(tmp_path)
+    path = batch_report.write_undersized(found, rows, settings, tmp_path)
+    assert path is not None
+    lines = path.read_text("utf-8").splitlines()
+    assert lines == [f"{tmp_path}/data/h/300-{i}.png, 300×200, bucket 640×384" for i in range(2)]
+    assert batch_report.write_undersized(found, rows[found.width == 530], settings, tmp_path / "gone") is None

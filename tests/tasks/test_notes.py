@@ -1,0 +1,55 @@
+"""What runs as it is written and may not be meant is said, by `check` and at the start; what is plain is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mezzotint.recipe.read import located, read_text
+from mezzotint.tasks._notes import notes
+
+
+def said(*words: str, prediction: str = "epsilon", device: str = "cpu", buckets: int | None = 3) -> str:
+    recipe = located(read_text("schema: 1", overrides=words))
+    return "\n".join(notes(recipe, prediction=prediction, device=device, buckets=buckets))
+
+
+def test_a_folder_that_is_named_again_is_said_to_be_visited_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "link").symlink_to("a")
+    assert said("data.path=[a,b]") == ""
+    twice = said("data.path=[a,b,./b/../a]")
+    assert f"{tmp_path / 'a'} twice" in twice
+    assert "data.repeats" in twice
+    assert f"{tmp_path / 'a'} 3 times" in said("data.path=[a,link,a]")
+
+
+def test_a_schedule_for_another_prediction_is_said() -> None:
+    asked = "objective.zero_terminal_snr=true"
+    assert "predicts epsilon" in said(asked)
+    assert said(asked, prediction="v") == said() == ""
+
+
+def test_compiling_on_a_cpu_is_said_with_the_number_of_buckets() -> None:
+    assert "each of the 3 buckets is compiled anew" in said("run.compile=true")
+    assert "every size of picture is compiled anew" in said("run.compile=true", buckets=None)
+    assert said("run.compile=true", device="cuda") == ""
+
+
+def test_the_start_and_check_say_it(world: Any, capsys: Any) -> None:
+    folder = str(world.pictures)
+    asked = {"data__path": [folder, folder], "objective__zero_terminal_snr": True, "run__steps": 1}
+    assert world.train("run", **asked) == 0
+    start = capsys.readouterr().out
+    assert world.train("run", verb="check", **asked) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert "activations" in page  # the rescaled schedule is no hindrance to measuring them
+    for words in ("twice: an epoch visits each of its pictures as often", "the last timestep is pure noise"):
+        assert words in start
+        assert words in page

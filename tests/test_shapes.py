@@ -1,0 +1,47 @@
+"""Plain geometry: what covers a bucket."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mezzotint.shapes import Size, cover
+
+side = st.integers(1, 20_000)
+target_side = st.integers(1, 512).map(lambda n: 8 * n)
+
+
+@given(side, side, target_side, target_side)
+def test_the_free_side_is_the_scaled_one_cut_to_whole_pixels(width: int, height: int, to: int, by: int) -> None:
+    found = cover(Size(width, height), Size(to, by))
+    wide, tall = width * by, height * to
+    if wide >= tall:
+        assert found == Size(math.floor(wide / height), by)
+    else:
+        assert found == Size(to, math.floor(tall / width))
+    assert found.width >= to
+    assert found.height >= by
+
+
+@given(side, side, target_side, target_side)
+def test_a_turned_picture_is_covered_by_the_turned_size(width: int, height: int, to: int, by: int) -> None:
+    found, turned = cover(Size(width, height), Size(to, by)), cover(Size(height, width), Size(by, to))
+    assert (turned.width, turned.height) == (found.height, found.width)
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        (Size(181, 102), Size(113, 64)),  # 113.57: rounding would say 114
+        (Size(157, 100), Size(100, 64)),  # 100.48
+        (Size(49, 49), Size(64, 64)),  # 64/49 · 49 is not 64 in floating point
+        (Size(64, 64), Size(64, 64)),
+        (Size(1, 3000), Size(64, 192_000)),
+    ],
+)
+def test_known_sizes(image: Size, expected: Size) -> None:
+    assert cover(image, Size(64, 64)) == expected
+    assert cover(image, Size(64, 64, 5)).frames == 5
