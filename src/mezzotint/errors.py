@@ -209,6 +209,8 @@ CODES: dict[str, str] = {
     "E1062": "`model.attention` is `xformers`, and that package is not installed. Each of its releases belongs to one "
     "release of torch: install the one that fits (`mezzotint[xformers]`), or write `auto`, with which torch's own "
     "kernels do the same work.",
+    "E1063": "`run.wandb.mode` asks for Weights & Biases, and its package is not installed: `pip install "
+    "'mezzotint[wandb]'`. TensorBoard's curves and metrics.jsonl need nothing.",
     "E1070": "The solver cannot draw from this model: it would begin at a timestep of pure noise and divide by the "
     "signal that is left there, or it knows no such prediction. The message names solvers that can.",
     "E1071": "A picture lies already where `mezzotint sample` would write. Nothing is ever written over: give "

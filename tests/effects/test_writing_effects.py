@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -285,3 +287,69 @@ def test_schedule_file_says_what_makes_each_batch(prepare: Any) -> None:
     without = prepare(run__steps=1, **COMMON)
     without.trainer.run()
     assert not list(without.job.folder.logs.glob("ep*"))
+
+
+# breaks if nothing were sent, under another project, or to another run after going on
+@pytest.mark.effect("run.wandb.mode")
+@pytest.mark.effect("run.wandb.project")
+def test_wandb_gets_what_tensorboard_gets(prepare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", seen)
+    given = {"run__wandb__mode": "offline", "run__wandb__project": "pictures", "run__preview__every": 2}
+    assert not prepare(run__steps=1, **COMMON).trainer.run()
+    assert not seen.begun, "off is off"
+    ready = prepare(run__steps=2, run__validation__every=1, **given, **COMMON)
+    ready.trainer.run()
+    for observer in ready.trainer.observers:
+        observer.close()
+    assert seen.begun[0]["project"] == "pictures"
+    assert seen.begun[0]["mode"] == "offline"
+    assert seen.begun[0]["dir"] == str(ready.job.folder.logs)
+    tags = {tag for line in seen.logged for tag in line}
+    assert {"step", "loss/step", "val/loss", "preview/0/raw", "lr/denoiser"} <= tags
+    assert [line["step"] for line in seen.logged if "loss/step" in line] == [1, 2]
+    assert seen.finished == 1
+    on = prepare(run__steps=3, run__folder=ready.job.folder.path, run__allow_change=["run.steps"], **given, **COMMON)
+    on.trainer.run()
+    assert seen.begun[1]["id"] == seen.begun[0]["id"]
+
+
+def test_wandb_that_fails_or_is_missing_is_said_in_a_sentence(prepare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = FakeWandb(fails=True)
+    monkeypatch.setitem(sys.modules, "wandb", broken)
+    ready = prepare(run__steps=2, run__wandb__mode="online", **COMMON)
+    said: list[str] = []
+    ready.trainer.warn = said.append
+    ready.trainer.run()
+    assert len([line for line in said if "Weights & Biases takes nothing (no API key)" in line]) == 1
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(RecipeError, match="is not installed") as caught:
+        prepare(run__steps=2, run__wandb__mode="online", **COMMON)
+    assert caught.value.code == "E1063"
+
+
+class FakeWandb(ModuleType):
+    """The library's calls, written down."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        super().__init__("wandb")
+        self.fails = fails
+        self.begun: list[dict[str, Any]] = []
+        self.logged: list[dict[str, Any]] = []
+        self.finished = 0
+
+    def init(self, **given: Any) -> FakeWandb:
+        if self.fails:
+            raise RuntimeError("no API key")
+        self.begun.append(given)
+        return self
+
+    def log(self, values: dict[str, Any]) -> None:
+        self.logged.append(values)
+
+    def define_metric(self, *_: Any, **__: Any) -> None: ...
+    def finish(self, **_: Any) -> None:
+        self.finished += 1
+
+    Image = staticmethod(lambda pixels: pixels.shape)
+    Settings = staticmethod(dict)

@@ -19,8 +19,9 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
 from mezzotint.training.metrics_log import MetricsLog, SampleLog, truncate
 from mezzotint.training.progress import Progress
+from mezzotint.training.scalars import TAGS
 from mezzotint.training.smoothed import Smoothed
-from mezzotint.training.tensorboard_log import TAGS, TensorBoardLog
+from mezzotint.training.tensorboard_log import TensorBoardLog
 from mezzotint.training.trainer import sample_keys_digest
 
 

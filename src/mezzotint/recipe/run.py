@@ -133,6 +133,17 @@ class ScalerSettings(Section):
         return self
 
 
+class WandbSettings(Section):
+    """Curves and previews for Weights & Biases; needs the extra `wandb`. `metrics.jsonl` is written in any case."""
+
+    mode: Annotated[Literal["off", "online", "offline"], FREE] = "off"
+    """`online` sends while the run goes, `offline` keeps it in `logs/wandb` of the run folder, for `wandb sync`
+    later."""
+
+    project: Annotated[str, Field(min_length=1), FREE] = "mezzotint"
+    """The project there under which the run appears, by `run.name`."""
+
+
 class LiveFileSettings(Section):
     """A file that is read at the start of each epoch and may change a few settings while the run goes:
     `objective.noise_offset`, `objective.min_snr_gamma`, `model.clip_skip`, `run.save.every`, `run.export.every`,
@@ -243,6 +254,9 @@ class RunSettings(Section):
 
     tensorboard: Annotated[bool, FREE] = True
     """Write TensorBoard events into `logs/` of the run folder."""
+
+    wandb: WandbSettings = WandbSettings()
+    """Weights & Biases."""
 
     save: SaveSettings = SaveSettings()
     """Checkpoints."""

@@ -15,7 +15,7 @@ from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import StepReport
 from mezzotint.tasks import _held_out
 from mezzotint.tasks._preview_prompts import PreviewPrompts
-from mezzotint.tasks.assemble import Caches, Dataset, Model, encoders, family_class
+from mezzotint.tasks.assemble import Caches, Dataset, Model, effective, encoders, family_class
 from mezzotint.training.live import LiveLine
 from mezzotint.training.metrics_log import MetricsLog, SampleLog
 from mezzotint.training.observers import Exporter, Observer, Saver, Wish
@@ -23,6 +23,7 @@ from mezzotint.training.previews import Previews, PreviewsElsewhere
 from mezzotint.training.progress import Progress
 from mezzotint.training.tensorboard_log import TensorBoardLog
 from mezzotint.training.validation import Validation
+from mezzotint.training.wandb_log import WandbLog
 
 
 def observers(
@@ -49,12 +50,16 @@ def observers(
         found.append(board)
     elif run.tensorboard:
         found.append(_absent(None, follows=True))
+    elsewhere = _wandb(recipe, folder, model) if first and run.wandb.mode != "off" else None
+    if run.wandb.mode != "off":
+        found.append(elsewhere or _absent(None, follows=True))
+    boards = [log for log in (board, elsewhere) if log is not None]
     if run.log_samples:
         found.append(SampleLog(folder, runtime.rank))
     timed: list[Observer] = []
     warn = _warner(live)
     if _held_out.is_measured(recipe, dataset):
-        sinks = [metrics.numbers, *([board.numbers] if board else [])]
+        sinks = [metrics.numbers, *(log.numbers for log in boards)]
         timed.append(
             _validation(recipe, runtime, dataset, caches, model, warn, sinks)
             if first
@@ -63,10 +68,21 @@ def observers(
     if run.preview.every is not None:
         prompts = PreviewPrompts(recipe, runtime, dataset, caches, model, warn)
         timed.append(
-            _previews(recipe, runtime, folder, prompts, model, warn, board) if first else PreviewsElsewhere(prompts)
+            _previews(recipe, runtime, folder, prompts, model, warn, boards) if first else PreviewsElsewhere(prompts)
         )
     timed += [Exporter(run.export.every, run.export.from_epoch), Saver(run.save.every)]
     return [*found, *timed]
+
+
+def _wandb(recipe: Recipe, folder: RunFolder, model: Model) -> WandbLog:
+    return WandbLog(
+        folder,
+        recipe.run.wandb,
+        recipe.run.log_every,
+        name=recipe.run.name,
+        told=effective(recipe),
+        num_timesteps=model.objective.schedule.num_timesteps,
+    )
 
 
 class _Absent(Observer):
@@ -118,7 +134,7 @@ def _previews(
     prompts: PreviewPrompts,
     model: Model,
     warn: Callable[[str], None],
-    board: TensorBoardLog | None,
+    boards: Sequence[TensorBoardLog | WandbLog],
 ) -> Observer:
     return Previews(
         folder,
@@ -131,7 +147,7 @@ def _previews(
         device=runtime.device,
         decode=decoder(recipe, model.family, runtime.device),
         warn=warn,
-        sinks=[board.picture] if board else [],
+        sinks=[board.picture for board in boards],
     )
 
 
