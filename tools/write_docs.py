@@ -16,7 +16,7 @@ from mezzotint.dialects import diffusers_sd
 from mezzotint.dialects.base import Dialect
 from mezzotint.errors import CODES, MezzotintError
 from mezzotint.recipe import reference
-from mezzotint.training.tensorboard_log import TAGS
+from mezzotint.training.scalars import TAGS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 RANGES = {

@@ -197,20 +197,29 @@ CODES: dict[str, str] = {
     "E1023": "After `model.train` and `model.freeze` no parameter is left that moves.",
     "E1024": "A part that is to be trained has dropout. Its draws would come from a stream and not from an "
     "address, and a resumed run would not be the same; set it to 0 in the part's config.json.",
+    "E1025": "`model.last_layers` counts a text encoder's layers by the numbers in its parameters' names "
+    "(`layers.11.…`), and this one has none. Name what stays as it is in `model.freeze`.",
     "E1051": "`objective.timesteps` reaches beyond the model's noise schedule, whose length its scheduler_config.json "
     "gives (num_train_timesteps). Write a range that ends there at most; [0, 1000] means all, however many there are.",
     "E1060": "`model.attention` names a kernel that this device, number type or build of torch does not have for this "
     "model. `auto` takes the best that there is.",
     "E1061": "`optim.optimizer` names a class that cannot be imported or is no torch.optim.Optimizer. Install the "
-    "package that has it (8-bit AdamW comes with `mezzotint[eight-bit]`), or write the class's full dotted name.",
+    "package that has it (8-bit AdamW comes with `mezzotint[eight-bit]`; Lion, Prodigy and D-Adaptation with "
+    "`mezzotint[optimizers]`), or write the class's full dotted name.",
+    "E1062": "`model.attention` is `xformers`, and that package is not installed. Each of its releases belongs to one "
+    "release of torch: install the one that fits (`mezzotint[xformers]`), or write `auto`, with which torch's own "
+    "kernels do the same work.",
+    "E1063": "`run.wandb.mode` asks for Weights & Biases, and its package is not installed: `pip install "
+    "'mezzotint[wandb]'`. TensorBoard's curves and metrics.jsonl need nothing.",
     "E1070": "The solver cannot draw from this model: it would begin at a timestep of pure noise and divide by the "
     "signal that is left there, or it knows no such prediction. The message names solvers that can.",
     "E1071": "A picture lies already where `mezzotint sample` would write. Nothing is ever written over: give "
     "another folder with --out.",
     "E1072": "Nothing to draw was named. Give a prompt (--prompt='a red fox'), a file with one a line "
     "(--file=prompts.txt), or sample.prompts in the recipe.",
-    "E1073": "A prompt file cannot be read, or a line of it has an option that is not known. Options stand behind the "
-    "prompt: --n negative prompt, --w width, --h height, --s steps, --d seed, --l guidance scale.",
+    "E1073": "A prompt file cannot be read, or a line of it says something that is not known. In a text, options stand "
+    "behind the prompt: --n negative prompt, --w width, --h height, --s steps, --d seed, --l guidance scale. In a "
+    "`.json` file the message names the key. While a run goes it is a warning, and the prompts read before are drawn.",
     "E1074": "What was given to draw from is neither a model, nor a run folder, nor a recipe.",
     "E1075": "Averaged weights (the shadow) were asked for, and there are none: the run was trained without "
     "optim.ema, or what is drawn from is a model and not a run. An export of the average is a model of its own, in "
@@ -283,6 +292,8 @@ CODES: dict[str, str] = {
     "E1306": "`mezzotint cache` was asked to fill the caches of a recipe that uses none. Add "
     "data.cache.latents=true to keep latents, data.cache.text=true to keep text embeddings, to the "
     "recipe or to the command.",
+    "E1307": "What `mezzotint cache` would make depends on `run.seed`, by crops, flips or kept draws, and `run.seed` "
+    "is -1: each new run draws its own. Give the number, or let `mezzotint train` fill the cache.",
     "E1400": "The model's files cannot be used. The message names the file and what was found in it.",
     "E1401": "A model file or folder is not where the recipe says. `model.path` is a folder in diffusers' layout, "
     "a model in one file, or the name of a model that ships with Mezzotint; relative paths are looked up beside the "
@@ -321,6 +332,9 @@ CODES: dict[str, str] = {
     "E1415": "`model.ema_weights: use` asks for the averaged copy of the denoiser (`model_ema.*`) in a single file, "
     "and this file has none: it was left out when the file was made smaller. The plain weights are there.",
     "E1416": "A weight is too large for the type that was asked for: fp16 ends at 65504. bf16 has the range of fp32.",
+    "E1417": "`optim.ema.start` names a model whose weights have other names or shapes than those that are trained, so "
+    "that no average of both can be made. Name a model of the same configuration, such as one that this recipe has "
+    "exported.",
     "E1420": "A checkpoint of MindSpore's (.ckpt) is damaged, or holds what the format does not have. The message says "
     "at which byte: a file that was cut short, lengths or shapes that contradict each other, a name that comes twice, "
     "a checksum at its end that its content does not give. Nothing was loaded; fetch or save it again.",

@@ -189,3 +189,50 @@ def test_attention_chooses_the_kernel(prepare: Prepare) -> None:
     assert found["flash"]["softmax"] == 0
     assert found["math"]["flash"] == 0
     assert found["math"]["softmax"] > 0
+
+
+# breaks if heads were not computed apart, or gave other gradients than together
+@pytest.mark.effect("model.attention")
+def test_sliced_attention_trains_the_same(prepare: Prepare) -> None:
+    found = {}
+    for attention in ("auto", "slice"):
+        ready = prepare(model__attention=attention, optim__ema__rule="none")
+        with Kernels() as seen:
+            step = ready.step()
+        found[attention] = (seen.calls, step)
+    (auto, whole), (sliced, parts) = found["auto"], found["slice"]
+    assert auto["softmax"] == 0
+    assert sliced["flash"] == 0
+    assert sliced["softmax"] > 0
+    assert whole.grads.keys() == parts.grads.keys()
+    for name, grad in whole.grads.items():
+        torch.testing.assert_close(parts.grads[name], grad, rtol=1e-3, atol=1e-6, msg=name)
+    assert parts.report.loss == pytest.approx(whole.report.loss, rel=1e-5)
+
+
+# breaks if a package that is not there were passed over in silence
+@pytest.mark.effect("model.attention")
+def test_xformers_needs_its_package(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mezzotint.training.attention.find_spec", lambda name: None)
+    with pytest.raises(RecipeError, match=r"mezzotint\[xformers\]") as caught:
+        prepare(model__attention="xformers")
+    assert caught.value.code == "E1062"
+
+
+# breaks if the denoiser were not handed to the package, or its refusal were no sentence
+@pytest.mark.effect("model.attention")
+def test_xformers_is_given_the_denoiser(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mezzotint.training.attention.find_spec", lambda name: object())
+    asked: list[str] = []
+    where = "diffusers.UNet2DConditionModel.enable_xformers_memory_efficient_attention"
+    monkeypatch.setattr(where, lambda self: asked.append(type(self).__name__))
+    prepare(model__attention="xformers")
+    assert asked == ["UNet2DConditionModel"]
+
+    def refuse(self: Any) -> None:
+        raise ValueError("no GPU")
+
+    monkeypatch.setattr(where, refuse)
+    with pytest.raises(RecipeError, match=r"cannot compute this model's attention here \(no GPU\)") as caught:
+        prepare(model__attention="xformers")
+    assert caught.value.code == "E1060"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from mezzotint.errors import RecipeError
 from mezzotint.recipe.sample import SolverName
+from mezzotint.training.live import LiveLine
 from mezzotint.training.previews import Previews
+from mezzotint.training.progress import Progress
 
 Prepare = Callable[..., Any]
 FEW = {"run__preview__every": 1, "run__preview__weights": "raw", "sample__steps": 2, "sample__guidance": 1}
@@ -185,3 +190,196 @@ def test_the_picture_says_how_it_was_drawn(draw: Callable[..., Drawn]) -> None:
     facts = draw(seed=3, steps=2, guidance=2.5, solver="euler", size=[32, 32]).facts()
     wanted = {"seed": "3", "steps": "2", "guidance": "2.5", "solver": "euler", "size": "32x32"}
     assert {name: facts[name] for name in wanted} == wanted
+
+
+# breaks if one scale of several were drawn, or their noise differed
+@pytest.mark.effect("sample.guidance")
+def test_several_guidance_scales_draw_each_prompt_at_each(draw: Callable[..., Drawn]) -> None:
+    several = draw(prompts=["a red circle", "a blue square"], guidance=[1, 4])
+    assert [several.facts(i)["guidance"] for i in range(4)] == ["1.0", "4.0", "1.0", "4.0"]
+    assert [several.facts(i)["prompt"][2:5] for i in range(4)] == ["red", "red", "blu", "blu"]
+    for index, scale in ((0, 1), (1, 4)):
+        alone = draw(prompts=["a red circle", "a blue square"], guidance=scale)
+        assert np.array_equal(several.pixels(index), alone.pixels(0))
+        assert np.array_equal(several.pixels(2 + index), alone.pixels(1))
+
+
+# --- files of prompts -------------------------------------------------------------------------------------------------
+
+
+class FromFile:
+    """Previews of a run whose prompts lie in a file; `look` draws those of a step. said: warnings."""
+
+    def __init__(self, prepare: Prepare, path: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+        self.path = path
+        self.said: list[str] = []
+        monkeypatch.setattr(LiveLine, "say", lambda _, text: self.said.append(text))
+        self.ready = prepare(**FEW | {"sample__file": path} | settings)
+        self.said.clear()
+        [self.previews] = [o for o in self.ready.trainer.observers if isinstance(o, Previews)]
+
+    def write(self, content: Any) -> None:
+        self.path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1), "utf-8")
+
+    def look(self, step: int) -> list[dict[str, str]]:
+        """What the pictures of a step say of themselves."""
+        self.previews.look(None, Progress(step=step, last_step=99))
+        folder = self.ready.job.folder.samples / f"step-{step:08d}"
+        return [dict(Image.open(path).text) for path in sorted(folder.iterdir())]  # type: ignore[attr-defined]
+
+    def pixels(self, step: int, index: int = 0) -> Any:
+        return np.asarray(Image.open(self.ready.job.folder.samples / f"step-{step:08d}" / f"{index:02d}-raw.png"))
+
+
+def of(told: list[dict[str, str]], name: str) -> list[str]:
+    return [one[name] for one in told]
+
+
+@pytest.fixture
+def from_file(prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FromFile]:
+    def make(content: Any, name: str = "prompts.txt", **settings: Any) -> FromFile:
+        path = tmp_path / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+        return FromFile(prepare, path, monkeypatch, **settings)
+
+    return make
+
+
+# breaks if the file were read once alone, or sample.prompts were drawn in its place
+@pytest.mark.effect("sample.file")
+def test_file_is_read_anew_before_each_preview(from_file: Callable[..., FromFile]) -> None:
+    file = from_file("a red circle\na blue square --d 4\n", sample__prompts=["not this"])
+    told = file.look(1)
+    assert (of(told, "prompt"), of(told, "seed"), of(told, "index")) == (
+        ["a red circle", "a blue square"], ["0", "4"], ["0", "0"],
+    )  # fmt: skip
+    file.write("a star\n")
+    assert of(file.look(2), "prompt") == ["a star"], "which no text cache has seen"
+    assert file.said == []
+
+
+# breaks if a prompt that the text cache has not seen were drawn from other text than the model's encoder gives
+@pytest.mark.effect("sample.file")
+def test_a_prompt_that_comes_later_is_encoded_as_one_that_was_there(from_file: Callable[..., FromFile]) -> None:
+    file = from_file("a red circle")
+    file.look(1)
+    file.write("a star")
+    file.look(2)
+    there = from_file("a star", "other.txt")
+    there.look(2)
+    assert np.array_equal(file.pixels(2), there.pixels(2))
+    assert not np.array_equal(file.pixels(1), file.pixels(2))
+
+
+# breaks if a file that is broken, emptied or gone stopped the run or its previews, or were passed over in silence
+@pytest.mark.effect("sample.file")
+def test_a_file_that_cannot_be_used_leaves_the_last_good_one(from_file: Callable[..., FromFile]) -> None:
+    file = from_file({"samples": [{"prompt": "a red circle"}]}, "prompts.json")
+    file.look(0)
+    broken: list[tuple[Any, str]] = [
+        ('{\n "samples": [{"prompt": "a star"\n}', "prompts.json line 3: is no JSON"),
+        (
+            {"samples": [{"prompt": "a", "sed": 1}]},
+            "json line 5: samples[0].sed unknown key; did you mean seed?",
+        ),
+        ({"samples": [{"prompt": "a", "size": [12, 16]}]}, "multiple of 8"),
+        ("", "has no prompt any more (the prompts read before are drawn)"),
+    ]
+    for step, (content, said) in enumerate(broken, 1):
+        file.write(content)
+        assert of(file.look(step), "prompt") == ["a red circle"]
+        assert said in file.said[-1]
+    file.path.unlink()
+    assert of(file.look(8), "prompt") == ["a red circle"]
+    assert "No such file" in file.said[-1]
+    assert len(file.said) == 5
+    file.look(9)
+    assert len(file.said) == 5, "each is said once"
+    file.write({"samples": [{"prompt": "a star"}]})
+    assert of(file.look(10), "prompt") == ["a star"]
+
+
+# breaks if a run began with prompts that nobody wrote
+@pytest.mark.effect("sample.file")
+def test_a_file_that_is_wrong_at_the_start_is_refused_and_an_empty_one_is_none(
+    from_file: Callable[..., FromFile], tmp_path: Path
+) -> None:
+    with pytest.raises(RecipeError, match="line 1: --q is no option"):
+        from_file("a --q 3")
+    with pytest.raises(RecipeError, match="No such file"):
+        from_file("a", sample__file=tmp_path / "promtps.txt")
+    assert of(from_file("\n", sample__prompts=["a star"]).look(1), "prompt") == ["a star"]
+    assert of(from_file("").look(1), "prompt") == [f"picture number {i}" for i in range(4)]
+
+
+# breaks if what a file says for all, or of one prompt, were not what is drawn
+@pytest.mark.effect("sample.file")
+def test_a_json_file_says_how_its_pictures_are_drawn(from_file: Callable[..., FromFile]) -> None:
+    content = {
+        "cfgs": [1, 3], "num_inference_steps": 2, "scheduler": "euler", "size": [32, 48], "seed": 9, "batch_size": 8,
+        "negative_prompt": "grey",
+        "samples": [
+            {"prompt": "a fox"},
+            {"prompt": "a hen", "cfgs": 2, "negative_prompt": "", "seed": 5, "aspect_ratio": 1.5, "scheduler": "ddim"},
+        ],
+    }  # fmt: skip
+    told = from_file(content, "p.json", sample__steps=7, sample__solver="heun", data__resolution=48).look(1)
+    keys = ("prompt", "negative_prompt", "guidance", "size", "seed", "index", "steps", "solver")
+    assert [[one[key] for key in keys] for one in told] == [
+        ["a fox", "grey", "1.0", "32x48", "9", "0", "2", "euler"],
+        ["a fox", "grey", "3.0", "32x48", "9", "0", "2", "euler"],
+        ["a hen", "", "2.0", "48x32", "5", "0", "2", "ddim"],
+    ]
+
+
+# breaks if a seed of -1 were one seed, or could not be drawn again from what the picture says
+@pytest.mark.effect("sample.file")
+def test_a_seed_of_minus_one_is_new_each_time_and_written_down(from_file: Callable[..., FromFile]) -> None:
+    file = from_file({"samples": [{"prompt": "a star", "seed": -1}, {"prompt": "a star", "seed": -1}]}, "p.json")
+    seeds = [*of(file.look(1), "seed"), *of(file.look(2), "seed")]
+    assert len(set(seeds)) == 4
+    assert all(0 <= int(seed) < 2**31 for seed in seeds)
+    again = from_file({"samples": [{"prompt": "a star", "seed": int(seeds[3])}]}, "q.json")
+    again.look(7)
+    assert np.array_equal(again.pixels(7), file.pixels(2, 1))
+    assert of(file.look(2), "seed") == seeds[2:], "a run that goes on draws the same"
+
+
+# breaks if captions came from elsewhere than the trained samples, or from a stream that a resumed run does not repeat
+@pytest.mark.effect("sample.file")
+def test_random_captions_are_drawn_by_step_from_the_data_set(from_file: Callable[..., FromFile]) -> None:
+    file = from_file({"samples": [{"random_caption": True}] * 2}, "p.json")
+    drawn = {step: of(file.look(step), "prompt") for step in range(1, 7)}
+    assert {text for texts in drawn.values() for text in texts} <= {f"picture number {i}" for i in range(10)}
+    assert len({tuple(texts) for texts in drawn.values()}) > 2
+    assert of(file.look(3), "prompt") == drawn[3]
+
+
+# breaks if the file's interval were passed over, taken for steps of several batches, or fixed at the start
+@pytest.mark.effect("sample.file")
+def test_a_json_file_says_when_previews_are_due(from_file: Callable[..., FromFile]) -> None:
+    content = {"generate_pretrain_samples": False, "generate_samples_every_n_steps": 5, "samples": [{"prompt": "a"}]}
+    file = from_file(content, "p.json", optim__accumulation=2)
+
+    def due() -> list[int]:
+        return [step for step in range(9) if file.previews.due(Progress(step=step, last_step=99))]
+
+    assert due() == [3, 6]
+    file.write(content | {"generate_samples_every_n_steps": 8})
+    file.look(3)
+    assert due() == [4, 8]
+    file.write({"samples": content["samples"]})
+    file.look(4)
+    assert due() == list(range(1, 9)), "run.preview.every, as the recipe says"
+
+
+# breaks if previews encoded prompts otherwise than the training encodes captions
+@pytest.mark.effect("model.clip_skip")
+def test_previews_leave_out_the_same_layers_as_the_training(draw: Callable[..., Drawn], prepare: Prepare) -> None:
+    plain = {"sample__prompts": ["a red circle"], "data__cache__text": False} | FEW
+    pixels = [Drawn(prepare(**plain, model__clip_skip=skip)).pixels() for skip in (0, 1)]
+    assert not np.array_equal(*pixels)
+    changed = prepare(**plain)
+    changed.family.skip_layers(1)
+    assert np.array_equal(Drawn(changed).pixels(), pixels[1]), "also when it changes while the run goes"
+    assert np.array_equal(Drawn(prepare(**plain | {"data__cache__text": True}, model__clip_skip=1)).pixels(), pixels[1])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,10 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from mezzotint.errors import RecipeError
 from mezzotint.recipe.base import Every
-from mezzotint.training.observers import Saver
+from mezzotint.recipe.read import read_text
+from mezzotint.training.observers import Exporter, Saver
 from mezzotint.training.progress import Progress
 
 COMMON = {
@@ -83,9 +87,9 @@ def test_save_every_is_when_checkpoints_are_written(rich: Path, poor: Path) -> N
     assert names(rich / "checkpoints")[0] == "step-00000004", "one between the start and the end"
     middle = Progress(step=5, last_step=20, epoch=1, epoch_ends=False)
     end = Progress(step=6, last_step=20, epoch=1, epoch_ends=True)
-    assert [Saver(Every.parse("2 epochs")).due(p) for p in (middle, end)] == [False, True]
-    assert [Saver(Every.parse("3 epochs")).due(p) for p in (middle, end)] == [False, False]
-    assert [Saver(Every.parse("5 steps")).due(p) for p in (middle, end)] == [True, False]
+    assert [Saver([Every.parse("2 epochs")]).due(p) for p in (middle, end)] == [False, True]
+    assert [Saver([Every.parse("3 epochs")]).due(p) for p in (middle, end)] == [False, False]
+    assert [Saver([Every.parse("5 steps")]).due(p) for p in (middle, end)] == [True, False]
 
 
 # breaks if all checkpoints stayed, or another number of them
@@ -214,3 +218,138 @@ def test_preview_weights_are_those_that_draw(rich: Path, prepare: Any) -> None:
     assert np.array_equal(drawn["both"]["00-raw.png"], drawn["raw"]["00-raw.png"])
     assert np.array_equal(drawn["both"]["00-shadow.png"], drawn["shadow"]["00-shadow.png"])
     assert not np.array_equal(drawn["both"]["00-raw.png"], drawn["both"]["00-shadow.png"])
+
+
+# breaks if one of several intervals were forgotten, or two at once saved twice
+@pytest.mark.effect("run.save.every")
+def test_several_intervals_are_each_kept(prepare: Any) -> None:
+    ready = prepare(
+        run__epochs=2, run__steps=None, run__save__every=["2 steps", "1 epoch"], run__save__keep=None, **COMMON
+    )
+    ends = [step + 1 for step in range(ready.job.steps) if ready.job.trainer.epoch_ends(step)]
+    ready.trainer.run()
+    wanted = sorted({*range(2, ready.job.steps + 1, 2), *ends, ready.job.steps})
+    assert names(ready.job.folder.checkpoints) == [f"step-{step:08d}" for step in wanted]
+
+
+# breaks if exports by epochs did not wait, or others did
+@pytest.mark.effect("run.export.from_epoch")
+def test_export_from_epoch_holds_back_exports_by_epochs() -> None:
+    exporter = Exporter([Every.parse("1 epoch"), Every.parse("5 steps")], from_epoch=3)
+    ends = [Progress(step=10 * e + 1, last_step=99, epoch=e, epoch_ends=True) for e in range(4)]
+    assert [exporter.due(p) for p in ends] == [False, False, True, True]
+    assert exporter.due(Progress(step=5, last_step=99, epoch=0))
+
+
+# breaks if the name did not come from its template, or the average's were the same
+@pytest.mark.effect("run.export.name")
+@pytest.mark.effect("run.export.single_file_folder")
+@pytest.mark.effect("run.export.single_file_dtype")
+def test_exports_are_named_and_placed_as_asked(prepare: Any, tmp_path: Path) -> None:
+    ready = prepare(
+        run__steps=3,
+        run__name="sunset",
+        run__export__name="last-{name}-ep{epoch:02}-gs{step:05}",
+        run__export__single_file=True,
+        run__export__single_file_dtype="fp16",
+        run__export__single_file_folder=str(tmp_path / "for-others"),
+        **COMMON,
+    )
+    ready.trainer.run()
+    ready.job.finish()
+    name = "last-sunset-ep01-gs00003"
+    assert names(ready.job.folder.exports) == [name, f"{name}-ema"]
+    assert names(tmp_path / "for-others") == [f"{name}-ema.safetensors", f"{name}.safetensors"]
+    with safe_open(tmp_path / "for-others" / f"{name}.safetensors", "pt") as tensors:
+        assert {tensors.get_slice(key).get_dtype() for key in list(tensors.keys())[:50]} == {"F16"}
+    with safe_open(ready.job.folder.exports / name / "unet" / "diffusion_pytorch_model.safetensors", "pt") as tensors:
+        assert {tensors.get_slice(key).get_dtype() for key in tensors.keys()} == {"F32"}  # noqa: SIM118
+
+
+@pytest.mark.parametrize("template", ["../{name}", "{name}/{step}", "{who}", "{step", ""])
+def test_a_name_that_leaves_the_folder_or_means_nothing_is_refused(template: str) -> None:
+    with pytest.raises(RecipeError, match=r"run\.export\.name"):
+        read_text("schema: 1", overrides=[f"run.export.name='{template}'"])
+
+
+# breaks if nothing were written, or not at each epoch's start
+@pytest.mark.effect("run.schedule_file")
+def test_schedule_file_says_what_makes_each_batch(prepare: Any) -> None:
+    ready = prepare(run__epochs=2, run__steps=None, run__schedule_file=True, **COMMON)
+    ready.trainer.run()
+    for number in (0, 1):
+        lines = (ready.job.folder.logs / f"ep{number}_batch_schedule.txt").read_text().splitlines()
+        epoch = ready.job.dataset.timeline.epoch(number)
+        assert len(lines) == len(epoch.order)
+        assert lines[0].startswith("step:00000, wh:[")
+        catalogue, row = ready.job.dataset.catalogue, ready.job.dataset.rows[epoch.order[0]]
+        assert lines[0].endswith(f"path:{catalogue.path(int(row))}")
+    without = prepare(run__steps=1, **COMMON)
+    without.trainer.run()
+    assert not list(without.job.folder.logs.glob("ep*"))
+
+
+# breaks if nothing were sent, under another project, or to another run after going on
+@pytest.mark.effect("run.wandb.mode")
+@pytest.mark.effect("run.wandb.project")
+def test_wandb_gets_what_tensorboard_gets(prepare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", seen)
+    given = {"run__wandb__mode": "offline", "run__wandb__project": "pictures", "run__preview__every": 2}
+    assert not prepare(run__steps=1, **COMMON).trainer.run()
+    assert not seen.begun, "off is off"
+    ready = prepare(run__steps=2, run__validation__every=1, **given, **COMMON)
+    ready.trainer.run()
+    for observer in ready.trainer.observers:
+        observer.close()
+    assert seen.begun[0]["project"] == "pictures"
+    assert seen.begun[0]["mode"] == "offline"
+    assert seen.begun[0]["dir"] == str(ready.job.folder.logs)
+    tags = {tag for line in seen.logged for tag in line}
+    assert {"step", "loss/step", "val/loss", "preview/0/raw", "lr/denoiser"} <= tags
+    assert [line["step"] for line in seen.logged if "loss/step" in line] == [1, 2]
+    assert seen.finished == 1
+    on = prepare(run__steps=3, run__folder=ready.job.folder.path, run__allow_change=["run.steps"], **given, **COMMON)
+    on.trainer.run()
+    assert seen.begun[1]["id"] == seen.begun[0]["id"]
+
+
+def test_wandb_that_fails_or_is_missing_is_said_in_a_sentence(prepare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = FakeWandb(fails=True)
+    monkeypatch.setitem(sys.modules, "wandb", broken)
+    ready = prepare(run__steps=2, run__wandb__mode="online", **COMMON)
+    said: list[str] = []
+    ready.trainer.warn = said.append
+    ready.trainer.run()
+    assert len([line for line in said if "Weights & Biases takes nothing (no API key)" in line]) == 1
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(RecipeError, match="is not installed") as caught:
+        prepare(run__steps=2, run__wandb__mode="online", **COMMON)
+    assert caught.value.code == "E1063"
+
+
+class FakeWandb(ModuleType):
+    """The library's calls, written down."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        super().__init__("wandb")
+        self.fails = fails
+        self.begun: list[dict[str, Any]] = []
+        self.logged: list[dict[str, Any]] = []
+        self.finished = 0
+
+    def init(self, **given: Any) -> FakeWandb:
+        if self.fails:
+            raise RuntimeError("no API key")
+        self.begun.append(given)
+        return self
+
+    def log(self, values: dict[str, Any]) -> None:
+        self.logged.append(values)
+
+    def define_metric(self, *_: Any, **__: Any) -> None: ...
+    def finish(self, **_: Any) -> None:
+        self.finished += 1
+
+    Image = staticmethod(lambda pixels: pixels.shape)
+    Settings = staticmethod(dict)

@@ -110,6 +110,25 @@ def test_a_signal_saves_at_the_steps_end_and_the_run_goes_on(
 
 
 @pytest.mark.faults
+def test_interrupted_between_epochs_it_saves_and_ends_to_the_bit(shared_world: Any) -> None:
+    by_epoch = {
+        "run__steps": "null", "run__epochs": 2, "run__save__every": ["1 epoch", "60 minutes"],
+        "run__export__every": "1 epoch", "run__log_every": 2, "data__epoch_seed": "add",
+    }  # fmt: skip
+    assert shared_world.wait(shared_world.fork("epochs", **by_epoch)) == 0, shared_world.out("epochs")
+    child = shared_world.fork("epochs-cut", fault="step.backward@5:int", **by_epoch)
+    assert shared_world.wait(child) == 130, shared_world.out("epochs-cut")
+    newest = state.newest(shared_world.root / "epochs-cut" / "checkpoints").path
+    assert newest.name == "step-00000005", "in the middle of the second epoch"
+    assert shared_world.wait(shared_world.fork("epochs-cut", **by_epoch)) == 0
+    ends = [shared_world.end(name) for name in ("epochs", "epochs-cut")]
+    assert ends[0].step == 6
+    assert (ends[1].step, ends[1].tensors, ends[1].samples) == (ends[0].step, ends[0].tensors, ends[0].samples)
+    exported = [sorted(p.name for p in (shared_world.root / n / "exports").iterdir()) for n in ("epochs", "epochs-cut")]
+    assert exported[0] == exported[1]
+
+
+@pytest.mark.faults
 def test_usr1_saves_and_goes_on(shared_world: Any, undisturbed: Any) -> None:
     child = shared_world.fork("usr1", fault="step.begin@5:usr1", run__save__keep=9)
     assert shared_world.wait(child) == 0

@@ -131,3 +131,29 @@ def test_under_the_launchers_that_people_use(shared_world: Any, alone: Path, lau
     folder = shared_world.root / name
     assert json.loads((folder / "environment.json").read_text())["processes"] == 2
     assert losses(folder) == pytest.approx(losses(alone)[:2], rel=2e-5)
+
+
+@pytest.mark.distributed
+def test_all_processes_hear_when_previews_are_due_and_measure_sets_of_their_own(shared_world: Any) -> None:
+    world = shared_world
+    file = world.root / "prompts.json"
+    samples = [{"prompt": "a red circle"}, {"random_caption": True, "seed": -1}]
+    head = {"generate_pretrain_samples": False, "generate_samples_every_n_steps": 4, "cfgs": 1, "steps": 1}
+    file.write_text(json.dumps(head | {"samples": samples}))
+    settings = SETTINGS | {
+        "run__preview__every": 1, "run__preview__weights": "raw", "sample__file": file,
+        "run__validation__every": 6, "run__validation__training_share": 0.3,
+        "data__holdout__path": world.pictures, "data__cache__latents": True, "data__cache__text": True,
+    }  # fmt: skip
+    for child in world.fork_group("previewed", 2, **settings):
+        assert world.wait(child) == 0, world.out("previewed")
+    folder = world.root / "previewed"
+    drawn = sorted(path.name for path in (folder / "samples").glob("step-*"))
+    assert drawn == ["step-00000002", "step-00000004", "step-00000006"], "every fourth batch, two to a step"
+    measured = [line for line in durable.read_lines(folder / "metrics.jsonl") if "val/val" in line]
+    assert [line["step"] for line in measured] == [0, 6]
+    assert {"val/train", "val/val_shadow"} <= measured[0].keys()
+    refused = dict.fromkeys(("sample__file",), world.root / "nowhere.txt")
+    for child in world.fork_group("refused", 2, **settings | refused | {"data__cache__text": False}):
+        assert world.wait(child) == 2, world.out("refused")
+    assert "nowhere.txt" in world.out("refused")

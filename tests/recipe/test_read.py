@@ -77,7 +77,7 @@ def test_problems_of_all_kinds_come_in_one_pass_in_the_order_of_the_file() -> No
         "  cache: {text: true}\n"
         "epochs: 3\n"
     )
-    found = [(p.line, p.where, p.code) for p in problems_of(text, "run.seed=-1", "run.sed=3", "steps")]
+    found = [(p.line, p.where, p.code) for p in problems_of(text, "run.seed=-2", "run.sed=3", "steps")]
     assert found == [
         (4, "optim.learning_rate", "E1001"),
         (5, "optim.clip.scope", "E1007"),
@@ -188,7 +188,7 @@ def test_keys_are_never_ignored_wherever_they_stand() -> None:
         ("run.name=true", "run.name", "true"),
         ("run.steps=null", "run.steps", None),
         ("run.folder=null", "run.folder", None),
-        ("run.save.every=2 epochs", "run.save.every", Every(2, "epochs")),
+        ("run.save.every=2 epochs", "run.save.every", (Every(2, "epochs"),)),
         ("sample.prompts=a fox: red, #1", "sample.prompts", ("a fox: red, #1",)),
         ("sample.prompts=[a, b]", "sample.prompts", ("a", "b")),
         ("sample.prompts+=1984", "sample.prompts", ("1984",)),

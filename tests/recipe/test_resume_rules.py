@@ -11,6 +11,8 @@ from mezzotint.recipe.read import read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import Difference, differences, judge, unknown_allowances
 
+BOTH = "model.train=[denoiser, text_encoder]"
+
 
 def dumped(*overrides: str) -> dict[str, Any]:
     return recipe(*overrides).model_dump(mode="json", by_alias=True)
@@ -90,6 +92,18 @@ def test_never_is_never_allowed() -> None:
             ["run.steps=20"],
             {"run.steps": "allow", "optim.schedule.kind": "allow"},
         ),
+        *[
+            (["run.steps=10", BOTH, word], ["run.steps=20", BOTH, word], {"run.steps": length})
+            for word, length in {
+                "optim.schedule.warmup_share=0.1": "allow",
+                "optim.schedule.warmup_steps=5": "free",
+                "optim.part_schedule.text_encoder.kind=linear": "allow",
+                "optim.part_schedule.text_encoder.warmup_share=0.1": "allow",
+                "optim.part_schedule.text_encoder.warmup_steps=3": "free",
+                "optim.ema={rule: constant, strength: 0.1}": "allow",
+                "optim.ema={rule: constant, decay: 0.1}": "free",
+            }.items()
+        ],
     ],
 )
 def test_a_longer_run_under_a_constant_rate_is_free(old: list[str], new: list[str], changes: dict[str, str]) -> None:
@@ -122,3 +136,10 @@ def test_words_of_allow_change_that_name_nothing_are_told_with_the_nearest() -> 
     (problem,) = unknown_allowances(["optim.learning_rate"])
     assert problem.code == "E1001"
     assert "optim.lr" in problem.remedy
+
+
+def test_a_drawn_seed_is_whatever_was_drawn() -> None:
+    old = dumped("run.seed=12345")
+    assert differences(old, recipe("run.seed=-1")) == ()
+    assert [d.path for d in differences(old, recipe("run.seed=5"))] == ["run.seed"]
+    assert [d.path for d in differences(dumped(), recipe("run.seed=12345"))] == ["run.seed"]

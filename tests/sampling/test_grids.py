@@ -87,3 +87,24 @@ def test_a_saved_sheet_is_whole_and_alone(tmp_path: Path) -> None:
     grids.save(image, tmp_path / "samples" / "grid.png")
     assert os.listdir(tmp_path / "samples") == ["grid.png"]
     assert np.array_equal(np.asarray(Image.open(tmp_path / "samples" / "grid.png")), np.asarray(image))
+
+
+def test_a_note_stands_under_its_picture_and_moves_what_is_below() -> None:
+    red, blue = _flat((255, 0, 0), 160, 160), _flat((0, 0, 255), 160, 160)
+    plain = np.asarray(grids.sheet([[red, red], [blue, blue]], rows=["a", "b"], columns=["1", "2"]))
+    noted = np.asarray(
+        grids.sheet([[red, red], [blue, blue]], rows=["a", "b"], columns=["1", "2"], notes=[["", "a kite"], ["", ""]])
+    )
+    assert noted.shape[0] > plain.shape[0]
+    assert noted.shape[1] == plain.shape[1]
+
+    def count(image: Pixels, colour: tuple[int, int, int]) -> int:
+        return int((image == colour).all(axis=2).sum())
+
+    for colour in ((255, 0, 0), (0, 0, 255)):
+        assert count(noted, colour) == count(plain, colour) == 2 * 160 * 160, "no picture is written over"
+    paper = (noted == 255).all(axis=2) | (noted == red[0, 0]).all(axis=2) | (noted == blue[0, 0]).all(axis=2)
+    below = slice(np.flatnonzero((noted == red[0, 0]).all(axis=2).any(axis=1))[-1] + 1, None)
+    left, right = ~paper[below, 188:348], ~paper[below, 356:516]
+    assert right.any()
+    assert not left.any()

@@ -204,6 +204,24 @@ def test_what_cannot_be_trained_is_a_problem(world: Path, words: list[str], code
     assert codes(checked(*words).problems) == [code]
 
 
+def test_a_prompt_file_that_cannot_be_used_is_a_problem_only_where_previews_are_drawn(quick: Path) -> None:
+    file = quick / "prompts.txt"
+    file.write_text("a fox\na hen --x 1\n")
+    found = checked("run.preview.every=5", f"sample.file={file}")
+    assert codes(found.problems) == ["E1073"]
+    assert f"{file} line 2: --x is no option" in found.problems[0].message
+    assert codes(checked(f"sample.file={file}").problems) == []
+
+
+def test_folders_that_are_measured_alone_are_counted(quick: Path) -> None:
+    found = checked("data.holdout.path=pictures", "data.holdout.max_samples=3", "data.cache.text=true")
+    assert codes(found.problems) == []
+    assert "3 of val/val" in "\n".join(_check_page.page(found, every_setting=False))
+    assert any(note.startswith("3 of the 3 pictures of data.holdout.path val are trained") for note in found.notes)
+    [text] = found.caches
+    assert text.entries == 7, "six captions and the empty one, each once"
+
+
 def test_a_disk_on_which_two_checkpoints_do_not_fit_is_a_problem(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable, "free_bytes", lambda folder: 10_000_000)
     found = checked()
@@ -247,7 +265,7 @@ def test_entries_that_lie_in_the_cache_are_not_needed_again(quick: Path) -> None
 def test_an_export_is_as_large_as_was_said(quick: Path) -> None:
     found = checked("run.export.dtype=fp16")
     recipe = found.recipe
-    model = assemble.open_model(recipe, check.Runtime(torch.device("cpu"), check.Launch(), recipe.run))
+    model = assemble.open_model(recipe, check.Runtime(torch.device("cpu"), check.Launch(), recipe.run), steps=1)
     model.family.export(
         quick / "out", settings=recipe.model, weights=dict(model.update.masters), dtype="fp16",
         schedule=model.family.schedule, prediction="epsilon",
@@ -314,14 +332,16 @@ def test_switches_are_checked(quick: Path, words: list[str], part: str) -> None:
 @pytest.mark.parametrize(
     ("every", "times"),
     [
-        (None, 0),
-        (Every(100, "steps"), 9),
-        (Every(300, "steps"), 3),
-        (Every(2, "epochs"), 4),
-        (Every(5, "minutes"), None),
+        ([], 0),
+        ([Every(100, "steps")], 9),
+        ([Every(300, "steps")], 3),
+        ([Every(2, "epochs")], 4),
+        ([Every(5, "minutes")], None),
+        ([Every(2, "epochs"), Every(100, "steps")], 9),  # what both want is done once
+        ([Every(2, "epochs"), Every(150, "steps")], 9),
     ],
 )
-def test_what_is_due_is_counted_without_the_end(every: Every | None, times: int | None) -> None:
+def test_what_is_due_is_counted_without_the_end(every: list[Every], times: int | None) -> None:
     assert times_due(every, steps=1000, steps_an_epoch=100) == times
 
 

@@ -25,6 +25,7 @@ from mezzotint.shapes import Size
 from mezzotint.stages import Noised
 from mezzotint.tasks import assemble
 from mezzotint.tasks._memory import Outline, memory, memory_of
+from mezzotint.training import attention
 from mezzotint.training.precision import Precision
 from mezzotint.training.trained import trained_parameters
 from mezzotint.training.trainer import attending
@@ -81,6 +82,7 @@ def really_kept(wanted: Recipe, size: Size, samples: int) -> int:
     for name, module in family.parts().items():
         module.to(dtype=precision.weights if name in wanted.model.train else precision.frozen)
     trained_parameters(family.parts(), wanted.model, Family.trainable)
+    attention.set_up(family.parts()["denoiser"], wanted.model.attention)
     if wanted.run.recompute.enabled:
         recompute_blocks(family.blocks(), wanted.run.recompute)
     own = {t.untyped_storage().data_ptr() for m in family.parts().values() for t in (*m.parameters(), *m.buffers())}
@@ -115,12 +117,21 @@ def really_kept(wanted: Recipe, size: Size, samples: int) -> int:
         {},
         {"model__train": ["denoiser", "text_encoder"]},
         {"model__attention": "math"},
+        {"model__attention": "slice"},
         {"model__freeze": ["denoiser/down_blocks.*"]},
         {"run__recompute": {"enabled": True}},
         {"run__recompute": {"enabled": True, "exempt": 3}},
     ],
-    ids=["plain", "with text encoder", "plain attention", "partly frozen", "recomputed", "partly recomputed"],
-)
+    ids=[
+        "plain",
+        "with text encoder",
+        "plain attention",
+        "sliced attention",
+        "partly frozen",
+        "recomputed",
+        "partly recomputed",
+    ],
+)  # fmt: skip
 def test_activations_are_those_of_a_real_forward_pass(tiny: Path, changes: dict[str, Any]) -> None:
     wanted = recipe(tiny, **changes)
     assert Outline(wanted).activations(WIDE, 3).kept == really_kept(wanted, WIDE, 3)
@@ -169,7 +180,7 @@ def test_bytes_are_those_of_a_real_model_and_its_update(tiny: Path) -> None:
     ):
         wanted = recipe(tiny, **changes)
         found = memory(wanted, {SQUARE: 2})
-        real = assemble.open_model(wanted, Runtime(torch.device("cpu"), Launch(), wanted.run))
+        real = assemble.open_model(wanted, Runtime(torch.device("cpu"), Launch(), wanted.run), steps=1)
         tensors = real.update.tensors()
         assert found.checkpoint == _bytes(tensors.values())
         assert found.gradients == _bytes(real.trained.values())
@@ -191,6 +202,14 @@ def test_a_device_holds_its_share_or_the_micro_batch(tiny: Path) -> None:
         return memory_of(outline, {SQUARE: 7}, processes=processes).activations[SQUARE].samples
 
     assert [samples(None, 2), samples(3, 1), samples(8, 1)] == [4, 3, 7]
+
+
+def test_attention_of_a_package_is_counted_as_torchs_own(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RecipeError, match=r"mezzotint\[xformers\]"):
+        memory(recipe(tiny, model__attention="xformers"), {SQUARE: 1})
+    monkeypatch.setattr("mezzotint.training.attention.find_spec", lambda name: object())
+    counted = memory(recipe(tiny, model__attention="xformers"), {SQUARE: 1})
+    assert counted == memory(recipe(tiny), {SQUARE: 1})
 
 
 def test_an_attention_kernel_that_is_not_there_is_told_by_name(tiny: Path) -> None:

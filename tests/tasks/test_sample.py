@@ -3,6 +3,7 @@ that nothing is written over."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -18,11 +19,12 @@ from mezzotint.cli import VERBS, main
 from mezzotint.errors import CheckpointError, MezzotintError, RecipeError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.model import ModelSettings
+from mezzotint.sampling.prompt_file import Line, read_line
 from mezzotint.sampling.sample import Request, sample
 from mezzotint.shapes import Size
 from mezzotint.tasks import _sample_model
 from mezzotint.tasks import sample as verb
-from mezzotint.tasks._sample_words import FLAGS, Line, parse, read_line, read_lines
+from mezzotint.tasks._sample_words import FLAGS, parse
 
 FOLDER = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 QUICK = ("--size=32x32", "--steps=2", "--guidance=1", "run.device=cpu")
@@ -118,6 +120,41 @@ def test_a_file_of_prompts_may_say_of_each_line_how_it_is_drawn(tmp_path: Path) 
     alone.write_text("a hen\na fox --w 48 --h 40 --d 7 --s 1 --l 3 --n dark, ugly\n")
     moved = draw(tmp_path / "moved", f"--file={alone}", "--seed=2")["001-0-seed7.png"]
     assert np.array_equal(moved[0], found["000-0-seed7.png"][0]), "a line with a seed of its own is at home anywhere"
+
+
+def test_a_json_file_says_what_holds_for_all_and_for_each_and_switches_count_more(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.json"
+    hen = {"prompt": "a hen", "size": [48, 40], "cfgs": [1, 2], "seed": -1, "scheduler": "ddim"}
+    samples = [{"prompt": "a fox"}, hen]
+    said = {"cfgs": 3, "num_inference_steps": 9, "scheduler": "euler", "negative_prompt": "grey", "size": [64, 64]}
+    file.write_text(json.dumps(said | {"samples": samples}))
+    found = draw(tmp_path / "out", f"--file={file}", "--seed=4")
+    keys = ("prompt", "negative_prompt", "size", "steps", "guidance", "solver")
+    assert [[told[key] for key in keys] for _, told in found.values()] == [
+        ["a fox", "grey", "32x32", "2", "1.0", "euler"],
+        ["a hen", "grey", "48x40", "2", "1.0", "ddim"],
+        ["a hen", "grey", "48x40", "2", "2.0", "ddim"],
+    ]
+    assert [name[:6] for name in found] == ["000-0-", "001-0-", "001-1-"]
+    seeds = [told["seed"] for _, told in found.values()]
+    assert seeds[0] == "4"
+    assert seeds[1] == seeds[2]
+    assert 0 <= int(seeds[1]) < 2**31
+    again = draw(tmp_path / "again", f"--file={file}")
+    assert {told["seed"] for _, told in again.values()}.isdisjoint(seeds)
+    file.write_text(json.dumps({"samples": [{"random_caption": True}]}))
+    with pytest.raises(RecipeError, match="during training alone"):
+        draw(tmp_path / "none", f"--file={file}")
+
+
+def test_a_recipes_own_file_is_drawn_where_no_prompt_is_given(tmp_path: Path) -> None:
+    file = tmp_path / "p.json"
+    file.write_text(json.dumps({"scheduler": "euler", "steps": 9, "samples": [{"prompt": "a fox"}]}))
+    own = f"sample.file={file}"
+    ((_, told),) = draw(tmp_path / "own", own).values()
+    assert (told["prompt"], told["solver"], told["steps"]) == ("a fox", "euler", "2"), "--steps=2 counts more"
+    ((_, told),) = draw(tmp_path / "other", own, "--prompt=a hen").values()
+    assert (told["prompt"], told["solver"]) == ("a hen", "ddim")
 
 
 def test_more_than_one_sheet_is_made_where_one_would_be_too_large(tmp_path: Path) -> None:
@@ -290,7 +327,7 @@ def test_a_line_that_cannot_be_read_is_named(line: str, said: str, tmp_path: Pat
     file = tmp_path / "prompts.txt"
     file.write_text(f"fine\n{line}\n")
     with pytest.raises(RecipeError) as caught:
-        read_lines(file)
+        parse(["m", f"--file={file}"])
     assert caught.value.code == "E1073"
     assert f"{file} line 2: {said}" in str(caught.value)
 
@@ -305,7 +342,7 @@ def test_a_file_without_prompts_or_of_other_bytes_is_refused(tmp_path: Path) -> 
     for content, said in ((b"# nothing\n\n", "has no prompt"), (b"\xff\xfe\x00", "not UTF-8")):
         (tmp_path / "p.txt").write_bytes(content)
         with pytest.raises(RecipeError, match=said):
-            read_lines(tmp_path / "p.txt")
+            parse(["m", f"--file={tmp_path / 'p.txt'}"])
 
 
 def test_settings_and_prompts_are_told_apart() -> None:

@@ -19,8 +19,9 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
 from mezzotint.training.metrics_log import MetricsLog, SampleLog, truncate
 from mezzotint.training.progress import Progress
+from mezzotint.training.scalars import TAGS
 from mezzotint.training.smoothed import Smoothed
-from mezzotint.training.tensorboard_log import TAGS, TensorBoardLog
+from mezzotint.training.tensorboard_log import TensorBoardLog
 from mezzotint.training.trainer import sample_keys_digest
 
 
@@ -149,6 +150,7 @@ def test_tensorboard_events_read_back_with_the_documented_tags(folder: RunFolder
         fp16 = report(step, memory_bytes=3 * 2**30, loss_scale=65536.0)
         board.look(fp16, Progress(step=step + 2, last_step=99))
     board.numbers(3, {"val/loss": 0.5, "val/loss_at/125": 0.25, "val/loss_shadow": 0.5, "val/loss_shadow_at/125": 0.5})
+    board.numbers(3, {"val/faces": 0.5, "val/train": 0.25, "val/all": 0.5})
     pixels = np.arange(8 * 6 * 3, dtype=np.uint8).reshape(8, 6, 3)
     board.picture(3, "0/raw", pixels)
     board.picture(3, "0/shadow", pixels)

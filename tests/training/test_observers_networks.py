@@ -19,11 +19,12 @@ from mezzotint.families.sd import Family
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.sample import SampleSettings
 from mezzotint.run_folder import RunFolder
+from mezzotint.sampling import grids
 from mezzotint.sampling.sample import Request, embedded
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, TextEmbedding
 from mezzotint.training.latents import latents_of
-from mezzotint.training.previews import Previews
+from mezzotint.training.previews import Previews, PreviewsElsewhere, Wanted
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainer import Trainer
 from mezzotint.training.validation import Validation, spread
@@ -68,7 +69,7 @@ def held_out(family: Family, batch_of: Make, latents_at: Make) -> Batch:
 
 def validation(trainer: Trainer, *batches: Batch, **given: Any) -> Validation:
     return Validation(
-        batches,
+        given.pop("sets", {"loss": batches}),
         **{
             "every": Every(2, "steps"),
             "timesteps": 4,
@@ -234,18 +235,37 @@ def test_timesteps_are_spread_evenly_over_the_schedule() -> None:
     assert spread(50, 10) == tuple(range(10))
 
 
+EVERY_2 = Every(2, "steps")
+
+
+class Prompts:
+    """The same requests at every step, until others are put in their place. renewed: the steps before which it was
+    asked to look anew."""
+
+    def __init__(self, requests: list[Request], every: Every | None = EVERY_2, at_start: bool = True) -> None:
+        self.requests = requests
+        self.every = every
+        self.at_start = at_start
+        self.renewed: list[int] = []
+
+    def renew(self, step: int) -> None:
+        self.renewed.append(step)
+
+    def wanted(self, step: int) -> Wanted:
+        return Wanted(self.requests, SampleSettings(steps=2, guidance=3.0))
+
+
+TWO = [
+    Request(prompt=prompt, size=Size(32, 24), seed=5, index=i) for i, prompt in enumerate(("a red kite", "ein Fuß ☃"))
+]
+
+
 def previews(trainer: Trainer, folder: RunFolder, **given: Any) -> Previews:
-    requests = [
-        Request(prompt=prompt, size=Size(32, 24), seed=5, index=i)
-        for i, prompt in enumerate(("a red kite", "ein Fuß ☃"))
-    ]
     return Previews(
         folder,
-        given.pop("requests", requests),
+        given.pop("prompts", None) or Prompts(given.pop("requests", TWO)),
         **{
-            "every": Every(2, "steps"),
             "weights": "both",
-            "settings": SampleSettings(steps=2, guidance=3.0),
             "family": trainer.family,
             "objective": trainer.objective,
             "update": trainer.update,
@@ -308,7 +328,7 @@ def test_embeddings_made_before_and_a_vae_loaded_apart_draw_the_same_pictures(
     whole.look(None, Progress(step=1, last_step=9))
     bare = Family.tiny()
     parts = bare.parts()
-    ready = embedded(trainer.family, whole._requests)
+    ready = embedded(trainer.family, TWO)
     decode = trainer.family.decode_media
     for part in ("text_encoder", "vae"):
         del parts[part]  # type: ignore[attr-defined]
@@ -374,3 +394,66 @@ def test_the_preview_probe_is_reached(trainer: Trainer, folder: RunFolder) -> No
     probes.arm("preview.begin@1:raise")
     with pytest.raises(RuntimeError, match=r"preview\.begin"):
         previews(trainer, folder).look(None, Progress(step=2, last_step=9))
+
+
+# --- several sets, prompts that change --------------------------------------------------------------------------------
+
+
+def test_each_set_has_its_loss_and_those_that_are_not_trained_their_mean(trainer: Trainer, held_out: Batch) -> None:
+    sets = {"loss": [rows(held_out, 0)], "faces": [rows(held_out, 1)], "train": [rows(held_out, 2)], "none": []}
+    found = validation(trainer, sets=sets).measure()
+    alone = {name: validation(trainer, *batches).measure() for name, batches in sets.items() if batches}
+    for name, values in alone.items():
+        assert {tag: found[tag.replace("val/loss", f"val/{name}")] for tag in values} == values
+    for kind in ("", "_shadow"):
+        assert found[f"val/all{kind}"] == (found[f"val/loss{kind}"] + found[f"val/faces{kind}"]) / 2
+    assert not any("none" in tag for tag in found)
+    assert not validation(trainer, sets={"none": []}).due(Progress(step=0, last_step=9))
+
+
+def test_previews_elsewhere_hear_of_a_new_interval_when_these_do(trainer: Trainer, folder: RunFolder) -> None:
+    prompts = Prompts([], every=Every(2, "steps"), at_start=False)
+    pair = [previews(trainer, folder, prompts=prompts), PreviewsElsewhere(prompts)]
+
+    def due() -> list[list[int]]:
+        return [[step for step in range(7) if o.due(Progress(step=step, last_step=99))] for o in pair]
+
+    assert due() == [[2, 4, 6]] * 2
+    prompts.every = Every(3, "steps")
+    for observer in pair:
+        assert observer.on_all_ranks
+        observer.look(None, Progress(step=2, last_step=99))
+    assert due() == [[3, 6]] * 2
+    assert prompts.renewed == [2, 2]
+    prompts.every = None
+    pair[1].look(None, Progress(step=3, last_step=99))
+    assert due()[1] == []
+
+
+def test_a_grid_says_under_earlier_pictures_what_they_were_drawn_from(
+    trainer: Trainer, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sheets: list[dict[str, Any]] = []
+    monkeypatch.setattr(grids, "sheet", lambda cells, **given: sheets.append({"cells": cells, **given}))
+    monkeypatch.setattr(grids, "save", lambda image, path: None)
+    prompts = Prompts([replace(TWO[0], guidance=2.0), replace(TWO[0], guidance=5.0)])
+    observer = previews(trainer, folder, prompts=prompts, weights="raw")
+    observer.look(None, Progress(step=1, last_step=9))
+    prompts.requests = [replace(TWO[1], guidance=2.0), replace(TWO[0], guidance=5.0)]
+    observer.look(None, Progress(step=2, last_step=9))
+    assert sheets[0]["rows"] == ["a red kite · guidance 2", "a red kite · guidance 5"]
+    assert sheets[0]["notes"] == [[""], [""]]
+    assert sheets[1]["rows"] == ["ein Fuß ☃ · guidance 2", "a red kite · guidance 5"]
+    assert sheets[1]["notes"] == [["a red kite · guidance 2", ""], ["", ""]]
+    assert [[cell is not None for cell in row] for row in sheets[1]["cells"]] == [[True, True], [True, True]]
+
+
+def test_requests_of_other_solvers_are_drawn_apart(trainer: Trainer, folder: RunFolder) -> None:
+    both = [replace(TWO[0], solver="euler-a"), replace(TWO[0], solver=None), replace(TWO[0], solver="ddim")]
+    previews(trainer, folder, requests=both, weights="raw").look(None, Progress(step=1, last_step=9))
+    found = []
+    for index in range(3):
+        with Image.open(folder.samples / "step-00000001" / f"{index:02d}-raw.png") as image:
+            found.append((image.text["solver"], image.tobytes()))  # type: ignore[attr-defined]
+    assert [solver for solver, _ in found] == ["euler-a", "ddim", "ddim"]
+    assert found[0][1] != found[1][1] == found[2][1]

@@ -90,14 +90,29 @@ class ReadBacks(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+EVERYDREAM: dict[str, Any] = {
+    "optim": {"optimizer": {"kind": "adacoor"}, "schedule": {"kind": "cosine", "decay_of_run": 1.5}},
+    "run": {"scaler": {"stages": [[1, 1.8, 100]]}},
+    "objective": {"loss": "mse-huber", "pyramid_discount": 0.3, "embedding_perturbation": 0.5, "noise_offset": 0.02},
+}
+
+
+@pytest.mark.parametrize("given", [{}, EVERYDREAM], ids=["plain", "everydream"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_no_step_reads_a_number_back(
-    precision: str, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
+    precision: str, given: dict[str, Any], trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
 ) -> None:
     family = Family.tiny()
     steps = [step_batches(four_samples(family, batch_of, latents_at, (2, 2)), step) for step in range(3)]
-    ema = {"rule": "ramp"}
-    trainer = trainer_over(family, steps, optim={"ema": ema}, run={"precision": precision}, watch=None)
+    optim, run = (given.get(section, {}) for section in ("optim", "run"))
+    trainer = trainer_over(
+        family,
+        steps,
+        optim={"ema": {"rule": "ramp"}} | optim,
+        run={"precision": precision} | run,
+        objective=given.get("objective"),
+        watch=None,
+    )
     trainer.step(steps[0])
     with ReadBacks() as counted:
         pending = trainer.step(steps[1])
@@ -282,7 +297,7 @@ def test_a_save_that_fails_is_tried_again_and_only_the_last_one_counts(
 
         said: list[str] = []
         trainer = trainer_over(
-            fresh, steps, observers=[Saver(Every(2, "steps"))], save=save, watch=None, warn=said.append
+            fresh, steps, observers=[Saver([Every(2, "steps")])], save=save, watch=None, warn=said.append
         )
         if ends_well:
             trainer.run()

@@ -146,11 +146,11 @@ _SHOWING = (
     Row("validation_prompts", "texts", None, "computed", ("sample.prompts", "run.preview.every", "run.preview.weights"),
         about="one picture each, from the average when there is one"),
     Row("validation_epochs", "whole", 5, "computed", ("run.preview.every",), about="epochs between previews"),
-    Row("report_to", "text", "tensorboard", "computed", ("run.tensorboard",),
-        choices=("tensorboard", "wandb", "comet_ml", "all"), about="TensorBoard; metrics.jsonl is always written"),
+    Row("report_to", "text", "tensorboard", "computed", ("run.tensorboard", "run.wandb.mode"),
+        choices=("tensorboard", "wandb", "comet_ml", "all"), about="metrics.jsonl is always written"),
     Row("logging_dir", "text", "logs", "without effect", about="the logs lie in logs/ of the run folder"),
-    Row("tracker_project_name", "text", "text2image-fine-tune", "without effect",
-        about="the run's name in TensorBoard is its folder's"),
+    Row("tracker_project_name", "text", "text2image-fine-tune", "computed", ("run.wandb.project",),
+        about="with wandb; the run's name in TensorBoard is its folder's"),
     _switch("push_to_hub", outcome="refused",
             about="a run uploads nothing: it would need your token and the network for hours; upload the finished "
             "folder with `hf upload`"),
@@ -367,11 +367,16 @@ def _showing(draft: Draft) -> None:
     draft.set("sample.steps", 20, "validation_prompts")
     draft.set("sample.guidance", 7.5, "validation_prompts")
     report = draft.text("report_to")
-    if report in ("wandb", "comet_ml"):
-        draft.refuse("report_to", f"{report} is not supported; TensorBoard and metrics.jsonl are", "take tensorboard")
+    if report == "comet_ml":
+        draft.refuse("report_to", "comet_ml is not supported; tensorboard, wandb and metrics.jsonl are", "take one")
     if report == "all":
         draft.note("report_to", "of all trackers, TensorBoard is written")
-    draft.set("run.tensorboard", True, "report_to")
+    draft.set("run.tensorboard", report != "wandb", "report_to")
+    if report == "wandb":
+        draft.set("run.wandb.mode", "online", "report_to")
+        draft.set("run.wandb.project", draft.text("tracker_project_name"), "tracker_project_name")
+    elif "tracker_project_name" in draft.named:
+        draft.note("tracker_project_name", "the run's name in TensorBoard is its folder's")
 
 
 def _quirks(draft: Draft) -> None:

@@ -5,6 +5,7 @@ Nothing in here is read back from the device. Timesteps are drawn on the host, n
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mezzotint import draws
-from mezzotint.diffusion import noise, prediction, timesteps, weighting
+from mezzotint.diffusion import noise, prediction, pyramid, timesteps, weighting
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.objective import ObjectiveSettings
@@ -24,22 +25,31 @@ from mezzotint.stages import Loss, Noised
 
 @dataclass(frozen=True, slots=True)
 class StepDraws:
-    """The addresses of one batch's draws. noise, offset, perturbation: (B,) int64 on the device; without perturbation
-    none is drawn. timestep: (B,) uint64 on the host."""
+    """The addresses of one batch's draws. noise, offset, pyramid, perturbation, embedding: (B,) int64 on the device;
+    without the last two nothing is perturbed. timestep: (B,) uint64 on the host. shrinking: numbers in [2, 4), by which
+    the levels of pyramid noise shrink; the same for all samples, as sizes have to be."""
 
     noise: Tensor
     offset: Tensor
     timestep: NDArray[np.uint64]
+    pyramid: Tensor
+    shrinking: tuple[float, ...]
     perturbation: Tensor | None = None
+    embedding: Tensor | None = None
 
     @classmethod
     def at(cls, seed: int, step: int, positions: NDArray[np.int64], device: torch.device | str) -> Self:
         """Addressed by (seed, purpose, step, position in the step's global batch). positions: (B,) int64."""
-        purposes = ("noise", "offset", "perturbation")
+        purposes = ("noise", "offset", "pyramid", "perturbation", "embedding")
         addresses = np.stack([draws.keys(seed, purpose, step, positions) for purpose in purposes])
         # one copy to the device for all
         on_device = torch.from_numpy(addresses.view(np.int64)).to(device, non_blocking=True)
-        return cls(on_device[0], on_device[1], draws.keys(seed, "timestep", step, positions), on_device[2])
+        levels = draws.keys(seed, "pyramid-size", step, np.arange(pyramid.LEVELS))
+        return cls(
+            timestep=draws.keys(seed, "timestep", step, positions),
+            shrinking=pyramid.ratios(draws.uniforms(levels).tolist()),
+            **dict(zip(purposes, on_device, strict=True)),
+        )
 
 
 class Objective:
@@ -62,6 +72,12 @@ class Objective:
         self._weights = self._weights.to(device)
         return self
 
+    def take(self, settings: ObjectiveSettings) -> None:
+        """Other settings from now on: noise offset and Min-SNR may change while a run goes, the schedule does not."""
+        assert settings.zero_terminal_snr == self.settings.zero_terminal_snr
+        self.settings = settings
+        self._weights = _timestep_weights(settings, self.schedule, self.prediction).to(self._weights.device)
+
     def noise(self, x_0: Tensor, draws: StepDraws) -> Noised:
         """Noised latents at timesteps drawn evenly from `objective.timesteps`. x_0: (B, C, *spatial), B addresses in
         draws."""
@@ -75,7 +91,7 @@ class Objective:
         the noise, and so to the target. x_t and noise are float32.
         """
         x_0 = x_0.float()
-        eps = noise.normal(draws.noise, x_0.shape[1:])
+        eps = self._base_noise(x_0, draws)
         if self.settings.noise_offset:
             by_channel = noise.normal(draws.offset, (x_0.shape[1], *[1] * (x_0.ndim - 2)))
             eps = eps + self.settings.noise_offset * by_channel
@@ -84,6 +100,32 @@ class Objective:
             shown = eps + self.settings.input_perturbation * noise.normal(draws.perturbation, x_0.shape[1:])
         x_t = prediction.add_noise(x_0, shown, self.schedule.alpha_bar[timesteps])
         return Noised(x_0=x_0, noise=eps, x_t=x_t, model_input=x_t, model_t=timesteps, level=timesteps.float())
+
+    def _base_noise(self, x_0: Tensor, draws: StepDraws) -> Tensor:
+        """Normal noise, or pyramid noise of the same deviation."""
+        eps = noise.normal(draws.noise, x_0.shape[1:])
+        discount = self.settings.pyramid_discount
+        if not discount or eps[0].numel() < 2:
+            return eps
+        height, width = x_0.shape[-2:]
+        sizes = pyramid.sizes(height, width, draws.shrinking)
+        shapes = [(*x_0.shape[1:-2], *size) for size in sizes]
+        counts = [math.prod(shape) for shape in shapes]
+        drawn = noise.normal(draws.pyramid, (sum(counts),)).split(counts, dim=1)
+        levels = [small.view(-1, *shape) for small, shape in zip(drawn, shapes, strict=True)]
+        return pyramid.of_unit_deviation(pyramid.mixed(eps, levels, discount))
+
+    def perturbed(self, states: Tensor, draws: StepDraws) -> Tensor:
+        """Text states under `objective.embedding_perturbation` g: normal noise of deviation g/√D is added, in training
+        alone (validation has no address for it).
+
+        states: (B, L, D). Returns their shape and dtype; gradients pass through.
+        """
+        strength = self.settings.embedding_perturbation
+        if not strength or draws.embedding is None:
+            return states
+        drawn = noise.normal(draws.embedding, states.shape[1:])
+        return states + (strength / math.sqrt(states.shape[-1]) * drawn).to(states.dtype)
 
     def target(self, noised: Noised) -> Tensor:
         """What the denoiser should say, (B, C, *spatial) float32."""
@@ -95,18 +137,27 @@ class Objective:
 
         predicted: (B, C, *spatial). weight: (B,) float32, of the samples; the timestep's Min-SNR weight multiplies it.
         mse: e². huber: ½e² up to |e| = δ, δ(|e| − ½δ) beyond (Huber 1964), which is half of mse for small errors.
+        mse-huber: mse · t/T + huber · (1 − t/T) with T timesteps (EveryDream2's direction: Huber at 0); huber-mse: mse
+        · (1 − t/T) + huber · t/T.
         """
-        error = self._error(predicted.float(), self.target(noised))
+        error = self._error(predicted.float(), self.target(noised), noised.model_t)
         return Loss(per_sample=error.flatten(1).mean(1), weight=weight * self._weights[noised.model_t])
 
-    def _error(self, predicted: Tensor, wanted: Tensor) -> Tensor:
+    def _error(self, predicted: Tensor, wanted: Tensor, timesteps: Tensor) -> Tensor:
+        late = (timesteps.float() / self.schedule.num_timesteps).view(-1, *[1] * (wanted.ndim - 1))
         match self.settings.loss:
             case "mse":
                 return functional.mse_loss(predicted, wanted, reduction="none")
             case "huber":
                 return functional.huber_loss(predicted, wanted, reduction="none", delta=self.settings.huber_delta)
+            case "mse-huber":
+                share = late
+            case "huber-mse":
+                share = 1.0 - late
             case _:
                 raise ValueError(f"no loss is called {self.settings.loss!r}")
+        huber = functional.huber_loss(predicted, wanted, reduction="none", delta=self.settings.huber_delta)
+        return torch.lerp(huber, functional.mse_loss(predicted, wanted, reduction="none"), share)
 
 
 def _usable_range(asked: tuple[int, int], num_timesteps: int) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, Self
 from torch import Tensor, nn
 
 from mezzotint.diffusion.schedule import Schedule
+from mezzotint.errors import WeightsError
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Noised, TextEmbedding
 
@@ -91,6 +92,11 @@ class ModelFamily(ABC):
     @abstractmethod
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """Captions → embeddings, (B, L, D). Carries a gradient when the text encoder is trained and grad is enabled."""
+
+    def skip_layers(self, count: int) -> None:
+        """Leaves out so many of the text encoder's last layers from now on, as `model.clip_skip` does. Raises
+        WeightsError E1409 where that cannot be."""
+        raise WeightsError("model.clip_skip has no meaning for this family of models; leave it out", code="E1409")
 
     def lost_tokens(self, captions: Sequence[str]) -> tuple[int, ...]:
         """How many tokens of each caption do not fit and are cut off; 0 where all fit."""

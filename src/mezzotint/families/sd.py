@@ -191,6 +191,11 @@ class Family(ModelFamily):
         inner = getattr(encoder, "text_model", encoder)  # the level that transformers 5 dropped
         return TextEmbedding(inner.final_layer_norm(states))
 
+    def skip_layers(self, count: int) -> None:
+        """See ModelFamily."""
+        _require_layers(self._source, count)
+        self._clip_skip = count
+
     def condition(self, text: TextEmbedding, batch: Batch | None) -> Condition:
         """See ModelFamily: these models are told the text and nothing else."""
         return Condition(text)
@@ -274,14 +279,18 @@ class Family(ModelFamily):
 
 def _source(settings: ModelSettings, seed: int) -> _Source:
     source = _read_single(settings, seed) if settings.path.is_file() else _read(settings.path, settings.weights, seed)
+    _require_layers(source, settings.clip_skip)
+    return source
+
+
+def _require_layers(source: _Source, clip_skip: int) -> None:
     layers = int(source.configs["text_encoder"].get("num_hidden_layers", 12))
-    if settings.clip_skip >= layers:
+    if clip_skip >= layers:
         raise WeightsError(
-            f"model.clip_skip: {settings.clip_skip} leaves nothing of a text encoder of {layers} layers; "
+            f"model.clip_skip: {clip_skip} leaves nothing of a text encoder of {layers} layers; "
             f"write at most {layers - 1}",
             code="E1409",
         )
-    return source
 
 
 def _read(root: Path, weights: Literal["files", "random"], seed: int) -> _Source:

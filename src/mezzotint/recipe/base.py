@@ -100,6 +100,15 @@ Interval = Annotated[
     ),
 ]
 
+
+def as_intervals(value: Any) -> Any:
+    """None is no interval, one value a list of one."""
+    return [] if value is None else as_list(value)
+
+
+Intervals = Annotated[tuple[Interval, ...], BeforeValidator(as_intervals)]
+"""One interval, a list of several, or null for none."""
+
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 """A share between 0 and 1."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -12,6 +12,7 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -23,6 +24,21 @@ TABLES = (256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1088
 """The resolutions for which `data.buckets.shape=table` has a list of sizes."""
 
 Factors = Annotated[tuple[PositiveFloat, ...], BeforeValidator(as_list)]
+
+
+def _called_val(value: Any) -> Any:
+    """One folder is the set `val`."""
+    return {"val": value} if isinstance(value, (str, Path)) else value
+
+
+HeldOutFolders = Annotated[
+    dict[str, NamedPath],
+    BeforeValidator(_called_val),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}]}),
+]
+"""Folders by name; one alone is called `val`."""
+
+_TAKEN = frozenset({"loss", "all", "train"})
 
 
 class CaptionSettings(Section):
@@ -136,7 +152,22 @@ class HoldoutSettings(Section):
     """The share of pictures held out, drawn by address, so that the same ones are held out on every start."""
 
     max_samples: Annotated[PositiveInt, ALLOW] = 64
-    """At most so many pictures are held out, however large the share."""
+    """At most so many pictures are held out, however large the share. Of each folder of `data.holdout.path`, and for
+    `val/train`, at most so many are measured, drawn by address."""
+
+    path: Annotated[HeldOutFolders, FREE] = Field(default_factory=dict)
+    """Folders of pictures that are measured and never trained, in the format of the data set: one folder, which is then
+    called `val`, or several by name, such as {faces: FOLDER, places: FOLDER}. Each is logged as `val/NAME`."""
+
+    @field_validator("path")
+    @classmethod
+    def _names(cls, value: dict[str, Path]) -> dict[str, Path]:
+        for name in value:
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}", name):
+                raise ValueError(f"a set's name is letters, digits, - and _, got {name!r}")
+            if name in _TAKEN or name.endswith("_shadow"):
+                raise ValueError(f"{name!r} has a meaning of its own in the logs; give the set another name")
+        return value
 
 
 class DataSettings(Section):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PositiveInt
 
 from mezzotint.recipe.base import ALLOW, FREE, NEVER, NamedPath, Section, as_list
 
@@ -48,10 +48,16 @@ class ModelSettings(Section):
     """The parts that are trained, of `denoiser` and `text_encoder`. All others are frozen. A trained text encoder
     refuses a text cache."""
 
+    last_layers: Annotated[PositiveInt | None, NEVER] = None
+    """Of a trained text encoder, train only the last so many layers and what comes after them; its embeddings and
+    earlier layers stay as they are. None trains all, and so does a number that is not below that of its layers."""
+
     freeze: Annotated[Names, NEVER] = ()
     """Parameters of trained parts that stay as they are, by name pattern with * and ?, such as
-    `denoiser/down_blocks.*` or `text_encoder/*embeddings*`."""
+    `denoiser/down_blocks.*` or `text_encoder/*embeddings*`. A pattern after `!` names what is trained all the same,
+    such as `!text_encoder/*embeddings*` with `model.last_layers`."""
 
-    attention: Annotated[Literal["auto", "flash", "efficient", "cudnn", "math"], ALLOW] = "auto"
-    """Which kernel computes attention. `auto` lets torch choose; `math` is the plain formula, slow and exact to
-    follow."""
+    attention: Annotated[Literal["auto", "flash", "efficient", "cudnn", "math", "slice", "xformers"], ALLOW] = "auto"
+    """Which kernel computes attention. `auto` lets torch choose (EveryDream2's `sdp`); `math` is the plain formula,
+    slow and exact to follow; `slice` is that formula for half of the heads at a time, which spares memory only while
+    sampling; `xformers` is that package's (extra `xformers`)."""

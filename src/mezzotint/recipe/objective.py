@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from mezzotint.recipe.base import ALLOW, NEVER, Section
 
@@ -12,9 +12,10 @@ from mezzotint.recipe.base import ALLOW, NEVER, Section
 class ObjectiveSettings(Section):
     """The mathematics of a training step."""
 
-    loss: Annotated[Literal["mse", "huber"], ALLOW] = "mse"
+    loss: Annotated[Literal["mse", "huber", "mse-huber", "huber-mse"], ALLOW] = "mse"
     """`mse` is the squared error of the prediction; `huber` is quadratic up to `objective.huber_delta` and linear
-    beyond, which forgives outliers."""
+    beyond, which forgives outliers. `mse-huber` goes with the timestep from Huber at 0 to MSE at the last one,
+    `huber-mse` the other way (EveryDream2's names)."""
 
     huber_delta: Annotated[PositiveFloat, ALLOW] = 0.1
     """Where the Huber loss turns from quadratic to linear, in units of the prediction."""
@@ -31,6 +32,15 @@ class ObjectiveSettings(Section):
     noise_offset: Annotated[NonNegativeFloat, ALLOW] = 0.0
     """Adds this much noise that is constant over each channel of a picture, so that the model learns very dark and
     very bright ones. 0.02–0.1 is usual."""
+
+    pyramid_discount: Annotated[Annotated[float, Field(ge=0.0, lt=1.0)], ALLOW] = 0.0
+    """Pyramid noise (Whitaker 2023): noise of ever smaller sizes, enlarged, is added with this factor to the power of
+    the level, and the sum brought back to unit deviation. 0 is plain noise; above 0.4 only for short runs, under 2 000
+    steps."""
+
+    embedding_perturbation: Annotated[NonNegativeFloat, ALLOW] = 0.0
+    """Adds normal noise of this deviation over √D to the text embedding, D its width; makes the model less sensitive
+    to wording. 0 adds none."""
 
     input_perturbation: Annotated[NonNegativeFloat, ALLOW] = 0.0
     """Adds this much more noise to what the denoiser sees, while the target stays as it was (Ning et al. 2023,

@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from mezzotint.recipe.base import ALLOW, NEVER, RECORDED, Section, Share, as_list
+from mezzotint.recipe.base import ALLOW, NEVER, RECORDED, NamedPath, Section, Share, as_list
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -24,7 +24,8 @@ class AdamW(Section):
     """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) with float32 moments, one fused pass."""
 
     kind: Annotated[Literal["adamw"], NEVER] = "adamw"
-    """The optimizer's name: `adamw`, `adamw-8bit`, `adafactor`, or `library` for any class of torch.optim's kind."""
+    """The optimizer's name: `adamw`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any class of torch.optim's
+    kind."""
 
     betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
     """Decay of the running means of the gradient and of its square."""
@@ -45,7 +46,8 @@ class AdamW8bit(Section):
     Needs the extra `eight-bit` and a GPU."""
 
     kind: Annotated[Literal["adamw-8bit"], NEVER] = "adamw-8bit"
-    """The optimizer's name: `adamw`, `adamw-8bit`, `adafactor`, or `library` for any class of torch.optim's kind."""
+    """The optimizer's name: `adamw`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any class of torch.optim's
+    kind."""
 
     betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
     """Decay of the running means of the gradient and of its square."""
@@ -66,7 +68,8 @@ class Adafactor(Section):
     first ones; the least memory of all."""
 
     kind: Annotated[Literal["adafactor"], NEVER] = "adafactor"
-    """The optimizer's name: `adamw`, `adamw-8bit`, `adafactor`, or `library` for any class of torch.optim's kind."""
+    """The optimizer's name: `adamw`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any class of torch.optim's
+    kind."""
 
     eps: Annotated[PositiveFloat, ALLOW] = 1e-3
     """The least scale of a parameter by which its steps are measured."""
@@ -90,10 +93,13 @@ class Library(Section):
     steps that are not finite."""
 
     kind: Annotated[Literal["library"], NEVER] = "library"
-    """The optimizer's name: `adamw`, `adamw-8bit`, `adafactor`, or `library` for any class of torch.optim's kind."""
+    """The optimizer's name: `adamw`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any class of torch.optim's
+    kind."""
 
     class_name: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*\.[A-Za-z_]\w*$"), NEVER]
-    """The class, such as `torch.optim.NAdam`. Importing it runs its package: name only what you trust."""
+    """The class, such as `torch.optim.NAdam`, or `pytorch_optimizer.Lion`, `.Prodigy`, `.DAdaptAdam`, `.DAdaptLion` and
+    `.DAdaptSGD` of the extra `optimizers` (the last four want `optim.lr=1`). Importing it runs its package: name only
+    what you trust."""
 
     options: Annotated[dict[str, Any], ALLOW] = Field(default_factory=dict)
     """What the class is made with besides parameters, lr and weight_decay, such as `{momentum_decay: 4e-3}`."""
@@ -106,7 +112,19 @@ class Library(Section):
     does."""
 
 
-OptimizerSettings = AdamW | AdamW8bit | Adafactor | Library
+class AdaCoor(Section):
+    """EveryDream2's rule without a rate: each weight moves by gradient over the root of its gradients' summed squares,
+    times √eps. `optim.lr`, its schedule and weight decay have no influence; for batches of 8 and less."""
+
+    kind: Annotated[Literal["adacoor"], NEVER] = "adacoor"
+    """The optimizer's name: `adamw`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any class of torch.optim's
+    kind."""
+
+    eps: Annotated[PositiveFloat, ALLOW] = 1e-8
+    """The only number of the rule; the first step of each weight is about its root. Leave it at 1e-8."""
+
+
+OptimizerSettings = AdamW | AdamW8bit | Adafactor | AdaCoor | Library
 
 
 def _kind_or_adamw(value: object) -> object:
@@ -124,8 +142,19 @@ class ScheduleSettings(Section):
     """Steps over which the rate rises from 0 to its peak in a straight line."""
 
     decay_steps: Annotated[PositiveInt | None, ALLOW] = None
-    """The step at which the floor is reached, warm-up included; None takes the length of the run. After it the rate
-    stays at the floor."""
+    """The step at which the floor is reached, warm-up included; None takes `decay_of_run` times the length of the run.
+    What comes after it: `optim.schedule.beyond`."""
+
+    decay_of_run: Annotated[PositiveFloat, ALLOW] = 1.0
+    """Without `decay_steps`: the decay as a multiple of the run's length. 1.5 leaves a cosine at a quarter of its peak
+    when the run ends."""
+
+    warmup_share: Annotated[Share, ALLOW] = 0.0
+    """Without `warmup_steps`: the warm-up as a share of the decay, rounded down."""
+
+    beyond: Annotated[Literal["floor", "wave"], ALLOW] = "floor"
+    """After the decay the rate stays at the `floor`, or a cosine goes on as a `wave` and rises again, as diffusers'
+    and EveryDream2's does."""
 
     floor: Annotated[Share, ALLOW] = 0.0
     """The lowest factor of the rate, for linear, cosine, restarts and polynomial."""
@@ -151,6 +180,14 @@ class ScheduleSettings(Section):
         if self.decay_steps is not None and self.decay_steps <= self.warmup_steps:
             raise ValueError(
                 f"optim.schedule.decay_steps ({self.decay_steps}) must lie beyond warmup_steps ({self.warmup_steps})"
+            )
+        if self.decay_steps is not None and self.decay_of_run != 1.0:
+            raise ValueError("optim.schedule.decay_steps and decay_of_run both set the decay; give one of them")
+        if self.warmup_steps and self.warmup_share:
+            raise ValueError("optim.schedule.warmup_steps and warmup_share both set the warm-up; give one of them")
+        if self.beyond == "wave" and self.kind != "cosine":
+            raise ValueError(
+                f"optim.schedule.beyond wave is for the kind cosine alone; {self.kind} takes `floor`, the default"
             )
         return self
 
@@ -178,6 +215,14 @@ class EmaSettings(Section):
     """How much of the average stays at each of its updates; 0.999–0.9999 is sensible. It spans about 1/(1 − decay)
     updates."""
 
+    strength: Annotated[Annotated[float, Field(gt=0.0, lt=1.0)] | None, ALLOW] = None
+    """With `rule: constant`, instead of `decay`: how much of the start shall be left in the average when the run ends.
+    decay = strength^(interval/steps) is worked out, printed and recorded. 0.01–0.15 is sensible."""
+
+    start: Annotated[NamedPath | None, NEVER] = None
+    """A model whose weights the average starts from, a folder or a single file; None starts from the trained
+    weights."""
+
     interval: Annotated[PositiveInt, ALLOW] = 1
     """Optimizer steps from one update of the average to the next."""
 
@@ -185,11 +230,23 @@ class EmaSettings(Section):
     """Where the average lives: beside the weights, or on the CPU, which saves device memory and costs a copy at each
     update."""
 
+    @model_validator(mode="after")
+    def _acts(self) -> EmaSettings:
+        if self.strength is not None and self.rule != "constant":
+            raise ValueError(f"optim.ema.strength is for optim.ema.rule constant, the rule is {self.rule}")
+        if self.start is not None and self.rule != "constant":
+            why = "keeps no average" if self.rule == "none" else "forgets what it starts from at its first updates"
+            raise ValueError(f"optim.ema.start is for optim.ema.rule constant; {self.rule} {why}")
+        return self
+
+
+PartOptimizer = Annotated[OptimizerSettings, Field(discriminator="kind"), BeforeValidator(_kind_or_adamw)]
+
 
 class OptimSettings(Section):
     """The update: optimizer, rate, accumulation, clipping, averaging."""
 
-    optimizer: Annotated[OptimizerSettings, Field(discriminator="kind"), BeforeValidator(_kind_or_adamw)] = AdamW()
+    optimizer: PartOptimizer = AdamW()
     """The optimizer and its own settings."""
 
     lr: Annotated[NonNegativeFloat, ALLOW] = 1e-5
@@ -199,8 +256,20 @@ class OptimSettings(Section):
     part_lr: Annotated[dict[str, NonNegativeFloat], ALLOW] = Field(default_factory=dict)
     """Another peak rate for a part, such as `{text_encoder: 1e-6}`. Parts not named take `optim.lr`."""
 
+    lr_batch_power: Annotated[Share, ALLOW] = 0.0
+    """Multiplies every rate by (batch size × accumulation) to this power: 1 scales it in proportion, 0.55 as
+    EveryDream2's scale_lr, 0 leaves it. The effective rate is printed and logged."""
+
+    part_optimizer: Annotated[dict[str, PartOptimizer], ALLOW] = Field(default_factory=dict)
+    """Another optimizer for a part, such as `{text_encoder: {kind: adamw, weight_decay: 0}}`. Parts not named take
+    `optim.optimizer`."""
+
     schedule: ScheduleSettings = ScheduleSettings()
     """How the rate changes over the run."""
+
+    part_schedule: Annotated[dict[str, ScheduleSettings], ALLOW] = Field(default_factory=dict)
+    """Another schedule for a part, such as `{text_encoder: {kind: cosine}}`. Parts not named take
+    `optim.schedule`."""
 
     accumulation: Annotated[PositiveInt, ALLOW] = 1
     """Batches of one optimizer step. The loss is the mean over all their samples, whatever their sizes."""

@@ -11,12 +11,12 @@ import copy
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from mezzotint.errors import Problem, RecipeError
 from mezzotint.recipe import yaml_rules
 from mezzotint.recipe.nearest import advice
-from mezzotint.recipe.paths import Setting, by_path, owner, sections
+from mezzotint.recipe.paths import Setting, by_path, owner, sections, sections_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,8 @@ def _apply_one(tree: dict[str, Any], text: str) -> list[str]:
         _set(tree, path, value)
         return [path]
     current = _effective(tree, setting)
+    if len(rest) > 1 and setting.shape.is_map and sections_in(get_args(setting.shape.base)[1]):
+        current.setdefault(rest[0], {})  # `part_optimizer.text_encoder.kind` begins an entry
     if append:
         inner = _into(current, rest, path)
         if not isinstance(inner, list):

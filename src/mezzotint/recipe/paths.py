@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
-from mezzotint.recipe.base import ChangeKind, Section, as_list, change_of
+from mezzotint.recipe.base import ChangeKind, Section, as_intervals, as_list, change_of
 from mezzotint.recipe.recipe import Recipe
 
 
@@ -51,7 +51,7 @@ class Shape:
     @property
     def one_for_many(self) -> bool:
         """A single value may stand where a list is expected."""
-        return any(isinstance(mark, BeforeValidator) and mark.func is as_list for mark in self.marks)
+        return any(isinstance(mark, BeforeValidator) and mark.func in (as_list, as_intervals) for mark in self.marks)
 
     @property
     def is_list(self) -> bool:

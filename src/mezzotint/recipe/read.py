@@ -97,8 +97,8 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def located(reading: Reading) -> Recipe:
-    """The recipe with `model.path`, `data.path` and `run.export.folder` made absolute, the first two where they were
-    found, and `~` opened everywhere.
+    """The recipe with `model.path`, `optim.ema.start`, `data.path`, `data.holdout.path`, `sample.file` and
+    `run.export.folder` made absolute, all but the last where they were found, and `~` opened everywhere.
 
     What is not found stays as written, for the task to say so; `places` lists where it was looked for.
     """
@@ -106,16 +106,24 @@ def located(reading: Reading) -> Recipe:
     config = locate(recipe.model.config, beside, shipped=MODELS) if recipe.model.config is not None else None
     place = locate(recipe.model.path, beside, shipped=MODELS)
     model = recipe.model.model_copy(update={"path": place, "config": config})
+    optim = recipe.optim
+    if optim.ema.start is not None:
+        start = locate(optim.ema.start, beside, shipped=MODELS)
+        optim = optim.model_copy(update={"ema": optim.ema.model_copy(update={"start": start})})
     cache = recipe.data.cache.model_copy(update={"path": recipe.data.cache.path.expanduser()})
     folders = tuple(locate(path, beside, shipped=DATA) for path in recipe.data.path)
-    data = recipe.data.model_copy(update={"path": folders, "cache": cache})
+    sets = {name: locate(path, beside, shipped=DATA) for name, path in recipe.data.holdout.path.items()}
+    holdout = recipe.data.holdout.model_copy(update={"path": sets})
+    data = recipe.data.model_copy(update={"path": folders, "cache": cache, "holdout": holdout})
+    file = recipe.sample.file
+    sample = recipe.sample.model_copy(update={"file": locate(file, beside) if file is not None else None})
     folder = recipe.run.folder.expanduser() if recipe.run.folder is not None else None
     resume = str(Path(recipe.run.resume).expanduser()) if recipe.run.resume.startswith("~") else recipe.run.resume
     export = recipe.run.export
     if export.folder is not None:
         export = export.model_copy(update={"folder": export.folder.expanduser().absolute()})
     run = recipe.run.model_copy(update={"folder": folder, "resume": resume, "export": export})
-    return recipe.model_copy(update={"model": model, "data": data, "run": run})
+    return recipe.model_copy(update={"model": model, "optim": optim, "data": data, "sample": sample, "run": run})
 
 
 def locate(path: Path, beside: Path | None, *, shipped: Path | None = None) -> Path:

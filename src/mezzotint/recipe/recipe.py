@@ -49,10 +49,16 @@ class Recipe(Section):
                 "model.train includes text_encoder; "
                 "set data.cache.text=false or train the denoiser alone"
             )
-        unknown = sorted(set(self.optim.part_lr) - set(self.model.train))
-        if unknown:
+        for name in ("part_lr", "part_optimizer", "part_schedule"):
+            unknown = sorted(set(getattr(self.optim, name)) - set(self.model.train))
+            if unknown:
+                raise ValueError(
+                    f"optim.{name} names {', '.join(unknown)}, which model.train does not train (it "
+                    f"trains {', '.join(self.model.train)})"
+                )
+        if self.model.last_layers is not None and "text_encoder" not in self.model.train:
             raise ValueError(
-                f"optim.part_lr names {', '.join(unknown)}, which model.train does not train (it "
-                f"trains {', '.join(self.model.train)})"
+                "model.last_layers says how much of the text encoder is trained, but model.train does not train it; "
+                "write model.train=[denoiser, text_encoder]"
             )
         return self

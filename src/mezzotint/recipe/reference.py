@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.base import ChangeKind, Every
+from mezzotint.recipe.base import ChangeKind, Every, Section
 from mezzotint.recipe.nearest import nearest
 from mezzotint.recipe.paths import Setting, Shape, by_path, first_sentence, one_line, owner, sections, settings
 from mezzotint.recipe.recipe import Recipe
@@ -136,6 +136,8 @@ def _base_words(shape: Shape) -> str:
     names: dict[Any, str] = {bool: "true or false", int: "whole number", float: "number", str: "text", Path: "path"}
     names[Any] = "value"
     names[Every] = "interval such as `500 steps`"
+    if all(isinstance(one, type) and issubclass(one, Section) for one in get_args(base) or (base,)):
+        return "settings, as of the section of that kind"
     assert base in names, f"{base} has no words in the reference"
     return names[base]
 

@@ -40,13 +40,13 @@ def differences(old: dict[str, Any], new: Recipe) -> tuple[Difference, ...]:
 
     old: `recipe.model_dump(mode="json", by_alias=True)` as a checkpoint keeps it. A setting that the recorded recipe
     does not have yet counts as its default; one that no longer exists counts as recorded. A longer run under a constant
-    rate is free: nothing that has happened would have gone otherwise.
+    rate is free: nothing that has happened would have gone otherwise. A `run.seed` of -1 is whatever was drawn.
     """
     now = new.model_dump(mode="json", by_alias=True)
     found = []
     for setting in settings():
         before, after = _at(old, setting), _at(now, setting)
-        if before != after:
+        if before != after and not (setting.path == "run.seed" and after == -1):
             change: ChangeKind = "free" if _only_longer(setting.path, old, now) else setting.change
             found.append(Difference(setting.path, before, after, change))
     gone = sorted(set(_leaves(old)) - set(by_path()))
@@ -99,11 +99,26 @@ def _allowed(path: str, allow_change: Sequence[str]) -> bool:
 def _only_longer(path: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
     if path not in ("run.steps", "run.epochs"):
         return False
-    for tree in (old, new):
-        if _value(tree, "optim.schedule.kind") != "constant" or _value(tree, "optim.schedule.decay_steps") is not None:
-            return False
+    if any(_depends_on_length(tree) for tree in (old, new)):
+        return False
     before, after = _length(old), _length(new)
     return before[0] == after[0] and after[1] >= before[1]
+
+
+def _depends_on_length(tree: dict[str, Any]) -> bool:
+    """Whether a recipe's rates or its average would have gone otherwise in a run of another length."""
+    schedules = [_section(tree, "optim.schedule"), *_value(tree, "optim.part_schedule").values()]
+    for schedule in schedules:
+        if schedule.get("kind", "constant") != "constant" or schedule.get("decay_steps") is not None:
+            return True
+        if schedule.get("warmup_share"):
+            return True
+    return _value(tree, "optim.ema.strength") is not None
+
+
+def _section(tree: dict[str, Any], path: str) -> dict[str, Any]:
+    found = _walk(tree, path)
+    return found if isinstance(found, dict) else {}
 
 
 def _length(tree: dict[str, Any]) -> tuple[str, float]:

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from mezzotint.recipe.base import ALLOW, FREE, NEVER, RECORDED, Interval, NamedPath, Section, as_list
+from mezzotint.recipe.base import ALLOW, FREE, NEVER, RECORDED, Interval, Intervals, NamedPath, Section, Share, as_list
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
+
+
+def _is_name(value: str | None) -> str | None:
+    """Refuses what is no template of `run.export.name`, or would leave the folder."""
+    if value is None:
+        return None
+    try:
+        made = value.format(name="run", epoch=1, step=1)
+    except (KeyError, IndexError, ValueError) as error:
+        raise ValueError(f"takes {{name}}, {{epoch}} and {{step}} alone, got {value!r}") from error
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", made):
+        raise ValueError(f"makes the name {made!r}; letters, digits, dot, hyphen and underscore are allowed")
+    return value
+
+
+ExportName = Annotated[str, AfterValidator(_is_name)]
 
 
 class SaveSettings(Section):
     """Checkpoints: everything a run needs to go on, to the bit."""
 
-    every: Annotated[Interval | None, FREE] = Field(default="500 steps")  # type: ignore[assignment]
-    """How often a checkpoint is written: `500 steps`, `1 epoch`, `20 minutes`; null saves at the end and on signals
-    only."""
+    every: Annotated[Intervals, FREE] = Field(default="500 steps", validate_default=True)
+    """How often a checkpoint is written: `500 steps`, `1 epoch`, `20 minutes`, or a list of several of them; null saves
+    at the end and on signals only."""
 
     keep: Annotated[PositiveInt | None, FREE] = 2
     """How many checkpoints stay; null keeps all. An old one goes only after a newer one is written and verified."""
@@ -25,8 +42,15 @@ class SaveSettings(Section):
 class ExportSettings(Section):
     """The finished model as others read it: a folder that diffusers opens."""
 
-    every: Annotated[Interval | None, FREE] = None
-    """How often the model is exported during the run; it always is at the end."""
+    every: Annotated[Intervals, FREE] = ()
+    """How often the model is exported during the run: one interval or a list of several; it always is at the end."""
+
+    from_epoch: Annotated[NonNegativeInt, FREE] = 0
+    """Exports counted in epochs begin after so many of them; others and the last one do not wait."""
+
+    name: Annotated[ExportName | None, FREE] = None
+    """How an exported model is called, with {name} (`run.name`), {epoch} and {step}, such as `{name}-ep{epoch:02}-
+    gs{step:05}`. None calls it `step-{step:08}`. The average's has `-ema` behind it."""
 
     dtype: Annotated[Literal["fp32", "fp16", "bf16"], FREE] = "fp32"
     """The type of the exported weights."""
@@ -34,6 +58,12 @@ class ExportSettings(Section):
     single_file: Annotated[bool, FREE] = False
     """Write each exported model a second time as one .safetensors file beside its folder, under the names that other
     programs know, with a ModelSpec header."""
+
+    single_file_dtype: Annotated[Literal["fp32", "fp16", "bf16"] | None, FREE] = None
+    """The type of the weights in single files; None takes `run.export.dtype`."""
+
+    single_file_folder: Annotated[NamedPath | None, FREE] = None
+    """Where single files lie; None puts each beside its folder."""
 
     folder: Annotated[NamedPath | None, FREE] = None
     """Another folder in which the finished model lies, file by file, when the run has ended: the average when there is
@@ -55,10 +85,15 @@ class ValidationSettings(Section):
     """The loss on held-out pictures, at fixed timesteps and noise, so that its curve can be read."""
 
     every: Annotated[Interval | None, FREE] = Field(default="100 steps")  # type: ignore[assignment]
-    """How often the held-out loss is measured; needs `data.holdout.share` above 0."""
+    """How often the held-out loss is measured; needs `data.holdout.share` above 0, `data.holdout.path` or
+    `run.validation.training_share`."""
 
     timesteps: Annotated[PositiveInt, FREE] = 4
     """At how many timesteps, evenly spread over the schedule, each picture is measured."""
+
+    training_share: Annotated[Share, FREE] = 0.0
+    """The share of training pictures, drawn once, whose loss is measured in the same way and logged as `val/train`:
+    a training curve without the noise of drawn timesteps. They are trained as before."""
 
 
 class RecomputeSettings(Section):
@@ -72,14 +107,57 @@ class RecomputeSettings(Section):
     full."""
 
 
+Factor = Annotated[float, Field(gt=1.0, le=16.0)]
+
+
 class ScalerSettings(Section):
     """The loss scale of fp16, which keeps small gradients from vanishing. Without effect in bf16 and fp32."""
 
     init: Annotated[PositiveFloat, ALLOW] = 65536.0
     """The first scale."""
 
+    growth: Annotated[float, Field(gt=1.0, le=16.0), ALLOW] = 2.0
+    """The factor by which the scale grows; an overflow divides by it and moves nothing."""
+
     growth_interval: Annotated[PositiveInt, ALLOW] = 2000
-    """After so many steps without overflow the scale doubles; an overflow halves it and moves nothing."""
+    """After so many steps without overflow the scale grows."""
+
+    stages: Annotated[tuple[tuple[NonNegativeInt, Factor, PositiveInt], ...], ALLOW] = ()
+    """From given steps on, another growth and interval: triples of (step, growth, growth_interval), such as [[500, 1.8,
+    100], [1000, 1.6, 200]]. Smaller factors late in a run let the scale settle."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> ScalerSettings:
+        if any(b[0] <= a[0] for a, b in zip(self.stages, self.stages[1:], strict=False)):
+            raise ValueError("the steps of run.scaler.stages must rise")
+        return self
+
+
+class WandbSettings(Section):
+    """Curves and previews for Weights & Biases; needs the extra `wandb`. `metrics.jsonl` is written in any case."""
+
+    mode: Annotated[Literal["off", "online", "offline"], FREE] = "off"
+    """`online` sends while the run goes, `offline` keeps it in `logs/wandb` of the run folder, for `wandb sync`
+    later."""
+
+    project: Annotated[str, Field(min_length=1), FREE] = "mezzotint"
+    """The project there under which the run appears, by `run.name`."""
+
+
+class LiveFileSettings(Section):
+    """A file that is read at the start of each epoch and may change a few settings while the run goes:
+    `objective.noise_offset`, `objective.min_snr_gamma`, `model.clip_skip`, `run.save.every`, `run.export.every`,
+    `run.export.from_epoch` and `run.export.dtype`. What changes is said and recorded, so that going on repeats it; the
+    rest is refused by name, and a broken file changes nothing."""
+
+    path: Annotated[NamedPath | None, FREE] = None
+    """The file: a recipe with some of these settings, or the file of another trainer. None reads none."""
+
+    dialect: Annotated[str | None, FREE] = None
+    """How the file is written: None is a recipe of ours, `everydream2` a train.json."""
+
+    fixed: Annotated[Names, FREE] = ()
+    """Settings that the file does not change, by path: a dialect names those that its command line gave."""
 
 
 class RunSettings(Section):
@@ -92,8 +170,9 @@ class RunSettings(Section):
     """The run folder; checkpoints, exports, samples and logs lie in it. None makes it `runs/NAME` in the current
     folder."""
 
-    seed: Annotated[int, Field(ge=0, lt=2**63), NEVER] = 0
-    """The seed of every draw: order, crops, captions, noise, timesteps, random weights."""
+    seed: Annotated[int, Field(ge=-1, lt=2**63), NEVER] = 0
+    """The seed of every draw: order, crops, captions, noise, timesteps, random weights. -1 draws one when a run first
+    starts, prints and records it; going on keeps it."""
 
     steps: Annotated[PositiveInt | None, ALLOW] = None
     """The run's length in optimizer steps. Either this or `run.epochs`; without both a run has 1000 steps."""
@@ -162,12 +241,22 @@ class RunSettings(Section):
     log_every: Annotated[PositiveInt, FREE] = 1
     """Steps between lines of metrics.jsonl and TensorBoard."""
 
+    schedule_file: Annotated[bool, FREE] = False
+    """Write at the start of each epoch which pictures make which batch, in `logs/ep{N}_batch_schedule.txt`: a line a
+    picture, so large for large data sets."""
+
+    live: LiveFileSettings = LiveFileSettings()
+    """A file that may change a few settings while the run goes."""
+
     log_samples: Annotated[bool, FREE] = False
     """Write which samples, timesteps and losses made each step into `logs/samples.rankN.jsonl`: to follow a run sample
     by sample."""
 
     tensorboard: Annotated[bool, FREE] = True
     """Write TensorBoard events into `logs/` of the run folder."""
+
+    wandb: WandbSettings = WandbSettings()
+    """Weights & Biases."""
 
     save: SaveSettings = SaveSettings()
     """Checkpoints."""

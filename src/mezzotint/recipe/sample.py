@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveInt, field_validator
 
-from mezzotint.recipe.base import FREE, Section, Share, as_list
+from mezzotint.recipe.base import FREE, NamedPath, Section, Share, as_list
 
+Scales = Annotated[tuple[NonNegativeFloat, ...], Field(min_length=1), BeforeValidator(as_list)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 
 SolverName = Literal[
@@ -55,8 +56,14 @@ class SampleSettings(Section):
     steps: Annotated[int, Field(ge=1, le=1000), FREE] = 20
     """Steps of the sampler; more is slower and smoother. `heun` and `dpm2` call the denoiser twice a step."""
 
-    guidance: Annotated[NonNegativeFloat, FREE] = 7.5
-    """Classifier-free guidance scale; 1 switches it off and halves the work."""
+    file: Annotated[NamedPath | None, FREE] = None
+    """A file of prompts instead of `sample.prompts`: a `.txt` with one a line, or a `.json` with settings for all and
+    for each (prompt, negative_prompt, seed, size, aspect_ratio, guidance, random_caption). It is read anew before each
+    preview; one that cannot be used then leaves the last good one in force."""
+
+    guidance: Annotated[Scales, FREE] = (7.5,)
+    """Classifier-free guidance scale; 1 switches it off and halves the work. A list draws each prompt at each scale,
+    side by side."""
 
     guidance_rescale: Annotated[Share, FREE] = 0.0
     """How far the guided output is brought back to the contrast of the unguided one, against overexposure (Lin et al.

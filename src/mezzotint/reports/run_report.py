@@ -21,10 +21,17 @@ _BETA = 0.98
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """metrics.jsonl by kind of line: of steps, and of held-out measurements; each step once, in order."""
+    """metrics.jsonl by kind of line: of steps, and of held-out measurements; each step once, in order. tag: the
+    held-out number that stands for all of them."""
 
     steps: Sequence[dict[str, Any]]
     held_out: Sequence[dict[str, Any]]
+
+    @property
+    def tag(self) -> str:
+        """Of several sets their mean, otherwise the one there is."""
+        named = [key for line in self.held_out for key in line if key.startswith("val/") and "_at/" not in key]
+        return "val/all" if "val/all" in named else next(iter(named), "val/loss")
 
 
 def run_report(folder: RunFolder) -> tuple[Path, ...]:
@@ -74,7 +81,7 @@ def read_metrics(folder: RunFolder) -> Metrics:
             continue
         if "loss" in line:
             steps[line["step"]] = line
-        elif "val/loss" in line:
+        elif any(key.startswith("val/") for key in line):
             held_out[line["step"]] = line
     return Metrics([steps[n] for n in sorted(steps)], [held_out[n] for n in sorted(held_out)])
 
@@ -89,8 +96,8 @@ def curves_of(metrics: Metrics) -> Curves:
         smoothed=smoothed(loss),
         rates={name.removeprefix("lr/"): _column(metrics.steps, name) for name in rates},
         held_out_steps=_column(metrics.held_out, "step"),
-        held_out=_column(metrics.held_out, "val/loss"),
-        held_out_shadow=_column(metrics.held_out, "val/loss_shadow"),
+        held_out=_column(metrics.held_out, metrics.tag),
+        held_out_shadow=_column(metrics.held_out, f"{metrics.tag}_shadow"),
     )
 
 
@@ -124,8 +131,9 @@ def _training_lines(metrics: Metrics) -> list[str]:
     ]
     if metrics.held_out:
         begin, end = metrics.held_out[0], metrics.held_out[-1]
-        at = [f"{float(line['val/loss']):.4f} at step {line['step']}" for line in (begin, end)]
-        shadow = f", averaged weights {float(end['val/loss_shadow']):.4f}" if "val/loss_shadow" in end else ""
+        at = [f"{float(line.get(metrics.tag, 'nan')):.4f} at step {line['step']}" for line in (begin, end)]
+        averaged = end.get(f"{metrics.tag}_shadow")
+        shadow = f", averaged weights {float(averaged):.4f}" if averaged is not None else ""
         lines.append(f"held-out loss {', '.join(at)}{shadow}")
     return lines
 

@@ -21,20 +21,29 @@ _PAPER, _INK, _FAINT = (255, 255, 255), (30, 30, 30), (120, 120, 120)
 
 
 def sheet(
-    cells: Sequence[Sequence[Pixels | None]], *, rows: Sequence[str], columns: Sequence[str], title: str = ""
+    cells: Sequence[Sequence[Pixels | None]],
+    *,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    title: str = "",
+    notes: Sequence[Sequence[str]] | None = None,
 ) -> Image.Image:
     """A table of pictures with captions at the left and headings on top.
 
     cells: rows of (H, W, 3) uint8 pictures, of any sizes; None leaves a cell empty. rows: a caption each, wrapped, cut
-    with … where it does not fit. columns: a heading each, such as "step 500" or "step 500 · shadow".
+    with … where it does not fit. columns: a heading each, such as "step 500" or "step 500 · shadow". notes: a few words
+    under each cell, "" for none.
     """
     assert len(cells) == len(rows)
     assert all(len(row) == len(columns) for row in cells)
     tiles = [[None if cell is None else _tile(cell) for cell in row] for row in cells]
     present = [tile for row in tiles for tile in row if tile is not None]
     width = max((t.width for t in present), default=_SMALLEST_TILE)
-    heights = [max((t.height for t in row if t is not None), default=24) for row in tiles]
     font = _font(14)
+    tiles_high = [max((t.height for t in row if t is not None), default=24) for row in tiles]
+    under = [[_wrapped(text, font, width, 3) for text in row] for row in notes or [[]] * len(cells)]
+    noted = [_line_height(font) * max((len(text) for text in row), default=0) for row in under]
+    heights = [high + low for high, low in zip(tiles_high, noted, strict=True)]
     head = _wrapped(title, font, width * len(columns) + _CAPTION_WIDTH, 3) if title else []
     headings = [_wrapped(text, font, width, 2) for text in columns]
     line = _line_height(font)
@@ -51,12 +60,14 @@ def sheet(
         _write(draw, (left, top - 4 - line * len(heading)), heading, font, _FAINT)
     for r, row in enumerate(tiles):
         y = top + sum(h + _GAP for h in heights[:r])
-        caption = _wrapped(rows[r], font, _CAPTION_WIDTH - _GAP, max(1, heights[r] // line))
+        caption = _wrapped(rows[r], font, _CAPTION_WIDTH - _GAP, max(1, tiles_high[r] // line))
         _write(draw, (_GAP, y), caption, font, _INK)
         for c, tile in enumerate(row):
             if tile is not None:
                 left = _CAPTION_WIDTH + _GAP + c * (width + _GAP)
-                image.paste(tile, (left + (width - tile.width) // 2, y + (heights[r] - tile.height) // 2))
+                image.paste(tile, (left + (width - tile.width) // 2, y + (tiles_high[r] - tile.height) // 2))
+        for c, text in enumerate(under[r]):
+            _write(draw, (_CAPTION_WIDTH + _GAP + c * (width + _GAP), y + tiles_high[r]), text, font, _FAINT)
     return image
 
 

@@ -23,7 +23,7 @@ def facts(request: Request, settings: SampleSettings) -> dict[str, str]:
     """How a picture was drawn, as text by name: everything that `mezzotint sample` needs to draw it again, but the
     model."""
     steps = settings.steps if request.steps is None else request.steps
-    guidance = settings.guidance if request.guidance is None else request.guidance
+    guidance = settings.guidance[0] if request.guidance is None else request.guidance
     return {
         "prompt": request.prompt,
         "negative_prompt": request.negative,
@@ -33,7 +33,7 @@ def facts(request: Request, settings: SampleSettings) -> dict[str, str]:
         "steps": f"{steps}",
         "guidance": f"{guidance!r}",
         "guidance_rescale": f"{settings.guidance_rescale!r}",
-        "solver": settings.solver,
+        "solver": request.solver or settings.solver,
         "spacing": settings.spacing,
         "mezzotint": __version__,
     }

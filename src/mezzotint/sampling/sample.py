@@ -27,7 +27,7 @@ from mezzotint.stages import Noised, TextEmbedding
 class Request:
     """One picture to draw. seed and index address its noise: the same pair gives the same noise at every step of a run
     and in every batch. text, negative_text: embeddings of one caption each, (1, L, D), made beforehand; None lets the
-    family's text encoder make them. steps, guidance: of this picture alone; None takes those of the call."""
+    family's text encoder make them. steps, guidance, solver: of this picture alone; None takes those of the call."""
 
     prompt: str
     size: Size
@@ -38,6 +38,7 @@ class Request:
     negative_text: TextEmbedding | None = None
     steps: int | None = None
     guidance: float | None = None
+    solver: SolverName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,28 +78,34 @@ def sample(
     """Draws the pictures, in the order of the requests.
 
     schedule, prediction: as the denoiser was trained. guidance: scale of classifier-free guidance; 1 switches it off.
-    spacing, guidance_rescale: see `recipe.sample`. batch_size: how many pictures of one size, steps and guidance that
-    follow each other are drawn together at most. Sizes are multiples of the family's grid. Requires the family's
+    spacing, guidance_rescale: see `recipe.sample`. batch_size: how many pictures of one kind (`alike`) that follow each
+    other are drawn together at most. Sizes are multiples of the family's grid. Requires the family's
     denoiser and VAE, and its text encoder for requests without embeddings.
     """
-    for _, group in groupby(requests, key=lambda r: (r.size, r.steps, r.guidance)):
-        alike = list(group)
-        for first in range(0, len(alike), batch_size):
-            some = alike[first : first + batch_size]
-            latents = sample_latents(
-                family,
-                some,
-                schedule=schedule,
-                prediction=prediction,
-                steps=steps,
-                guidance=guidance,
-                solver=solver,
-                device=device,
-                spacing=spacing,
-                guidance_rescale=guidance_rescale,
-            )
-            for request, pixels in zip(some, family.decode_media(latents), strict=True):
-                yield Picture(request, as_bytes(pixels))
+    for some in alike(requests, batch_size):
+        latents = sample_latents(
+            family,
+            some,
+            schedule=schedule,
+            prediction=prediction,
+            steps=steps,
+            guidance=guidance,
+            solver=solver,
+            device=device,
+            spacing=spacing,
+            guidance_rescale=guidance_rescale,
+        )
+        for request, pixels in zip(some, family.decode_media(latents), strict=True):
+            yield Picture(request, as_bytes(pixels))
+
+
+def alike(requests: Sequence[Request], batch_size: int) -> Iterator[list[Request]]:
+    """Requests that follow each other and can be drawn together: of one size, steps, guidance and solver, `batch_size`
+    at most."""
+    for _, group in groupby(requests, key=lambda r: (r.size, *_kind(r))):
+        found = list(group)
+        for first in range(0, len(found), batch_size):
+            yield found[first : first + batch_size]
 
 
 @torch.no_grad()
@@ -115,10 +122,12 @@ def sample_latents(
     spacing: Spacing = "auto",
     guidance_rescale: float = 0.0,
 ) -> Tensor:
-    """Latents (B, C, h, w) float32 for requests of one size, steps and guidance. Parameters as for `sample`; no VAE is
-    needed."""
-    assert len({(r.steps, r.guidance) for r in requests}) == 1, "requests of one kind"
-    steps, guidance = requests[0].steps or steps, guidance if requests[0].guidance is None else requests[0].guidance
+    """Latents (B, C, h, w) float32 for requests of one size, steps, guidance and solver. Parameters as for `sample`;
+    no VAE is needed."""
+    assert len(set(map(_kind, requests))) == 1, "requests of one kind"
+    first = requests[0]
+    steps, guidance = first.steps or steps, guidance if first.guidance is None else first.guidance
+    solver = first.solver or solver
     denoiser = family.parts()["denoiser"]
     was_training = denoiser.training
     denoiser.eval()
@@ -154,6 +163,10 @@ def _noise(family: ModelFamily, requests: Sequence[Request], addresses: Sequence
     assert size.height % grid.pixels == 0, size
     keys = torch.from_numpy(np.array(addresses, dtype=np.uint64).view(np.int64))
     return normal(keys, (grid.channels, size.height // grid.pixels, size.width // grid.pixels))
+
+
+def _kind(request: Request) -> tuple[int | None, float | None, SolverName | None]:
+    return request.steps, request.guidance, request.solver
 
 
 def as_bytes(pixels: Tensor) -> NDArray[np.uint8]:

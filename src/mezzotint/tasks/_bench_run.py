@@ -97,7 +97,7 @@ def _measured(
     name: str, recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Caches, count: int, *,
     began: float, cache_seconds: float,
 ) -> Measured:  # fmt: skip
-    model = assemble.open_model(recipe, runtime)
+    model = assemble.open_model(recipe, runtime, steps=count)
     watched = _validation(recipe, runtime, dataset, caches, model)
     before = _fixed_loss(watched, runtime)
     children = _children_seconds()
@@ -246,7 +246,8 @@ def _trainer(recipe: Recipe, runtime: Runtime, model: Model, feed: _Feed, report
         precision=model.precision,
         scale=model.scale,
         trained=model.trained,
-        optim=recipe.optim,
+        optim=model.optim,
+        rate_factor=assemble.rate_factor(recipe),
         run_settings=recipe.run,
         attention=recipe.model.attention,
         observers=(reports,),
@@ -272,7 +273,7 @@ def _validation(recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Cach
         text=caches.text,
     )
     return Validation(
-        batches,
+        {"loss": batches},
         every=None,
         timesteps=recipe.run.validation.timesteps,
         seed=recipe.run.seed,

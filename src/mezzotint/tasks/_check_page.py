@@ -166,6 +166,7 @@ def _data(checked: Checked) -> Iterator[str]:
     report, rows = checked.dataset.catalogue.report, checked.dataset.rows
     told = [counted(len(rows), "picture")]
     told += [f"{len(checked.dataset.held):,} held out"] if len(checked.dataset.held) else []
+    told += [f"{len(one.rows):,} of val/{name}" for name, one in checked.dataset.sets.items()]
     told += [f"{len(report.skipped):,} skipped"] if report.skipped else []
     told += [f"{report.upscaled:,} smaller than their bucket"] if report.upscaled else []
     told += [f"{counted(report.empty_captions, 'empty caption')}"] if report.empty_captions else []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +19,12 @@ from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sample import SampleSettings
 from mezzotint.sampling import grids, pictures
+from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line
 from mezzotint.sampling.sample import Request, sample
 from mezzotint.shapes import Size
 from mezzotint.tasks._places import free_folder
 from mezzotint.tasks._sample_model import Model, find, open_model
-from mezzotint.tasks._sample_words import Asked, Line
+from mezzotint.tasks._sample_words import Asked, read_file
 
 _TILE = 384  # pixels of a picture's longer side on a contact sheet
 _ROWS, _COLUMNS = 24, 8  # of a contact sheet; more pictures make more sheets
@@ -42,22 +45,33 @@ class Wanted:
 def draw(asked: Asked, say: Callable[[str], None]) -> Iterator[str]:
     """Draws everything and yields the lines that say where it lies. say: gets sentences on the way."""
     source = find(asked.place, asked.overrides)
-    for sentence in source.said:
+    for sentence in (*asked.notes, *source.said):
         say(sentence)
-    lines = asked.lines or tuple(Line(prompt) for prompt in source.recipe.sample.prompts)
+    lines, recipe = _lines_of(asked, source.recipe)
     if not lines:
         raise RecipeError(
             f"mezzotint sample: no prompt is given and {asked.place} has none; write --prompt='a red fox'", code="E1072"
         )
     out = asked.out or free_folder(Path("samples") / source.name)
     model = open_model(source, asked.weights)
-    wanted = _wanted(asked, lines, source.recipe, model, is_model=source.is_model)
+    wanted = _wanted(asked, lines, recipe, model, is_model=source.is_model)
     _refuse_taken(out, wanted)
     _tell_of_lost_words(model.family, wanted, say)
-    tiles = _draw_all(out, wanted, model, source.recipe.sample, say)
+    tiles = _draw_all(out, wanted, model, recipe.sample, say)
     sheets = _write_sheets(out, wanted, tiles, title=source.name)
     where = ", ".join(str(path) for path in sheets)
     yield f"{len(wanted)} picture{'s' if len(wanted) > 1 else ''} in {out}; contact sheet: {where}"
+
+
+def _lines_of(asked: Asked, recipe: Recipe) -> tuple[tuple[Line, ...], Recipe]:
+    """The prompts, and the recipe with what a prompt file of its own says for all of them: less than what the command
+    line says."""
+    if asked.lines or recipe.sample.file is None:
+        return asked.lines or tuple(Line(prompt) for prompt in recipe.sample.prompts), recipe
+    file = read_file(recipe.sample.file)
+    given = {word.partition("=")[0] for word in asked.overrides}
+    settings = {name: value for name, value in file.settings.items() if f"sample.{name}" not in given}
+    return file.lines, recipe.model_copy(update={"sample": recipe.sample.model_copy(update=settings)})
 
 
 def _wanted(asked: Asked, lines: Sequence[Line], recipe: Recipe, model: Model, *, is_model: bool) -> list[Wanted]:
@@ -67,13 +81,15 @@ def _wanted(asked: Asked, lines: Sequence[Line], recipe: Recipe, model: Model, *
     usual = settings.size or ((own.width, own.height) if own else (recipe.data.resolution, recipe.data.resolution))
     negative = settings.negative_prompt if asked.negative is None else asked.negative
     found: list[tuple[Request, int, int]] = []
+    new = {row: secrets.randbelow(2**31) for row, line in enumerate(lines) if line.seed == NEW_EACH_TIME}
+    of_lines = [_kinds(line, asked, settings, new.get(row)) for row, line in enumerate(lines)]
+    across = max(map(len, of_lines))
     for column, (width, height) in enumerate(asked.sizes or (usual,)):
         for row, line in enumerate(lines):
-            size = _checked(Size(line.width or width, line.height or height), model.family)
+            size = _checked(Size(*line.size(width, height)), model.family)
             # a line's own seed is an address of its own, wherever in the file the line stands
-            seeds = (asked.seeds or (settings.seed,)) if line.seed is None else (line.seed,)
             index = asked.index + (row if line.seed is None else 0)
-            for place, seed in enumerate(seeds):
+            for place, (seed, scale) in enumerate(of_lines[row]):
                 request = Request(
                     prompt=line.prompt,
                     size=size,
@@ -81,15 +97,23 @@ def _wanted(asked: Asked, lines: Sequence[Line], recipe: Recipe, model: Model, *
                     seed=seed,
                     index=index,
                     steps=line.steps,
-                    guidance=line.guidance,
+                    guidance=scale,
+                    solver=line.solver,
                 )
-                found.append((request, row, column * len(seeds) + place))
-    found.sort(key=lambda entry: (entry[0].size.width, entry[0].size.height))
+                found.append((request, row, column * across + place))
+    found.sort(key=lambda entry: (entry[0].size.width, entry[0].size.height, entry[0].solver or "", entry[0].guidance))
     width = len(str(max(1, len(lines) - 1)))
     return [
         Wanted(request, row, column, f"{row:0{max(3, width)}d}-{column}-seed{request.seed}.png")
         for request, row, column in found
     ]
+
+
+def _kinds(line: Line, asked: Asked, settings: SampleSettings, new: int | None) -> list[tuple[int, float]]:
+    """Seed and guidance scale of each picture of a line. new: a seed drawn for it."""
+    own = line.seed if new is None else new
+    seeds = (asked.seeds or (settings.seed,)) if own is None else (own,)
+    return list(product(seeds, line.guidance or settings.guidance))
 
 
 def _checked(size: Size, family: ModelFamily) -> Size:
@@ -116,7 +140,7 @@ def _draw_all(
                 schedule=model.objective.schedule,
                 prediction=model.objective.prediction,
                 steps=settings.steps,
-                guidance=settings.guidance,
+                guidance=settings.guidance[0],
                 solver=settings.solver,
                 device=model.device,
                 spacing=settings.spacing,
@@ -162,14 +186,16 @@ def _write_sheets(
 
 
 def _headings(wanted: Sequence[Wanted]) -> list[str]:
-    """What all pictures of a column share of size and seed."""
+    """What all pictures of a column share of size, seed and, where there are several, guidance scale."""
     count = 1 + max(one.column for one in wanted)
+    several = len({one.request.guidance for one in wanted}) > 1
     found = []
     for column in range(count):
         here = [one.request for one in wanted if one.column == column]
         sizes = {f"{r.size.width}x{r.size.height}" for r in here}
         seeds = {f"seed {r.seed}" for r in here}
-        found.append(", ".join(next(iter(words)) for words in (sizes, seeds) if len(words) == 1))
+        scales = {f"guidance {r.guidance:g}" for r in here} if several else set()
+        found.append(", ".join(next(iter(words)) for words in (sizes, seeds, scales) if len(words) == 1))
     return found
 
 

@@ -101,7 +101,7 @@ def _rows_of(dataset: Dataset, steps: int) -> NDArray[np.int32]:
 def _trainer(
     recipe: Recipe, dataset: Dataset, caches: Caches, runtime: Runtime, steps: int, processes: int
 ) -> tuple[Trainer, Loader]:
-    model = assemble.open_model(recipe, runtime)
+    model = assemble.open_model(recipe, runtime, steps=steps)
     loader = Loader(
         dataset.catalogue,
         dataset.rows,
@@ -126,7 +126,8 @@ def _trainer(
         precision=model.precision,
         scale=model.scale,
         trained=model.trained,
-        optim=recipe.optim,
+        optim=model.optim,
+        rate_factor=assemble.rate_factor(recipe),
         run_settings=recipe.run,
         attention=recipe.model.attention,
         observers=(),

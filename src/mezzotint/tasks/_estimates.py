@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from mezzotint import durable
 from mezzotint.data import buckets
 from mezzotint.data.cache import Store
+from mezzotint.data.catalogue import Catalogue
 from mezzotint.data.plan import Timeline, plan, plan_columns
 from mezzotint.errors import StorageError
 from mezzotint.recipe.base import Every
@@ -20,6 +20,7 @@ from mezzotint.recipe.data import DataSettings
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Epoch
+from mezzotint.tasks import _held_out
 from mezzotint.tasks._memory import Memory, bytes_of
 from mezzotint.tasks._model_files import Component
 from mezzotint.tasks._wanted import wanted_latents, wanted_text
@@ -154,37 +155,52 @@ def length(timeline: Timeline, steps: int) -> Length:
     return Length(epoch.num_batches, epoch.num_steps, steps)
 
 
-def times_due(every: Every | None, *, steps: int, steps_an_epoch: int) -> int | None:
-    """How often something is due in a run, its end not counted; None when wall time decides."""
-    if every is None:
-        return 0
-    match every.unit:
-        case "steps":
-            return max(0, math.ceil(steps / every.count) - 1)
-        case "epochs":
-            return max(0, math.ceil(steps / max(1.0, every.count * steps_an_epoch)) - 1)
-        case _:
-            return None
+def times_due(intervals: Sequence[Every], *, steps: int, steps_an_epoch: int) -> int | None:
+    """How often something is due in a run, its end not counted; None when wall time decides. What two intervals want
+    of one step counts once."""
+    if any(every.unit == "minutes" for every in intervals):
+        return None
+    due: set[int] = set()
+    for every in intervals:
+        length = int(every.count) * (1 if every.unit == "steps" else max(1, steps_an_epoch))
+        due.update(range(length, steps, length))
+    return len(due)
 
 
 def cache_needs(
     recipe: Recipe, dataset: Dataset, caches: Caches, memory: Memory, extra_captions: Sequence[str]
 ) -> tuple[CacheNeed, ...]:
-    """What the caches that the recipe asks for will hold, held-out pictures included."""
-    rows = np.sort(np.concatenate([dataset.rows, dataset.held])).astype(np.int32)
+    """What the caches that the recipe asks for will hold, pictures that are only measured included."""
+    seen = [(catalogue, rows) for catalogue, rows, _ in _held_out.in_use(recipe, dataset)]
     needs = []
     if caches.latents is not None:
-        needs.append(_latents(recipe, dataset, caches, memory, rows))
+        needs.append(_added([_latents(recipe, caches, memory, catalogue, rows) for catalogue, rows in seen]))
     if caches.text is not None:
-        wanted = wanted_text(dataset.catalogue, rows, caches.text, extra_captions)
         row_bytes = bytes_of(memory.text_numbers, recipe.data.cache.dtype)
-        present = _present(caches.text.store(), wanted.addresses)
-        needs.append(_need("text", len(wanted.captions), len(wanted.captions) * row_bytes, present, row_bytes))
+        addresses = np.concatenate(
+            [wanted_text(catalogue, rows, caches.text, extra_captions).addresses for catalogue, rows in seen]
+        )
+        addresses = np.unique(addresses, axis=0)
+        present = _present(caches.text.store(), addresses)
+        needs.append(_need("text", len(addresses), len(addresses) * row_bytes, present, row_bytes))
     return tuple(needs)
 
 
-def _latents(recipe: Recipe, dataset: Dataset, caches: Caches, memory: Memory, rows: NDArray[np.int32]) -> CacheNeed:
-    latents, catalogue = caches.latents, dataset.catalogue
+def _added(needs: Sequence[CacheNeed]) -> CacheNeed:
+    known = [need.present for need in needs if need.present is not None]
+    return CacheNeed(
+        needs[0].kind,
+        sum(need.entries for need in needs),
+        sum(need.bytes for need in needs),
+        sum(known) if len(known) == len(needs) else None,
+        sum(need.missing_bytes for need in needs),
+    )
+
+
+def _latents(
+    recipe: Recipe, caches: Caches, memory: Memory, catalogue: Catalogue, rows: NDArray[np.int32]
+) -> CacheNeed:
+    latents = caches.latents
     assert latents is not None
     entries = total = missing = 0
     present: int | None = 0

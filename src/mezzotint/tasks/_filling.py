@@ -34,6 +34,9 @@ from mezzotint.tasks._wanted import Ledger, WantedLatents, WantedText, in_words,
 if TYPE_CHECKING:
     from mezzotint.data.catalogue import Catalogue
 
+VERIFIED_BYTES = 8 << 30
+"""Entries of no more bytes than this are read and checked at each start."""
+
 _PIXELS_PER_BATCH = 8 * 512 * 512
 _CAPTIONS_PER_BATCH = 32
 _SECONDS_BETWEEN_LINES = 5.0
@@ -91,7 +94,7 @@ def fill(
     world_size: int = 1,
     barrier: Callable[[], None] = lambda: None,
     say: Callable[[str], None] = print,
-    verify_bytes: int | None = 8 << 30,
+    verify_bytes: int | None = VERIFIED_BYTES,
 ) -> CacheSummary:
     """Encodes whatever the caches lack of these rows (held-out rows belong to them, too) and of `extra_captions` (such
     as preview prompts). The empty caption is always there. Entries are durable when this returns, on all processes.

@@ -27,6 +27,7 @@ from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Noised, TextEmbedding
 from mezzotint.tasks.assemble import family_class, needed_parts
+from mezzotint.training import attention
 from mezzotint.training.precision import DTYPES, Precision, cast
 from mezzotint.training.trained import trained_parameters
 from mezzotint.training.trainer import attending
@@ -103,7 +104,7 @@ def memory(recipe: Recipe, batches: Mapping[Size, int], *, processes: int = 1, d
     recipe: located. batches: the largest batch of each bucket, in samples over all processes. device: "cpu" or "cuda",
     whose rules of autocast and attention hold. Raises WeightsError for a model that cannot be described, RecipeError
     E1021 to E1024 for what cannot be trained so,
-    E1060 for an attention kernel that is not to be had.
+    E1060 and E1062 for an attention kernel that is not to be had. That of xformers is counted as torch's own.
     """
     return memory_of(Outline(recipe, device), batches, processes=processes)
 
@@ -156,6 +157,9 @@ class Outline:
             for module in self.family.parts().values():
                 _give_fakes(module, device)
             self.objective = objective.to(device)
+        attention.require_package(recipe.model.attention)
+        if recipe.model.attention != "xformers":  # which does not run without values
+            attention.set_up(self.family.parts()["denoiser"], recipe.model.attention)
         self._again_most = 0
         if recipe.run.recompute.enabled:
             blocks = list(self.family.blocks())

@@ -22,7 +22,7 @@ from mezzotint.tasks import resume
 from mezzotint.tasks._sample_words import Weights
 from mezzotint.tasks.assemble import family_class
 from mezzotint.tasks.train import folder_of
-from mezzotint.training import state
+from mezzotint.training import attention, state
 from mezzotint.training.precision import Precision, cast
 from mezzotint.weights.fingerprint import of_values
 
@@ -147,6 +147,7 @@ def open_model(source: Source, weights: Weights | None) -> Model:
     for name, module in parts.items():
         cast(module.requires_grad_(False).eval(), precision.weights if name in recipe.model.train else precision.frozen)
         module.to(device)
+    attention.set_up(parts["denoiser"], recipe.model.attention)
     objective = Objective(recipe.objective, family.schedule, recipe.model.prediction or family.prediction)
     told |= {"model": of_values(identity), "model_name": source.name}
     return Model(family, objective.to(device), precision, device, told)

@@ -14,7 +14,8 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.tasks._notes import notes
-from mezzotint.tasks.assemble import Dataset, Model
+from mezzotint.tasks.assemble import Dataset, Model, rate_factor, resolved
+from mezzotint.training import lr
 from mezzotint.training.live import LiveLine
 from mezzotint.training.state import Restored
 
@@ -60,6 +61,7 @@ def before_step_one(
         f"  length     {_length_line(dataset, steps)}",
         f"  objective  {_objective_line(recipe, model)}",
         f"  update     {_update_line(recipe, steps)}",
+        *[f"  note       {one}" for one in worked_out(recipe, steps)],
         f"  computing  {_computing_line(recipe, launch, runtime, model)}",
         f"  saving     {_saving_line(recipe, model)}",
         *_precision_note(recipe, launch),
@@ -101,6 +103,7 @@ def _data_line(recipe: Recipe, dataset: Dataset) -> str:
     report = dataset.catalogue.report
     counts = (
         (len(dataset.held), "held out"),
+        *((len(one.rows), f"of data.holdout.path {name} measured alone") for name, one in dataset.sets.items()),
         (report.empty_captions, "with an empty caption"),
         (report.upscaled, "enlarged to their bucket"),
         (len(report.left_out), "left out as the recipe asks (named in data_report.jsonl)"),
@@ -161,6 +164,10 @@ def _objective_line(recipe: Recipe, model: Model) -> str:
         parts.append(f"Min-SNR γ {o.min_snr_gamma:g} ({o.min_snr_form})")
     if o.noise_offset:
         parts.append(f"noise offset {o.noise_offset:g}")
+    if o.pyramid_discount:
+        parts.append(f"pyramid noise {o.pyramid_discount:g}")
+    if o.embedding_perturbation:
+        parts.append(f"embedding perturbation {o.embedding_perturbation:g}")
     if o.zero_terminal_snr:
         parts.append("zero terminal SNR")
     if o.timesteps != (0, 1000):
@@ -172,16 +179,54 @@ def _objective_line(recipe: Recipe, model: Model) -> str:
 
 def _update_line(recipe: Recipe, steps: int) -> str:
     o = recipe.optim
-    parts = [f"{o.optimizer.kind}, rate {o.lr:g}", o.schedule.kind]
-    parts += [f"{part} rate {rate:g}" for part, rate in o.part_lr.items()]
-    if o.schedule.warmup_steps:
-        short = " (longer than the run: the rate stays below its peak)" if o.schedule.warmup_steps >= steps else ""
-        parts.append(f"warm-up {counted(o.schedule.warmup_steps, 'step')}{short}")
+    apart = {*o.part_lr, *o.part_optimizer, *o.part_schedule}
+    parts = [_rule_words(recipe, "", steps)] if apart != set(recipe.model.train) else []
+    parts += [f"{part}: {_rule_words(recipe, part, steps)}" for part in recipe.model.train if part in apart]
     if o.clip.norm is not None:
         parts.append(f"clipped at {o.clip.norm:g} ({o.clip.scope})")
     if o.ema.rule != "none":
-        parts.append(f"EMA {o.ema.rule} {o.ema.decay:g}")
+        started = f" from {o.ema.start}" if o.ema.start is not None else ""
+        parts.append(f"EMA {o.ema.rule} {resolved(o, steps).ema.decay:g}{started}")
     return ", ".join(parts)
+
+
+def _rule_words(recipe: Recipe, part: str, steps: int) -> str:
+    """How a part moves, or those without settings of their own (""): optimizer, effective peak rate, schedule."""
+    o = recipe.optim
+    kind = o.part_optimizer.get(part, o.optimizer).kind
+    if kind == "adacoor":
+        return kind
+    schedule = o.part_schedule.get(part, o.schedule)
+    warmup, end = lr.span(schedule, steps)
+    words = [f"{kind}, rate {o.part_lr.get(part, o.lr) * rate_factor(recipe):g}, {schedule.kind}"]
+    if schedule.kind not in ("constant", "piecewise") and end != steps:
+        words.append(f"decay to step {end:,}")
+    if warmup:
+        short = " (longer than the run: the rate stays below its peak)" if warmup >= steps else ""
+        words.append(f"warm-up {counted(warmup, 'step')}{short}")
+    return ", ".join(words)
+
+
+def worked_out(recipe: Recipe, steps: int) -> list[str]:
+    """What settings have led to that depends on others, or that has no influence, in sentences. steps: the run's
+    length."""
+    o = recipe.optim
+    sentences = []
+    if o.lr_batch_power:
+        data = f"({recipe.data.batch_size} × {o.accumulation})"
+        sentences.append(
+            f"optim.lr_batch_power multiplies every rate by {data}^{o.lr_batch_power:g} = {rate_factor(recipe):.4g}: "
+            + ", ".join(f"{part} {o.part_lr.get(part, o.lr) * rate_factor(recipe):.4g}" for part in recipe.model.train)
+        )
+    if o.ema.strength is not None:
+        sentences.append(
+            f"optim.ema.strength {o.ema.strength:g} over {steps:,} steps with an update every {o.ema.interval:,}: "
+            f"decay {resolved(o, steps).ema.decay:.10g}"
+        )
+    without = [p for p in recipe.model.train if o.part_optimizer.get(p, o.optimizer).kind == "adacoor"]
+    if without:
+        sentences.append(f"adacoor has no rate: optim.lr and its schedule have no influence on {' and '.join(without)}")
+    return sentences
 
 
 def _devices(runtime: Runtime, launch: Launch) -> str:
@@ -216,7 +261,7 @@ def _precision_note(recipe: Recipe, launch: Launch) -> list[str]:
 
 def _saving_line(recipe: Recipe, model: Model) -> str:
     size = sum(t.numel() * t.element_size() for t in model.update.tensors().values())
-    every = f"every {recipe.run.save.every}, " if recipe.run.save.every else ""
+    every = "".join(f"every {one}, " for one in recipe.run.save.every)
     return (
         f"checkpoints {every}at the end and on signals, {size / 1e6:,.1f} MB each, {recipe.run.save.keep or 'all'} kept"
     )

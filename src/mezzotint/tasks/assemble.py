@@ -23,9 +23,12 @@ from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.families.base import ModelFamily, Prediction
 from mezzotint.recipe.base import Every
+from mezzotint.recipe.data import DataSettings, HoldoutSettings
+from mezzotint.recipe.optim import OptimSettings
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
+from mezzotint.training import attention, shadow
 from mezzotint.training.precision import LossScale, Precision, cast
 from mezzotint.training.trained import trained_parameters
 from mezzotint.training.update import Update
@@ -35,13 +38,25 @@ FROM_THE_FOLDER = ("denoiser", "text_encoder", "vae", "schedule", "tokenizer")
 
 
 @dataclass(frozen=True, slots=True)
+class HeldSet:
+    """Pictures of a folder of their own that are measured and never trained. settings: the data set's, with this
+    folder."""
+
+    catalogue: Catalogue
+    rows: NDArray[np.int32]
+    settings: DataSettings
+
+
+@dataclass(frozen=True, slots=True)
 class Dataset:
-    """The data of a run. rows: trained; held: kept for measuring. timeline: which batches make which step."""
+    """The data of a run. rows: trained; held: kept for measuring. timeline: which batches make which step. sets:
+    further pictures to be measured, by name."""
 
     catalogue: Catalogue
     rows: NDArray[np.int32]
     held: NDArray[np.int32]
     timeline: Timeline
+    sets: Mapping[str, HeldSet] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +69,15 @@ class Caches:
 
 @dataclass(slots=True)
 class Model:
-    """A family ready to train: on its device, its trained parameters by name, objective, precision."""
+    """A family ready to train: on its device, its trained parameters by name, objective, precision. optim: the
+    recipe's, with what depends on the run's length worked out."""
 
     family: ModelFamily
     trained: dict[str, nn.Parameter]
     objective: Objective
     prediction: Prediction
     precision: Precision
+    optim: OptimSettings
     recomputed_blocks: int = 0
     compiled_blocks: int = 0
     update: Update = field(init=False)
@@ -80,17 +97,38 @@ def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int]
     """
     if not recipe.data.path:
         raise RecipeError("data.path is not set; write data.path=FOLDER, a folder of pictures", code="E1020")
-    index = cache_folder(recipe) / "catalogues"
-    if runtime.is_first:
-        catalogue = catalogues.build(recipe.data, index, progress=progress)
-    runtime.barrier()
-    if not runtime.is_first:
-        catalogue = catalogues.build(recipe.data, index)
-    _require_the_same(runtime, catalogue)
+    catalogue = _indexed(recipe, recipe.data, runtime, progress)
     rows, held = catalogue.split(recipe.data.holdout, recipe.run.seed, at_most=recipe.data.max_samples)
     columns = plan_columns(catalogue, rows, recipe.data)
     timeline = Timeline(columns, recipe.data, recipe.optim.accumulation, recipe.run.seed)
-    return Dataset(catalogue, rows, held, timeline)
+    named = recipe.data.holdout.path if recipe.run.validation.every is not None else {}
+    sets = {name: _held_set(recipe, name, path, runtime, progress) for name, path in named.items()}
+    return Dataset(catalogue, rows, held, timeline, sets)
+
+
+def _indexed(
+    recipe: Recipe, settings: DataSettings, runtime: Runtime, progress: Callable[[int, int], None] | None
+) -> Catalogue:
+    index = cache_folder(recipe) / "catalogues"
+    if runtime.is_first:
+        catalogue = catalogues.build(settings, index, progress=progress)
+    runtime.barrier()
+    if not runtime.is_first:
+        catalogue = catalogues.build(settings, index)
+    _require_the_same(runtime, catalogue)
+    return catalogue
+
+
+def _held_set(
+    recipe: Recipe, name: str, path: Path, runtime: Runtime, progress: Callable[[int, int], None] | None
+) -> HeldSet:
+    settings = recipe.data.model_copy(update={"path": (path,), "repeats": (1.0,)})
+    try:
+        catalogue = _indexed(recipe, settings, runtime, progress)
+    except DatasetError as error:
+        raise DatasetError(f"data.holdout.path, set {name}: {error.message}", code=error.code) from error
+    rows = catalogue.split(HoldoutSettings(), recipe.run.seed, at_most=recipe.data.holdout.max_samples)[0]
+    return HeldSet(catalogue, rows, settings)
 
 
 def _require_the_same(runtime: Runtime, catalogue: Catalogue) -> None:
@@ -125,8 +163,10 @@ def length_in_steps(recipe: Recipe, timeline: Timeline) -> int:
 
 
 def identities(recipe: Recipe, kind: type[ModelFamily], parts: Collection[str]) -> dict[str, str]:
-    """The fingerprints of the parts that stay as they are, in whole or, with `model.freeze`, perhaps in part."""
-    frozen = [part for part in parts if part not in recipe.model.train or recipe.model.freeze]
+    """The fingerprints of the parts that stay as they are, in whole or, with `model.freeze` and `model.last_layers`,
+    perhaps in part."""
+    in_part = recipe.model.freeze or recipe.model.last_layers is not None
+    frozen = [part for part in parts if part not in recipe.model.train or in_part]
     return {part: kind.fingerprint(recipe.model, part, seed=recipe.run.seed) for part in sorted(frozen)}
 
 
@@ -168,8 +208,23 @@ def needed_parts(recipe: Recipe) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def open_model(recipe: Recipe, runtime: Runtime) -> Model:
-    """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale."""
+def resolved(optim: OptimSettings, steps: int) -> OptimSettings:
+    """The section with `ema.decay` worked out from `ema.strength`, for a run of so many steps."""
+    ema = optim.ema
+    if ema.strength is None:
+        return optim
+    decay = shadow.decay_for(ema.strength, interval=ema.interval, steps=steps)
+    return optim.model_copy(update={"ema": ema.model_copy(update={"decay": decay})})
+
+
+def rate_factor(recipe: Recipe) -> float:
+    """What every rate is multiplied by: (batch size × accumulation) to the power of `optim.lr_batch_power`."""
+    return float((recipe.data.batch_size * recipe.optim.accumulation) ** recipe.optim.lr_batch_power)
+
+
+def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
+    """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale. steps: the run's
+    length."""
     kind = family_class(recipe)
     family = kind.load(recipe.model, only=needed_parts(recipe), seed=recipe.run.seed)
     trained = trained_parameters(family.parts(), recipe.model, kind.trainable)
@@ -179,28 +234,30 @@ def open_model(recipe: Recipe, runtime: Runtime) -> Model:
             cast(module, precision.frozen)
     prediction = recipe.model.prediction or family.prediction
     objective = Objective(recipe.objective, family.schedule, prediction)
-    model = Model(family, trained, objective.to(runtime.device), prediction, precision)
+    optim = resolved(recipe.optim, steps)
+    model = Model(family, trained, objective.to(runtime.device), prediction, precision, optim)
+    attention.set_up(family.parts()["denoiser"], recipe.model.attention)
     blocks = list(family.blocks())
     if recipe.run.compile:
         model.compiled_blocks = compile_blocks(blocks)
     if recipe.run.recompute.enabled:
         model.recomputed_blocks = recompute_blocks(blocks, recipe.run.recompute)
     runtime.prepare(family.parts(), trained)
-    model.update = Update(trained, recipe.optim, separate_masters=precision.separate_masters)
+    model.update = Update(trained, optim, separate_masters=precision.separate_masters)
     for name in recipe.model.train:  # after the float32 masters are taken: they keep every bit of the file
         cast(family.parts()[name], precision.weights)
     model.scale = LossScale(recipe.run.scaler, precision, runtime.device)
     return model
 
 
-def intervals(recipe: Recipe) -> Mapping[str, Every | None]:
+def intervals(recipe: Recipe) -> Mapping[str, tuple[Every, ...]]:
     """When what is due, by name."""
     run = recipe.run
     return {
         "save": run.save.every,
         "export": run.export.every,
-        "preview": run.preview.every,
-        "validation": run.validation.every,
+        "preview": (run.preview.every,) if run.preview.every else (),
+        "validation": (run.validation.every,) if run.validation.every else (),
     }
 
 

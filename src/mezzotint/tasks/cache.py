@@ -3,17 +3,16 @@ made and why. `train` fills the cache through the same `fill` before its first s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Callable, Sequence
 
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.read import located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.tasks import assemble, watchers
+from mezzotint.tasks import _held_out, _preview_prompts, assemble
 from mezzotint.tasks._arguments import parse
-from mezzotint.tasks._filling import CacheSummary, fill
+from mezzotint.tasks._filling import VERIFIED_BYTES, CacheSummary, fill
+from mezzotint.tasks.assemble import Caches, Dataset
 
 __all__ = ["CacheSummary", "fill", "run"]
 
@@ -31,32 +30,59 @@ def run(arguments: Sequence[str]) -> int:
         )
     runtime = open_runtime(recipe.run, Launch.read())
     try:
-        summary = fill_for(recipe, runtime)
+        _fill(recipe, runtime)
     finally:
         runtime.close()
-    if runtime.is_first:
-        for line in summary.lines():
-            print(line)
     return 0
 
 
-def fill_for(recipe: Recipe, runtime: Runtime) -> CacheSummary:
-    """Fills the caches of a recipe, held-out pictures and preview prompts included, and checks every entry."""
+def _fill(recipe: Recipe, runtime: Runtime) -> None:
+    """Fills the caches of a recipe and checks every entry."""
     kind = assemble.family_class(recipe)
     dataset = assemble.open_dataset(recipe, runtime)
     caches = assemble.open_caches(recipe, kind)
-    return fill(
-        dataset.catalogue,
-        np.sort(np.concatenate([dataset.rows, dataset.held])),
-        recipe.data,
-        latents=caches.latents,
-        text=caches.text,
-        load=assemble.encoders(recipe, kind, runtime.device),
-        device=runtime.device,
-        extra_captions=watchers.preview_captions(recipe, dataset),
-        rank=runtime.rank,
-        world_size=runtime.world_size,
-        barrier=runtime.barrier,
-        say=lambda line: print(line, flush=True),
-        verify_bytes=None,
+    if recipe.run.seed == -1 and caches.latents is not None and any(caches.latents.seeds):
+        raise RecipeError(
+            "run.seed is -1, drawn when a run starts, and what is cached depends on it (crops, flips or kept draws); "
+            "write run.seed=NUMBER, or let mezzotint train fill the cache",
+            code="E1307",
+        )
+    fill_for(
+        recipe,
+        runtime,
+        dataset,
+        caches,
+        _aloud if runtime.is_first else lambda line: None,
+        checks=True,
     )
+
+
+def _aloud(line: str) -> None:
+    print(line, flush=True)
+
+
+def fill_for(
+    recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Caches, say: Callable[[str], None], *, checks: bool
+) -> None:
+    """Fills the caches with everything that a run sees: what is trained, what is measured, preview prompts. checks:
+    whether every entry is read, however many they are. say: of the first process."""
+    extra: tuple[str, ...] = _preview_prompts.captions(recipe, dataset)
+    for catalogue, rows, settings in _held_out.in_use(recipe, dataset):
+        summary = fill(
+            catalogue,
+            rows,
+            settings,
+            latents=caches.latents,
+            text=caches.text,
+            load=assemble.encoders(recipe, assemble.family_class(recipe), runtime.device),
+            device=runtime.device,
+            extra_captions=extra,
+            rank=runtime.rank,
+            world_size=runtime.world_size,
+            barrier=runtime.barrier,
+            say=say,
+            verify_bytes=None if checks else VERIFIED_BYTES,
+        )
+        extra = ()
+        for line in summary.lines():
+            say(line)

@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 from mezzotint.errors import CheckpointError, MezzotintError, Problem, RecipeError
+from mezzotint.recipe.model import ModelSettings
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import differences, judge
@@ -23,11 +24,20 @@ from mezzotint.reports import batch_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, device_for
 from mezzotint.runtimes.single import Runtime
-from mezzotint.tasks import _check_page, _estimates, assemble, resume, watchers
+from mezzotint.tasks import (
+    _check_page,
+    _estimates,
+    _held_out,
+    _preview_prompts,
+    _shadow_start,
+    announce,
+    assemble,
+    resume,
+)
 from mezzotint.tasks._arguments import parse_with
 from mezzotint.tasks._dry import DryRun, dry_run
 from mezzotint.tasks._estimates import BucketRow, CacheNeed, Disk, Length
-from mezzotint.tasks._memory import Memory, Outline, memory_of
+from mezzotint.tasks._memory import Memory, Outline, described, memory_of
 from mezzotint.tasks._model_files import Component, components
 from mezzotint.tasks._notes import notes
 from mezzotint.tasks.assemble import Dataset
@@ -117,6 +127,10 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False) -> Checked
     if checked.recipe.run.export.folder is not None:
         with checked.gathering():
             publishing.refuse_others(checked.recipe.run.export.folder)
+    if checked.dataset is not None:
+        with checked.gathering():  # reads the file of prompts
+            _preview_prompts.captions(checked.recipe, checked.dataset)
+        _held_out.warn_of_trained(checked.dataset, checked.notes.append)
     folder = RunFolder(folder_of(reading, checked.recipe))
     _look_at_run_folder(checked, folder)
     if checked.memory is not None:
@@ -140,7 +154,8 @@ def _look_at_settings(checked: Checked) -> None:
             )
         )
     for part in recipe.model.train:
-        if recipe.optim.part_lr.get(part, recipe.optim.lr) == 0:
+        has_rate = recipe.optim.part_optimizer.get(part, recipe.optim.optimizer).kind != "adacoor"
+        if has_rate and recipe.optim.part_lr.get(part, recipe.optim.lr) == 0:
             checked.keep(
                 RecipeError(
                     f"the learning rate of {part} is 0, so that it cannot move; set optim.lr or optim.part_lr above 0, "
@@ -159,7 +174,19 @@ def _look_at_model(checked: Checked) -> Outline | None:
     checked.files, problems = components(checked.recipe.model, parts)
     for problem in problems:
         checked.keep(problem)
+    start = _shadow_start.settings_of(checked.recipe)
+    if start is not None and outline is not None:
+        _look_at_shadow_start(checked, outline, start)
     return outline
+
+
+def _look_at_shadow_start(checked: Checked, outline: Outline, start: ModelSettings) -> None:
+    """Whether the average can start from the model that `optim.ema.start` names, told from its configurations."""
+    with checked.gathering():
+        family = described(type(outline.family), start)
+        _shadow_start.refuse_another(start.path, _shadow_start.named(family.parts()), outline.trained)
+        for problem in components(start, family.parts())[1]:
+            checked.keep(problem)
 
 
 def _look_at_data(checked: Checked) -> None:
@@ -169,6 +196,7 @@ def _look_at_data(checked: Checked) -> None:
         dataset = assemble.open_dataset(recipe, runtime, _progress)
         steps = assemble.length_in_steps(recipe, dataset.timeline)
         checked.length = _estimates.length(dataset.timeline, steps)
+        checked.notes += announce.worked_out(recipe, steps)
         checked.dataset = dataset
         checked.buckets = _estimates.bucket_rows(
             dataset, recipe.data, accumulation=recipe.optim.accumulation, seed=recipe.run.seed
@@ -183,6 +211,10 @@ def _look_at_memory(checked: Checked, outline: Outline) -> None:
     batches = {row.bucket: row.largest for row in checked.buckets if row.batches}
     with checked.gathering():
         checked.memory = memory_of(outline, batches, processes=checked.processes)
+        if checked.recipe.model.attention == "xformers":
+            checked.notes.append(
+                "activations are counted as with torch's own attention: what xformers keeps cannot be counted ahead"
+            )
         if checked.at_hand is not None and checked.memory.peak > checked.at_hand:
             checked.notes.append(
                 f"the step's peak, {_check_page.size(checked.memory.peak)}, is more than the "
@@ -227,7 +259,7 @@ def _look_at_disk(checked: Checked, folder: RunFolder) -> None:
     assert memory is not None
     if checked.dataset is not None:
         with checked.gathering():
-            captions = watchers.preview_captions(recipe, checked.dataset)
+            captions = _preview_prompts.captions(recipe, checked.dataset)
             caches = assemble.open_caches(recipe, assemble.family_class(recipe))
             checked.caches = _estimates.cache_needs(recipe, checked.dataset, caches, memory, captions)
     during = saves = None

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from mezzotint import durable
 from mezzotint.errors import RecipeError, StorageError, WeightsError
 from mezzotint.tasks._convert_words import Wish, parse
 from mezzotint.weights import (
@@ -27,6 +28,7 @@ from mezzotint.weights import (
     scheduler_file,
     write_single,
 )
+from mezzotint.weights.components import DTypeName
 from mezzotint.weights.export import Replaced, write_model
 from mezzotint.weights.folder import ModelFolder, open_folder
 from mezzotint.weights.keymap import KeyMap
@@ -65,11 +67,14 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def single_file_beside(folder: Path) -> Path:
-    """An exported model folder once more, as one file of its name beside it. Raises as `run`."""
-    target = folder.with_name(f"{folder.name}.safetensors")
-    target.unlink(missing_ok=True)
-    for _ in _convert(Wish(folder, target, store=folder.parent)):
+def single_file_of(folder: Path, place: Path, dtype: DTypeName | None = None) -> Path:
+    """An exported model folder once more, as one file of its name in `place`. dtype: of the weights; None keeps the
+    folder's. Raises as `run`."""
+    target = place / f"{folder.name}.safetensors"
+    with durable.storage_errors(target):
+        place.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+    for _ in _convert(Wish(folder, target, dtype=dtype, store=place)):
         pass
     return target
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,13 @@ class Start:
 
     checkpoint: Path | None
     said: tuple[str, ...] = ()
+
+    @property
+    def seed(self) -> int:
+        """The seed that the checkpoint was trained with."""
+        assert self.checkpoint is not None
+        values = json.loads((self.checkpoint / "state.json").read_text("utf-8"))
+        return int(values["recipe"]["run"]["seed"])
 
 
 def choose(resume: str, folder: RunFolder, command: str) -> Start:

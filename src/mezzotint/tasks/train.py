@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import io
+import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
 import yaml
 from torch import Tensor
 
 from mezzotint import durable
+from mezzotint.data import schedule_file
 from mezzotint.data.loader import Loader
 from mezzotint.errors import Diverged, OutOfMemory, PeerLost, RecipeError, Stopped, StorageError
 from mezzotint.families.base import ModelFamily
@@ -26,13 +28,15 @@ from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.stages import StepReport
-from mezzotint.tasks import announce, assemble, cache, resume, watchers
+from mezzotint.tasks import _held_out, _shadow_start, announce, assemble, cache, resume, watchers
 from mezzotint.tasks._arguments import parse
-from mezzotint.tasks.convert import single_file_beside
+from mezzotint.tasks._live import LiveSettings
+from mezzotint.tasks.convert import single_file_of
 from mezzotint.tasks.environment import environment
 from mezzotint.training import metrics_log, state
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.live import LiveLine
+from mezzotint.training.observers import Exporter, Saver
 from mezzotint.training.progress import Progress
 from mezzotint.training.trained import MovementWatch
 from mezzotint.training.trainer import Trainer
@@ -108,6 +112,7 @@ class Job:
     model: assemble.Model = field(init=False)
     identity: resume.Identity = field(init=False)
     trainer: Trainer = field(init=False)
+    changes: LiveSettings = field(init=False)
     loader: Loader = field(init=False)
     steps: int = 0
 
@@ -116,6 +121,7 @@ class Job:
         first = self.runtime.is_first
         self.live = LiveLine(sys.stdout if first else _Silence(), self.folder.log if first else None)
         start = self._start()
+        self._settle_seed(start)
         self.dataset = assemble.open_dataset(
             self.recipe, self.runtime, announce.progress(self.live, "looking at pictures")
         )
@@ -126,10 +132,12 @@ class Job:
         restored = state.read(start.checkpoint) if start.checkpoint else None
         changes = resume.compare(restored, self.reading, self.recipe, self.identity) if restored else []
         self._fill_caches(kind)
-        self.model = assemble.open_model(self.recipe, self.runtime)
+        self.model = assemble.open_model(self.recipe, self.runtime, steps=self.steps)
         self._build_trainer(restored.step if restored else 0)
         if restored:
             self._restore(restored, changes)
+        else:
+            self._start_shadow(kind)
         if first:
             self._write_papers(restored, changes)
             for note in self.reading.notes:
@@ -183,6 +191,22 @@ class Job:
         path = self.runtime.share(str(start.checkpoint or ""))
         return replace(start, checkpoint=Path(path) if path else None)
 
+    def _settle_seed(self, start: resume.Start) -> None:
+        """A seed of -1 becomes the one that the checkpoint was trained with, or a new one, the same for all
+        processes."""
+        if self.recipe.run.seed != -1:
+            return
+        drawn = start.seed if start.checkpoint else secrets.randbelow(2**30)
+        seed = int(self.runtime.share(str(drawn)))
+        self.recipe = self.recipe.model_copy(update={"run": self.recipe.run.model_copy(update={"seed": seed})})
+        self.live.say(f"run.seed is -1: this run's seed is {seed}, {'kept' if start.checkpoint else 'drawn just now'}")
+
+    def _start_shadow(self, kind: type[ModelFamily]) -> None:
+        weights = _shadow_start.weights(self.recipe, kind, self.model.update.masters)
+        if weights is not None:
+            assert self.model.update.shadow is not None
+            self.model.update.shadow.start_from(weights)
+
     def _check_shares(self) -> None:
         if self.recipe.data.batch_size < self.runtime.world_size:
             raise RecipeError(
@@ -206,23 +230,7 @@ class Job:
         self.caches = assemble.open_caches(self.recipe, kind)
         if self.caches.latents is None and self.caches.text is None:
             return
-        rows = np.sort(np.concatenate((self.dataset.rows, self.dataset.held)))
-        summary = cache.fill(
-            self.dataset.catalogue,
-            rows,
-            self.recipe.data,
-            latents=self.caches.latents,
-            text=self.caches.text,
-            load=assemble.encoders(self.recipe, kind, self.runtime.device),
-            device=self.runtime.device,
-            extra_captions=watchers.preview_captions(self.recipe, self.dataset),
-            rank=self.runtime.rank,
-            world_size=self.runtime.world_size,
-            barrier=self.runtime.barrier,
-            say=self.live.say,
-        )
-        for line in summary.lines():
-            self.live.say(line)
+        cache.fill_for(self.recipe, self.runtime, self.dataset, self.caches, self.live.say, checks=False)
 
     def _build_trainer(self, start_step: int) -> None:
         recipe, runtime = self.recipe, self.runtime
@@ -241,6 +249,7 @@ class Job:
             latents=self.caches.latents,
             text=self.caches.text,
         )
+        self.changes = LiveSettings(recipe, runtime, self.folder, self._take, self._require, self.live.say)
         observers = watchers.observers(
             recipe, runtime, self.folder, self.dataset, self.caches, self.model, self.live, start_step=start_step
         )
@@ -253,12 +262,14 @@ class Job:
             precision=self.model.precision,
             scale=self.model.scale,
             trained=self.model.trained,
-            optim=recipe.optim,
+            optim=self.model.optim,
+            rate_factor=assemble.rate_factor(recipe),
             run_settings=recipe.run,
             attention=recipe.model.attention,
             observers=observers,
             progress=Progress(last_step=self.steps),
             epoch_ends=self._epoch_ends,
+            epoch_begins=self._begin_epoch,
             save=self._save,
             export=self._export_when_first,
             asked=self.interrupts.asked,
@@ -267,6 +278,39 @@ class Job:
             watch=MovementWatch(self.model.update.masters),
         )
 
+    def _begin_epoch(self, number: int) -> None:
+        if self.recipe.run.schedule_file and self.runtime.is_first:
+            data = self.dataset
+            epoch = data.timeline.epoch(number)
+            try:
+                schedule_file.write(epoch, data.rows, data.catalogue, self.recipe.data, self.folder.logs)
+            except StorageError as error:
+                self.live.say(f"warning: {error.message}; training goes on without it")
+        self.changes.begin(number)
+
+    def _take(self, recipe: Recipe) -> None:
+        """Settings that were replaced, given to what holds them."""
+        self.model.objective.take(recipe.objective)
+        if recipe.model.clip_skip != self.recipe.model.clip_skip or "model.clip_skip" in self.trainer.progress.live:
+            self.model.family.skip_layers(recipe.model.clip_skip)
+        for observer in self.trainer.observers:
+            match observer:
+                case Saver():
+                    observer.intervals = recipe.run.save.every
+                case Exporter():
+                    observer.intervals = recipe.run.export.every
+                    observer.from_epoch = recipe.run.export.from_epoch
+        self.trainer.progress.live = dict(self.changes.values)
+
+    def _require(self, recipe: Recipe) -> None:
+        before = self.changes.now.model.clip_skip
+        if recipe.model.clip_skip == before:
+            return
+        if self.caches.text is not None:
+            raise RecipeError("model.clip_skip cannot change while captions come from the cache", code="E1003")
+        self.model.family.skip_layers(recipe.model.clip_skip)
+        self.model.family.skip_layers(before)
+
     def _epoch_ends(self, step: int) -> bool:
         timeline = self.dataset.timeline
         return timeline.locate(step + 1)[0] > timeline.locate(step)[0]
@@ -274,6 +318,7 @@ class Job:
     def _restore(self, restored: state.Restored, changes: list[str]) -> None:
         state.fits(restored, self.trainer.tensors())
         self.trainer.load(restored.tensors, restored.values)
+        self.changes.take_back(self.trainer.progress.live)
         if not self.runtime.is_first:
             return
         is_own = restored.path.resolve().parent == self.folder.checkpoints.resolve()
@@ -293,17 +338,26 @@ class Job:
         text = yaml.safe_dump(assemble.effective(again), sort_keys=False, allow_unicode=True, width=100)
         durable.write_file(self.folder.recipe, SCHEMA_LINE + text)
         data_report.write(self.dataset.catalogue, self.folder.path)
+        _held_out.write_list(self.folder, self.dataset)
         if self.recipe.data.buckets.shape == "table":
             batch_report.write_undersized(self.dataset.catalogue, self.dataset.rows, self.recipe.data, self.folder.path)
         self.folder.record(
             "started", step=restored.step if restored else 0, steps=self.steps, recipe=self.reading.digest,
-            processes=self.runtime.world_size, batch=self.recipe.data.batch_size, changes=changes,
+            processes=self.runtime.world_size, batch=self.recipe.data.batch_size, changes=changes, **self._resolved(),
         )  # fmt: skip
+
+    def _resolved(self) -> dict[str, Any]:
+        """What the recipe leaves to be worked out or drawn, for the history and the checkpoint."""
+        found: dict[str, Any] = {"seed": self.recipe.run.seed}
+        if self.recipe.optim.ema.strength is not None:
+            found["ema_decay"] = self.model.optim.ema.decay
+        return found
 
     def _save(self, trainer: Trainer) -> None:
         if not self.runtime.is_first:
             return
         values = trainer.state() | {"recipe": assemble.effective(self.recipe), "identity": self.identity.values()}
+        values["resolved"] = self._resolved()
         state.write(
             self.folder.checkpoints,
             step=trainer.progress.step,
@@ -322,10 +376,16 @@ class Job:
 
     def _export(self, trainer: Trainer) -> list[Path]:
         """The model as a folder: the trained weights, and beside them their average when there is one."""
-        written = [self._export_one(trainer.update.masters, f"step-{trainer.progress.step:08d}")]
+        name = self._export_name(trainer.progress)
+        written = [self._export_one(trainer.update.masters, name)]
         if trainer.update.shadow is not None:
-            written.append(self._export_one(trainer.update.shadow.weights, f"step-{trainer.progress.step:08d}-ema"))
+            written.append(self._export_one(trainer.update.shadow.weights, f"{name}-ema"))
         return written
+
+    def _export_name(self, progress: Progress) -> str:
+        template = self.recipe.run.export.name or "step-{step:08}"
+        done = progress.epoch + 1 if progress.epoch_ends or progress.is_done else progress.epoch
+        return template.format(name=self.recipe.run.name, epoch=done, step=progress.step)
 
     def _export_one(self, weights: Mapping[str, Tensor], name: str) -> Path:
         target = self.folder.exports / name
@@ -337,7 +397,7 @@ class Job:
                 aside,
                 settings=self.recipe.model,
                 weights={n: t.detach().cpu() for n, t in weights.items()},
-                dtype=self.recipe.run.export.dtype,
+                dtype=self.changes.now.run.export.dtype,
                 schedule=self.model.objective.schedule,
                 prediction=self.model.prediction,
             )
@@ -345,8 +405,9 @@ class Job:
                 durable.remove_tree(target)
                 aside.rename(target)
                 durable.sync_folder(target.parent)
-        if self.recipe.run.export.single_file:
-            single_file_beside(target)
+        asked = self.recipe.run.export
+        if asked.single_file:
+            single_file_of(target, asked.single_file_folder or target.parent, asked.single_file_dtype)
         return target
 
     def _note_bad_step(self, report: StepReport) -> None:

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from mezzotint.data.loader import held_out
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
-from mezzotint.sampling.sample import Request
-from mezzotint.shapes import Size
-from mezzotint.stages import StepReport, TextEmbedding
-from mezzotint.tasks.assemble import Caches, Dataset, Model, encoders, family_class
+from mezzotint.stages import StepReport
+from mezzotint.tasks import _held_out
+from mezzotint.tasks._preview_prompts import PreviewPrompts
+from mezzotint.tasks.assemble import Caches, Dataset, Model, effective, encoders, family_class
 from mezzotint.training.live import LiveLine
 from mezzotint.training.metrics_log import MetricsLog, SampleLog
 from mezzotint.training.observers import Exporter, Observer, Saver, Wish
-from mezzotint.training.previews import Previews
+from mezzotint.training.previews import Previews, PreviewsElsewhere
 from mezzotint.training.progress import Progress
 from mezzotint.training.tensorboard_log import TensorBoardLog
 from mezzotint.training.validation import Validation
+from mezzotint.training.wandb_log import WandbLog
 
 
 def observers(
@@ -52,24 +50,39 @@ def observers(
         found.append(board)
     elif run.tensorboard:
         found.append(_absent(None, follows=True))
+    elsewhere = _wandb(recipe, folder, model) if first and run.wandb.mode != "off" else None
+    if run.wandb.mode != "off":
+        found.append(elsewhere or _absent(None, follows=True))
+    boards = [log for log in (board, elsewhere) if log is not None]
     if run.log_samples:
         found.append(SampleLog(folder, runtime.rank))
     timed: list[Observer] = []
-    if run.validation.every is not None and len(dataset.held):
-        sinks = [metrics.numbers, *([board.numbers] if board else [])]
+    warn = _warner(live)
+    if _held_out.is_measured(recipe, dataset):
+        sinks = [metrics.numbers, *(log.numbers for log in boards)]
         timed.append(
-            _validation(recipe, runtime, dataset, caches, model, live, sinks)
+            _validation(recipe, runtime, dataset, caches, model, warn, sinks)
             if first
             else _absent(run.validation.every)
         )
     if run.preview.every is not None:
+        prompts = PreviewPrompts(recipe, runtime, dataset, caches, model, warn)
         timed.append(
-            _previews(recipe, runtime, folder, dataset, caches, model, live, board)
-            if first
-            else _absent(run.preview.every)
+            _previews(recipe, runtime, folder, prompts, model, warn, boards) if first else PreviewsElsewhere(prompts)
         )
-    timed += [Exporter(run.export.every), Saver(run.save.every)]
+    timed += [Exporter(run.export.every, run.export.from_epoch), Saver(run.save.every)]
     return [*found, *timed]
+
+
+def _wandb(recipe: Recipe, folder: RunFolder, model: Model) -> WandbLog:
+    return WandbLog(
+        folder,
+        recipe.run.wandb,
+        recipe.run.log_every,
+        name=recipe.run.name,
+        told=effective(recipe),
+        num_timesteps=model.objective.schedule.num_timesteps,
+    )
 
 
 class _Absent(Observer):
@@ -95,19 +108,12 @@ def _validation(
     dataset: Dataset,
     caches: Caches,
     model: Model,
-    live: LiveLine,
+    warn: Callable[[str], None],
     sinks: Sequence[Callable[..., None]],
 ) -> Observer:
-    batches = held_out(
-        dataset.catalogue,
-        dataset.held,
-        recipe.data,
-        seed=recipe.run.seed,
-        latents=caches.latents,
-        text=caches.text,
-    )
+    _held_out.warn_of_trained(dataset, warn)
     return Validation(
-        batches,
+        _held_out.batches(recipe, dataset, caches),
         every=recipe.run.validation.every,
         timesteps=recipe.run.validation.timesteps,
         seed=recipe.run.seed,
@@ -117,7 +123,7 @@ def _validation(
         precision=model.precision,
         device=runtime.device,
         sinks=list(sinks),
-        warn=lambda text: live.say(f"warning: {text}"),
+        warn=warn,
     )
 
 
@@ -125,71 +131,28 @@ def _previews(
     recipe: Recipe,
     runtime: Runtime,
     folder: RunFolder,
-    dataset: Dataset,
-    caches: Caches,
+    prompts: PreviewPrompts,
     model: Model,
-    live: LiveLine,
-    board: TensorBoardLog | None,
+    warn: Callable[[str], None],
+    boards: Sequence[TensorBoardLog | WandbLog],
 ) -> Observer:
     return Previews(
         folder,
-        requests(recipe, dataset, caches, runtime.device),
-        every=recipe.run.preview.every,
+        prompts,
         weights=recipe.run.preview.weights,
-        settings=recipe.sample,
         family=model.family,
         objective=model.objective,
         update=model.update,
         precision=model.precision,
         device=runtime.device,
         decode=decoder(recipe, model.family, runtime.device),
-        warn=lambda text: live.say(f"warning: {text}"),
-        sinks=[board.picture] if board else [],
+        warn=warn,
+        sinks=[board.picture for board in boards],
     )
 
 
-def prompts(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
-    """The prompts of previews: as written, or the captions of the first four samples."""
-    if recipe.sample.prompts:
-        return recipe.sample.prompts
-    rows = np.sort(dataset.rows)[:4]
-    return tuple(dataset.catalogue.captions(int(row))[0] for row in rows)
-
-
-def preview_captions(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
-    """What previews need from a text cache."""
-    if recipe.run.preview.every is None:
-        return ()
-    return (*prompts(recipe, dataset), recipe.sample.negative_prompt)
-
-
-def requests(recipe: Recipe, dataset: Dataset, caches: Caches, device: torch.device) -> list[Request]:
-    """One request a prompt, at fixed size and seed; with embeddings from the cache where the text encoder is not
-    loaded."""
-    width, height = recipe.sample.size or (recipe.data.resolution, recipe.data.resolution)
-    made = []
-    for index, prompt in enumerate(prompts(recipe, dataset)):
-        request = Request(
-            prompt=prompt,
-            negative=recipe.sample.negative_prompt,
-            size=Size(width, height),
-            seed=recipe.sample.seed,
-            index=index,
-        )
-        if caches.text is not None:
-            text = caches.text.read([prompt, request.negative])
-            request = replace(request, text=_row(text, 0, device), negative_text=_row(text, 1, device))
-        made.append(request)
-    return made
-
-
-def _row(text: TextEmbedding, row: int, device: torch.device) -> TextEmbedding:
-    def one(t: Tensor | None) -> Tensor | None:
-        return None if t is None else t[row : row + 1].to(device)
-
-    states = one(text.states)
-    assert states is not None
-    return TextEmbedding(states.float(), one(text.mask), one(text.pooled))
+def _warner(live: LiveLine) -> Callable[[str], None]:
+    return lambda text: live.say(f"warning: {text}")
 
 
 def decoder(recipe: Recipe, family: ModelFamily, device: torch.device) -> Callable[[Tensor], Tensor]:

@@ -10,17 +10,19 @@ from mezzotint.recipe.optim import ScheduleSettings
 def factor(settings: ScheduleSettings, step: int, total_steps: int) -> float:
     """The factor of the peak rate for one optimizer step.
 
-    step: index of the step about to run, from 0. total_steps: length of the run; where the floor is reached unless
-    `settings.decay_steps` says otherwise. Returns a number ≥ 0, in [0, 1] except for piecewise factors above 1.
+    step: index of the step about to run, from 0. total_steps: length of the run. Returns a number ≥ 0, in [0, 1]
+    except for piecewise factors above 1.
 
-    During the warm-up of W steps it is step / W: the first step has rate 0, as diffusers' `get_scheduler`. Of q = (step
-    − W)/(T − W), and on the way from 1 to the floor: linear 1 − q; polynomial (1 − q)^power; cosine (1 + cos πq)/2;
-    restarts the same of the fractional part of cycles · q. From step T on the rate stays at the floor; diffusers'
-    cosine rises again there. Its polynomial has the floor 1e-7 / peak rate. A piecewise schedule is multiplied by its
-    warm-up, and its points count from the start of the run.
+    With W and T of `span`: during the warm-up it is step / W, so that the first step has rate 0, as diffusers'
+    `get_scheduler`. Of q = (step − W)/(T − W), and on the way from 1 to the floor: linear 1 − q; polynomial (1 −
+    q)^power; cosine (1 + cos πq)/2; restarts the same of the fractional part of cycles · q. From step T on the rate
+    stays at the floor, or goes on as a wave (1 + cos πq)/2 with q above 1, as diffusers' cosine does. diffusers'
+    polynomial has the floor 1e-7 / peak rate. A piecewise schedule is multiplied by its warm-up, and its points count
+    from the start of the run.
     """
-    if step < settings.warmup_steps:
-        rising = step / settings.warmup_steps
+    warmup, end = span(settings, total_steps)
+    if step < warmup:
+        rising = step / warmup
         return rising * _piece(settings, step) if settings.kind == "piecewise" else rising
     match settings.kind:
         case "constant":
@@ -28,22 +30,28 @@ def factor(settings: ScheduleSettings, step: int, total_steps: int) -> float:
         case "piecewise":
             return _piece(settings, step)
         case "linear" | "cosine" | "restarts" | "polynomial":
-            return settings.floor + (1.0 - settings.floor) * _height(settings, _progress(settings, step, total_steps))
+            is_past = step >= end and settings.beyond == "floor"
+            q = 1.0 if is_past else (step - warmup) / max(1, end - warmup)
+            return settings.floor + (1.0 - settings.floor) * _height(settings, q)
         case _:
             raise ValueError(f"no schedule is called {settings.kind!r}")
 
 
-def _progress(settings: ScheduleSettings, step: int, total_steps: int) -> float:
-    """q: 0 at the end of the warm-up, 1 from the end of the decay on."""
-    end = total_steps if settings.decay_steps is None else settings.decay_steps
-    if step >= end:
-        return 1.0
-    return (step - settings.warmup_steps) / (end - settings.warmup_steps)
+def span(settings: ScheduleSettings, total_steps: int) -> tuple[int, int]:
+    """(W, T): the steps of the warm-up, and the step at which the decay ends.
+
+    T is `decay_steps`, or `decay_of_run` times the run's length, rounded down, at least 1. W is `warmup_steps`, or
+    `warmup_share` of T, rounded down.
+    """
+    # a millionth of a step: 0.07 · 100 is a little more than 7 in floating point, 0.29 · 100 a little less than 29
+    end = settings.decay_steps or max(1, math.floor(total_steps * settings.decay_of_run + 1e-6))
+    return settings.warmup_steps or math.floor(end * settings.warmup_share + 1e-6), end
 
 
 def _height(settings: ScheduleSettings, q: float) -> float:
-    """Between the peak (1) and the floor (0), at progress q."""
-    if q >= 1.0:
+    """Between the peak (1) and the floor (0), at progress q: 0 at the end of the warm-up, 1 at the end of the
+    decay."""
+    if q >= 1.0 and settings.beyond == "floor":
         return 0.0
     match settings.kind:
         case "linear":

@@ -7,7 +7,7 @@ An observer that fails because the disk does never ends the training: the traine
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Flag, auto
 from typing import Any
 
@@ -28,12 +28,14 @@ class Wish(Flag):
 class Observer(ABC):
     """Looks at a run from between two steps.
 
-    `every`: when it is due; None is at every step. Observers that are due see the report of the step just made, so the
-    trainer waits for it; `follows = True` marks those that take every report one step late instead, which costs no
-    waiting. `on_all_ranks`: whether it looks in every process (collective work) or in the first alone.
+    `every`: when it is due; None is at every step. `intervals`: the same where there may be several. Observers that are
+    due see the report of the step just made, so the trainer waits for it; `follows = True` marks those that take every
+    report one step late instead, which costs no waiting. `on_all_ranks`: whether it looks in every process (collective
+    work) or in the first alone.
     """
 
     every: Every | None = None
+    intervals: tuple[Every, ...] = ()
     follows: bool = False
     at_start: bool = False
     at_end: bool = False
@@ -45,7 +47,7 @@ class Observer(ABC):
             return self.at_start
         if progress.is_done and self.at_end:
             return True
-        return is_due(self.every, progress)
+        return any(is_due(every, progress) for every in self.intervals or (self.every,))
 
     @abstractmethod
     def look(self, report: StepReport | None, progress: Progress) -> Wish:
@@ -80,19 +82,27 @@ def is_due(every: Every | None, progress: Progress) -> bool:
 class Saver(Observer):
     """Wishes for checkpoints."""
 
-    def __init__(self, every: Every | None) -> None:
-        self.every = every
-        self.at_end = True
+    at_end = True
+
+    def __init__(self, every: Sequence[Every]) -> None:
+        self.intervals = tuple(every)
 
     def look(self, report: StepReport | None, progress: Progress) -> Wish:
         return Wish.SAVE
 
 
 class Exporter(Observer):
-    """Wishes for exports during the run; the one at the end is the task's."""
+    """Wishes for exports during the run; the one at the end is the task's. from_epoch: intervals in epochs begin after
+    so many of them."""
 
-    def __init__(self, every: Every | None) -> None:
-        self.every = every
+    def __init__(self, every: Sequence[Every], from_epoch: int = 0) -> None:
+        self.intervals = tuple(every)
+        self.from_epoch = from_epoch
+
+    def due(self, progress: Progress) -> bool:
+        """As other observers; not yet by epochs before `from_epoch`."""
+        early = progress.epoch + 1 < self.from_epoch
+        return any(is_due(every, progress) for every in self.intervals if not (early and every.unit == "epochs"))
 
     def look(self, report: StepReport | None, progress: Progress) -> Wish:
         return Wish.EXPORT

@@ -74,22 +74,28 @@ def cast(module: nn.Module, dtype: torch.dtype) -> None:
 
 
 class LossScale:
-    """The dynamic loss scale of fp16, all on the device: doubled after a clean window, halved on an overflow
-    (Micikevicius et al. 2018, arXiv:1710.03740).
+    """The dynamic loss scale of fp16, all on the device: it grows by a factor after a clean window and is divided by it
+    on an overflow (Micikevicius et al. 2018, arXiv:1710.03740). Factor and window may change at given steps.
 
     Without fp16 it is 1 and stays so.
     """
 
     def __init__(self, settings: ScalerSettings, precision: Precision, device: torch.device) -> None:
         self.active = precision.scaled
-        self._growth_interval = settings.growth_interval
+        self._stages = ((0, settings.growth, settings.growth_interval), *settings.stages)
         self.scale = torch.tensor(settings.init if self.active else 1.0, dtype=torch.float32, device=device)
         self._clean_steps = torch.zeros((), dtype=torch.int32, device=device)
 
-    def update(self, found_inf: Tensor) -> None:
-        """Moves the scale after a step. found_inf: () float32, 1 when a gradient was not finite."""
+    def update(self, found_inf: Tensor, step: int) -> None:
+        """Moves the scale after a step. found_inf: () float32, 1 when a gradient was not finite. step: counted from
+        0."""
         if self.active:
-            torch._amp_update_scale_(self.scale, self._clean_steps, found_inf, 2.0, 0.5, self._growth_interval)
+            growth, interval = self.pace(step)
+            torch._amp_update_scale_(self.scale, self._clean_steps, found_inf, growth, 1.0 / growth, interval)
+
+    def pace(self, step: int) -> tuple[float, int]:
+        """The factor and the window in steps that hold at a step."""
+        return next(stage[1:] for stage in reversed(self._stages) if stage[0] <= step)
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint keeps."""

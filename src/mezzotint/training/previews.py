@@ -1,4 +1,5 @@
-"""Pictures drawn while a model learns, always from the same prompts and noise, so that one sees it learn.
+"""Pictures drawn while a model learns, from the same prompts and noise each time, so that one sees it learn; from
+those of a file as it then is, where a run has one.
 
 samples/step-00000500/00-raw.png     the picture of prompt 0 by the trained weights; its settings are in the PNG
 samples/step-00000500/00-shadow.png  the same by the averaged weights
@@ -8,14 +9,16 @@ samples/grid.png                     all of them: prompts down, steps across
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from PIL.PngImagePlugin import PngImageFile
 from torch import Tensor
 
 from mezzotint import durable, probes
@@ -26,7 +29,7 @@ from mezzotint.recipe.base import Every
 from mezzotint.recipe.sample import SampleSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import grids, pictures
-from mezzotint.sampling.sample import Request, as_bytes, sample_latents
+from mezzotint.sampling.sample import Request, alike, as_bytes, sample_latents
 from mezzotint.stages import StepReport
 from mezzotint.training.evaluating import Weights, evaluating, skipped_when_out_of_memory, weights_in_use
 from mezzotint.training.observers import Observer, Wish
@@ -43,25 +46,63 @@ _MOST_COLUMNS = 12
 _STEP = re.compile(r"step-(\d{8,})")
 
 
-class Previews(Observer):
-    """Draws before the first step, every so often, and at the end. The first process looks alone.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Pictures of a step. requests: one for each prompt and guidance scale; with text embeddings where the family's
+    text encoder is not loaded. settings: what requests leave open."""
 
-    requests: one a prompt, of one size; with text embeddings where the family's text encoder is not loaded. weights:
-    which ones draw; without an average there are only raw ones. decode: scaled latents (B, C, h, w) → pixels (B, 3, H,
-    W) in [−1, 1]: the family's own, or that of a VAE loaded apart. sinks: get each picture as well.
-    """
+    requests: Sequence[Request]
+    settings: SampleSettings
 
-    at_start = True
+
+class Prompts(Protocol):
+    """Says what is drawn, and when. every: None for never; at_start: whether before the first step, too."""
+
+    every: Every | None
+    at_start: bool
+
+    def renew(self, step: int) -> None:
+        """Looks anew before the previews of a step, on every process together; `every` may be another one then."""
+
+    def wanted(self, step: int) -> Wanted:
+        """What the previews of a step are drawn from; asked in the first process alone, after `renew`."""
+
+
+class PreviewsElsewhere(Observer):
+    """Stands for the previews in the other processes: it is due when they are."""
+
     at_end = True
+    on_all_ranks = True
+
+    def __init__(self, prompts: Prompts) -> None:
+        self.every = prompts.every
+        self.at_start = prompts.at_start
+        self._prompts = prompts
+
+    def due(self, progress: Progress) -> bool:
+        """As other observers; never without an interval."""
+        return self.every is not None and super().due(progress)
+
+    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+        """Hears what the first process has read."""
+        self._prompts.renew(progress.step)
+        self.every = self._prompts.every
+        return Wish.NOTHING
+
+
+class Previews(PreviewsElsewhere):
+    """Draws before the first step, every so often, and at the end. Only the first process draws.
+
+    weights: which ones draw; without an average there are only raw ones. decode: scaled latents (B, C, h, w) → pixels
+    (B, 3, H, W) in [−1, 1]: the family's own, or that of a VAE loaded apart. sinks: get each picture as well.
+    """
 
     def __init__(
         self,
         folder: RunFolder,
-        requests: Sequence[Request],
+        prompts: Prompts,
         *,
-        every: Every | None,
         weights: Literal["both", "raw", "shadow"],
-        settings: SampleSettings,
         family: ModelFamily,
         objective: Objective,
         update: Update,
@@ -71,11 +112,9 @@ class Previews(Observer):
         warn: Callable[[str], None],
         sinks: Sequence[PictureSink] = (),
     ) -> None:
-        self.every = every
+        super().__init__(prompts)
         self._folder = folder.samples
-        self._requests = requests
-        self._weights = _wanted(weights, update)
-        self._settings = settings
+        self._weights = _weights(weights, update)
         self._family = family
         self._objective = objective
         self._update = update
@@ -85,55 +124,54 @@ class Previews(Observer):
         self._warn = warn
         self._sinks = sinks
 
-    def due(self, progress: Progress) -> bool:
-        """As other observers; never without an interval or without prompts."""
-        return bool(self._requests) and self.every is not None and super().due(progress)
-
     def look(self, report: StepReport | None, progress: Progress) -> Wish:
         """Draws, writes, and renews the grid. Raises StorageError when the disk refuses."""
         probes.reach("preview.begin")
+        super().look(report, progress)
         with skipped_when_out_of_memory(f"previews of step {progress.step}", self._warn):
-            self._keep(progress.step, self._draw_all(progress.step))
+            wanted = self._prompts.wanted(progress.step)
+            self._keep(progress.step, wanted, self._draw_all(progress.step, wanted))
         return Wish.NOTHING
 
-    def _draw_all(self, step: int) -> Pictures:
+    def _draw_all(self, step: int, wanted: Wanted) -> Pictures:
         found: Pictures = {}
         for which in self._weights:
             if step == 0 and found:
                 found[which] = next(iter(found.values()))  # the average begins as a copy of the weights
             else:
-                found[which] = list(self._draw(which))
+                found[which] = list(self._draw(which, wanted))
         return found
 
-    def _draw(self, which: Weights) -> Iterator[NDArray[np.uint8]]:
+    def _draw(self, which: Weights, wanted: Wanted) -> Iterator[NDArray[np.uint8]]:
+        settings = wanted.settings
         with evaluating(self._family.parts()), weights_in_use(self._update, which):
-            at_once = self._settings.batch_size
-            for first in range(0, len(self._requests), at_once):
+            for some in alike(wanted.requests, settings.batch_size):
                 with self._precision.autocast(self._device):
                     latents = sample_latents(
                         self._family,
-                        self._requests[first : first + at_once],
+                        some,
                         schedule=self._objective.schedule,
                         prediction=self._objective.prediction,
-                        steps=self._settings.steps,
-                        guidance=self._settings.guidance,
-                        solver=self._settings.solver,
+                        steps=settings.steps,
+                        guidance=settings.guidance[0],
+                        solver=settings.solver,
                         device=self._device,
-                        spacing=self._settings.spacing,
-                        guidance_rescale=self._settings.guidance_rescale,
+                        spacing=settings.spacing,
+                        guidance_rescale=settings.guidance_rescale,
                     )
                 for pixels in self._decode(latents):
                     yield as_bytes(pixels)
 
-    def _keep(self, step: int, drawn_by: Pictures) -> None:
+    def _keep(self, step: int, wanted: Wanted, drawn_by: Pictures) -> None:
         folder = self._folder / f"step-{step:08d}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for which, drawn in drawn_by.items():
-                for index, (request, pixels) in enumerate(zip(self._requests, drawn, strict=True)):
-                    data = pictures.png(pixels, self._facts(request, step, which))
+                for index, (request, pixels) in enumerate(zip(wanted.requests, drawn, strict=True)):
+                    told = pictures.facts(request, wanted.settings)
+                    data = pictures.png(pixels, told | {"training_step": f"{step}", "weights": which})
                     durable.write_file(folder / _name(index, which), data)
-            self._renew_grid(step)
+            self._renew_grid(step, wanted)
         except OSError as error:
             reason = error.strerror or str(error)
             raise StorageError(
@@ -145,25 +183,26 @@ class Previews(Observer):
                     for index, pixels in enumerate(drawn):
                         sink(step, f"{index}/{which}", pixels)
 
-    def _facts(self, request: Request, step: int, which: Weights) -> dict[str, str]:
-        return pictures.facts(request, self._settings) | {"training_step": f"{step}", "weights": which}
-
-    def _renew_grid(self, step: int) -> None:
-        """All steps so far; of many, an even choice with the first and the last."""
+    def _renew_grid(self, step: int, wanted: Wanted) -> None:
+        """All steps so far; of many, an even choice with the first and the last. A row has the caption and guidance of
+        now; an earlier picture that was of others says so itself."""
         steps = sorted(n for n in _steps_in(self._folder) if n <= step)
         shown = [steps[i] for i in grids.spread(len(steps), _MOST_COLUMNS)]
         cells: list[list[NDArray[np.uint8] | None]] = []
         rows: list[str] = []
-        for index, request in enumerate(self._requests):
+        notes: list[list[str]] = []
+        for index, request in enumerate(wanted.requests):
+            now = _caption(pictures.facts(request, wanted.settings))
             for which in self._weights:
-                cells.append([_read(self._folder / f"step-{n:08d}" / _name(index, which)) for n in shown])
-                caption = request.prompt or "(no caption)"
-                rows.append(caption if len(self._weights) == 1 else f"[{which}] {caption}")
-        image = grids.sheet(cells, rows=rows, columns=[f"step {n}" for n in shown])
+                found = [_read(self._folder / f"step-{n:08d}" / _name(index, which)) for n in shown]
+                cells.append([pixels for pixels, _ in found])
+                notes.append([caption if caption != now else "" for _, caption in found])
+                rows.append(now if len(self._weights) == 1 else f"[{which}] {now}")
+        image = grids.sheet(cells, rows=rows, columns=[f"step {n}" for n in shown], notes=notes)
         grids.save(image, self._folder / "grid.png")
 
 
-def _wanted(weights: Literal["both", "raw", "shadow"], update: Update) -> tuple[Weights, ...]:
+def _weights(weights: Literal["both", "raw", "shadow"], update: Update) -> tuple[Weights, ...]:
     if update.shadow is None:
         return ("raw",)
     match weights:
@@ -183,10 +222,15 @@ def _steps_in(folder: Path) -> list[int]:
     return [int(found[1]) for found in map(_STEP.fullmatch, (path.name for path in folder.iterdir())) if found]
 
 
-def _read(path: Path) -> NDArray[np.uint8] | None:
-    """A picture drawn earlier; None when it is gone, unreadable, or was never drawn."""
+def _caption(told: Mapping[str, str]) -> str:
+    return f"{told.get('prompt') or '(no caption)'} · guidance {float(told.get('guidance', 'nan')):g}"
+
+
+def _read(path: Path) -> tuple[NDArray[np.uint8] | None, str]:
+    """A picture drawn earlier with its caption; None and "" when it is gone, unreadable, or was never drawn."""
     try:
         with Image.open(path) as image:
-            return np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError, ValueError):
-        return None
+            pixels = np.asarray(image.convert("RGB"))
+            return pixels, _caption(cast(PngImageFile, image).text)
+    except (OSError, SyntaxError, ValueError, AttributeError):
+        return None, ""

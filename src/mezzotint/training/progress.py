@@ -13,7 +13,7 @@ class Progress:
     seconds: of training, over all attempts.
 
     bad_in_a_row: non-finite steps just now. bad_steps: the steps of the last thousand that were bad. rate_peak:
-    highest rate of each part so far.
+    highest rate of each part so far. live: values of settings that were replaced while the run went, by path.
     """
 
     step: int = 0
@@ -26,6 +26,7 @@ class Progress:
     bad_in_a_row: int = 0
     bad_steps: list[int] = field(default_factory=list)
     rate_peak: dict[str, float] = field(default_factory=dict)
+    live: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_done(self) -> bool:

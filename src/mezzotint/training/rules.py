@@ -1,5 +1,5 @@
-"""Update rules: how a gradient becomes a step. `AdamWRule` is one fused pass of ours; `LibraryRule` lets any torch
-optimizer stand behind `Update`.
+"""Update rules: how a gradient becomes a step. `AdamWRule` is one fused pass of ours, `AdaCoorRule` a few passes;
+`LibraryRule` lets any torch optimizer stand behind `Update`.
 
 A rule owns its state by parameter name, so that checkpoints restore it by name and in its own type.
 """
@@ -7,6 +7,7 @@ A rule owns its state by parameter name, so that checkpoints restore it by name 
 from __future__ import annotations
 
 import importlib
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.optim import Adafactor, AdamW, AdamW8bit, Library, OptimizerSettings
+from mezzotint.recipe.optim import AdaCoor, Adafactor, AdamW, AdamW8bit, Library, OptimizerSettings
 
 
 class Rule(ABC):
@@ -103,15 +104,73 @@ class AdamWRule(Rule):
         return sum(2 * 4 * master.numel() for master in masters.values())
 
 
+class AdaCoorRule(Rule):
+    """EveryDream2's AdaCoor: no rate, no momentum, no weight decay. The state, kept in bfloat16, is v, the sum of
+    squared gradients g times e, with e = ε in bfloat16:
+
+        v ← v + e g², each product and the sum rounded to bfloat16
+        p ← p − e g / (√v + ε), the divisor rounded to bfloat16, the rest in float32
+
+    Nothing is read back to the host; where found_inf is 1, g counts as 0, which moves neither v nor p.
+    """
+
+    def __init__(self, settings: AdaCoor, masters: Mapping[str, Tensor]) -> None:
+        self._eps = settings.eps
+        self._rounded_eps = float(torch.tensor(settings.eps, dtype=torch.bfloat16))
+        self._sum = {name: torch.zeros_like(m, dtype=torch.bfloat16) for name, m in masters.items()}
+
+    def move(
+        self,
+        names: Sequence[str],
+        masters: Sequence[Tensor],
+        grads: list[Tensor],
+        *,
+        lr: float,
+        weight_decay: float,
+        scale: Tensor,
+        found_inf: Tensor,
+    ) -> None:
+        torch._foreach_div_(grads, scale)
+        for grad in grads:
+            grad.masked_fill_(found_inf > 0, 0.0)
+        sums = [self._sum[name] for name in names]
+        squares = torch._foreach_mul(grads, grads)
+        torch._foreach_mul_(squares, self._rounded_eps)
+        torch._foreach_add_(sums, [square.to(torch.bfloat16) for square in squares])
+        torch._foreach_mul_(grads, self._rounded_eps)
+        divisors = torch._foreach_sqrt(sums)
+        torch._foreach_add_(divisors, self._eps)
+        torch._foreach_div_(grads, [divisor.to(torch.float32) for divisor in divisors])
+        torch._foreach_sub_(list(masters), grads)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {f"opt.sum/{name}": tensor for name, tensor in self._sum.items()}
+
+    def load(self, tensors: Mapping[str, Tensor], masters: Mapping[str, Tensor]) -> None:
+        for name, mine in self.tensors().items():
+            mine.copy_(tensors[name])
+
+    def state_bytes(self, masters: Mapping[str, Tensor]) -> int:
+        return sum(2 * master.numel() for master in masters.values())
+
+
 class LibraryRule(Rule):
     """Any `torch.optim.Optimizer`, one instance a group. A library's optimizer does not know bad steps, so the host
-    reads one number a step."""
+    reads one number a step.
+
+    Some keep what they have learnt of the whole group among its settings, such as Prodigy's and D-Adaptation's
+    distance d. What has changed there since the start is part of the state: `opt.group.KEY/PART/PARAMETER` with the
+    group's first parameter.
+    """
 
     def __init__(self, kind: type[torch.optim.Optimizer], options: Mapping[str, Any]) -> None:
         self.kind = kind
         self.options = dict(options)
         self._optimizers: dict[tuple[str, ...], torch.optim.Optimizer] = {}
+        self._started: dict[tuple[str, ...], dict[str, Any]] = {}
         self._waiting: dict[str, dict[str, Any]] = {}
+        self._waiting_groups: dict[str, dict[str, Any]] = {}
+        self._decays = "weight_decay" in inspect.signature(kind).parameters
 
     def move(
         self,
@@ -140,13 +199,30 @@ class LibraryRule(Rule):
         self, names: tuple[str, ...], masters: Sequence[Tensor], lr: float, weight_decay: float
     ) -> torch.optim.Optimizer:
         if names not in self._optimizers:
-            given = self.options | {"lr": lr} | ({"weight_decay": weight_decay} if weight_decay else {})
-            optimizer = self.kind(list(masters), **given)
+            # said even when it is 0: a class may have another default
+            decay = {"weight_decay": weight_decay} if weight_decay or self._decays else {}
+            optimizer = self.kind(list(masters), **self.options | {"lr": lr} | decay)
+            group = optimizer.param_groups[0]
+            self._started[names] = dict(group)
             for name, master in zip(names, masters, strict=True):
                 if name in self._waiting:
                     optimizer.state[master] = self._waiting.pop(name)
+                group.update(self._waiting_groups.pop(name, {}))
             self._optimizers[names] = optimizer
         return self._optimizers[names]
+
+    def _of_groups(self) -> dict[str, dict[str, Any]]:
+        """By a group's first parameter: the numbers among its settings that are not what they were at the start."""
+        found = dict(self._waiting_groups)
+        for names, optimizer in self._optimizers.items():
+            started = self._started[names]
+            found[names[0]] = {
+                key: value
+                for key, value in optimizer.param_groups[0].items()
+                if key not in ("lr", "params") and isinstance(value, (Tensor, int, float))
+                if key not in started or isinstance(value, Tensor) or value != started[key]
+            }
+        return found
 
     def tensors(self) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
@@ -158,19 +234,24 @@ class LibraryRule(Rule):
         for name, state in self._waiting.items():
             for key, value in state.items():
                 found[f"opt.{_tag(key, value)}/{name}"] = _as_tensor(value)
+        for name, numbers in self._of_groups().items():
+            for key, value in numbers.items():
+                found[f"opt.group.{_tag(key, value)}/{name}"] = _as_tensor(value)
         return found
 
     def load(self, tensors: Mapping[str, Tensor], masters: Mapping[str, Tensor]) -> None:
-        self._optimizers.clear()
-        self._waiting.clear()
+        for kept in (self._optimizers, self._started, self._waiting, self._waiting_groups):
+            kept.clear()
         for flat, tensor in tensors.items():
             tag, _, name = flat.removeprefix("opt.").partition("/")
             if not flat.startswith("opt.") or name not in masters:
                 continue
             key, _, number = tag.partition("#")
             # counts that a library keeps on the host stay there
-            value: Any = tensor.item() if number else tensor.to(_home(key, masters[name]), copy=True)
-            self._waiting.setdefault(name, {})[key] = int(value) if number == "int" else value
+            waiting = self._waiting_groups if key.startswith("group.") else self._waiting
+            key = key.removeprefix("group.")
+            value = _NUMBERS[number](tensor.item()) if number else tensor.to(_home(key, masters[name]), copy=True)
+            waiting.setdefault(name, {})[key] = value
 
     def state_bytes(self, masters: Mapping[str, Tensor]) -> int:
         if self.kind.__module__.startswith("bitsandbytes"):
@@ -189,7 +270,8 @@ def _bytes_after_a_step(rule: LibraryRule, masters: Mapping[str, Tensor]) -> int
             trial = LibraryRule(rule.kind, rule.options)
             zero, one = torch.zeros(shape), torch.ones(())
             trial.move(["x/x"], [zero], [torch.zeros(shape)], lr=0.0, weight_decay=0.0, scale=one, found_inf=0 * one)
-            by_shape[shape] = sum(t.numel() * t.element_size() for t in trial.tensors().values())
+            kept = {n: t for n, t in trial.tensors().items() if not n.startswith("opt.group.")}
+            by_shape[shape] = sum(t.numel() * t.element_size() for t in kept.values())
         total += by_shape[shape]
     return total
 
@@ -204,6 +286,9 @@ def _tag(key: str, value: Any) -> str:
     return key if isinstance(value, Tensor) else f"{key}#{type(value).__name__}"
 
 
+_NUMBERS: Mapping[str, type] = {"int": int, "float": float, "bool": bool}
+
+
 def _home(key: str, master: Tensor) -> torch.device:
     return torch.device("cpu") if key == "step" else master.device
 
@@ -214,6 +299,8 @@ def rule_for(settings: OptimizerSettings, masters: Mapping[str, Tensor], applied
     match settings:
         case AdamW():
             return AdamWRule(settings, masters, applied)
+        case AdaCoor():
+            return AdaCoorRule(settings, masters)
         case AdamW8bit():
             kind = _class("bitsandbytes.optim.AdamW8bit", "pip install 'mezzotint[eight-bit]'")
             return LibraryRule(kind, {"betas": settings.betas, "eps": settings.eps})

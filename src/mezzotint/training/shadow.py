@@ -13,6 +13,15 @@ SATURATION_UPDATES = 2000.0
 """The time constant of the saturating rule, in updates of the shadow (MindONE, Open-Sora-Plan)."""
 
 
+def decay_for(strength: float, *, interval: int, steps: int) -> float:
+    """The decay that leaves `strength` of the start in the average when a run ends (EveryDream2's strength target).
+
+    strength: in (0, 1). interval: steps from one update to the next. steps: of the run. Returns strength^(1/U) for U =
+    steps / interval updates, not rounded; 0 when that is too small for a float.
+    """
+    return float(strength ** (interval / steps))
+
+
 def decay_at(rule: str, decay: float, updates: Tensor) -> Tensor:
     """How much of the shadow stays at its next update: shadow ← d · shadow + (1 − d) · weights.
 

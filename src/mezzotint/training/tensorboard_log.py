@@ -29,29 +29,7 @@ from mezzotint.stages import StepReport
 from mezzotint.training.metrics_log import is_written
 from mezzotint.training.observers import Observer, Wish
 from mezzotint.training.progress import Progress
-from mezzotint.training.smoothed import Smoothed
-
-TAGS: Mapping[str, str] = {
-    "loss/step": "Loss of the step: weighted mean over its samples, on all processes.",
-    "loss/avg": "Exponential mean of loss/step, about the last fifty steps; goes on over a resume.",
-    "loss/by_timestep/0..9": "Mean unweighted loss of the first process's samples since the last point whose timestep "
-    "lies in this tenth of the schedule (0: least noise). Tenths without a sample have no point.",
-    "val/loss": "Held-out loss, trained weights: mean squared error at fixed timesteps and noise, unweighted.",
-    "val/loss_shadow": "The same with the averaged weights; only with optim.ema.",
-    "val/loss_at/T": "Held-out loss at timestep T, trained weights.",
-    "val/loss_shadow_at/T": "Held-out loss at timestep T, averaged weights.",
-    "lr/GROUP": "Learning rate of a parameter group (denoiser, text_encoder.no_decay, …).",
-    "grad/norm": "Norm of the gradient before clipping, all trained parts together.",
-    "perf/images_per_s": "Samples per second of the step, on all processes.",
-    "perf/data_wait": "Share of the step's time spent waiting for data, 0 to 1.",
-    "memory/peak_gib": "Most device memory held so far, in GiB; not on the CPU.",
-    "scaler/scale": "The loss scale; only in fp16.",
-    "preview/PROMPT/raw": "Preview of a prompt (its number, from 0), trained weights.",
-    "preview/PROMPT/shadow": "The same with the averaged weights.",
-}
-"""Every tag with its meaning. Steps are steps done: the first is 1; 0 is before training. Part of the documentation."""
-
-_BINS = 10
+from mezzotint.training.scalars import Scalars
 
 
 class TensorBoardLog(Observer):
@@ -66,18 +44,14 @@ class TensorBoardLog(Observer):
     def __init__(self, folder: RunFolder, every: int, *, num_timesteps: int = 1000, start_step: int = 0) -> None:
         self._events = EventFile(folder.logs, purge_step=start_step + 1 if start_step else 0)
         self._every_steps = every
-        self._num_timesteps = num_timesteps
-        self._smoothed = Smoothed()
-        self._bin_sums = [0.0] * _BINS
-        self._bin_counts = [0] * _BINS
+        self._scalars = Scalars(num_timesteps)
 
     def look(self, report: StepReport | None, progress: Progress) -> Wish:
         """Takes every report into the means, writes those that are due. Raises StorageError E1705, once."""
         if report is not None:
-            self._smoothed.take(report.loss)
-            self._sort_by_timestep(report)
+            self._scalars.take(report)
             if is_written(report.step, self._every_steps, progress):
-                self._events.write(report.step + 1, [_scalar(tag, x) for tag, x in self._scalars(report).items()])
+                self._events.write(report.step + 1, [_scalar(tag, x) for tag, x in self._scalars.of(report).items()])
         return Wish.NOTHING
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
@@ -93,43 +67,13 @@ class TensorBoardLog(Observer):
         self._events.write(step, [Summary.Value(tag=f"preview/{name}", image=image)])
 
     def state(self) -> dict[str, Any]:
-        return {
-            "smoothed": self._smoothed.state(),
-            "by_timestep": {"sums": list(self._bin_sums), "counts": list(self._bin_counts)},
-        }
+        return self._scalars.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._smoothed.load(state.get("smoothed", {}))
-        bins = state.get("by_timestep", {})
-        self._bin_sums = list(bins.get("sums", [0.0] * _BINS))
-        self._bin_counts = list(bins.get("counts", [0] * _BINS))
+        self._scalars.load(state)
 
     def close(self) -> None:
         self._events.close()
-
-    def _sort_by_timestep(self, report: StepReport) -> None:
-        for timestep, loss in zip(report.timesteps, report.losses, strict=True):
-            place = min(_BINS - 1, max(0, int(timestep * _BINS / self._num_timesteps)))
-            self._bin_sums[place] += loss
-            self._bin_counts[place] += 1
-
-    def _scalars(self, report: StepReport) -> dict[str, float]:
-        seconds = max(report.seconds, 1e-9)
-        found = {"loss/step": report.loss, "grad/norm": report.norm}
-        if self._smoothed.value is not None:
-            found["loss/avg"] = self._smoothed.value
-        for place, count in enumerate(self._bin_counts):
-            if count:
-                found[f"loss/by_timestep/{place}"] = self._bin_sums[place] / count
-        self._bin_sums, self._bin_counts = [0.0] * _BINS, [0] * _BINS
-        found |= {f"lr/{group}": rate for group, rate in report.rates.items()}
-        found["perf/images_per_s"] = report.samples / seconds
-        found["perf/data_wait"] = min(1.0, report.wait_seconds / seconds)
-        if report.memory_bytes:
-            found["memory/peak_gib"] = report.memory_bytes / 2**30
-        if report.loss_scale != 1.0:
-            found["scaler/scale"] = report.loss_scale
-        return found
 
 
 class EventFile:

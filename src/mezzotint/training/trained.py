@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
@@ -17,9 +18,10 @@ def trained_parameters(
 ) -> dict[str, nn.Parameter]:
     """Freezes everything but what the recipe trains; returns the trained parameters by `part/parameter`.
 
-    trainable: the parts that the family allows. Raises RecipeError for a part that cannot be trained (E1021), a
-    pattern that matches nothing (E1022), nothing left to train (E1023), and dropout in a trained part, whose draws
-    would not be addressed (E1024).
+    trainable: the parts that the family allows. `model.last_layers` freezes the beginning of text encoders,
+    `model.freeze` whatever it names, and its patterns after `!` have the last word. Raises RecipeError for a part that
+    cannot be trained (E1021), a pattern that matches nothing (E1022), nothing left to train (E1023), dropout in a
+    trained part, whose draws would not be addressed (E1024), and layers that cannot be told (E1025).
     """
     for part in settings.train:
         if part not in trainable:
@@ -29,11 +31,14 @@ def trained_parameters(
     for part, module in parts.items():
         is_trained = part in settings.train
         module.train(is_trained)
+        early = _before_last_layers(part, module, settings.last_layers) if is_trained else set()
         for name, parameter in module.named_parameters():
             full = f"{part}/{name}"
-            frozen_by = [pattern for pattern in settings.freeze if fnmatchcase(full, pattern)]
-            seen.update(frozen_by)
-            parameter.requires_grad_(is_trained and not frozen_by)
+            matched = [pattern for pattern in settings.freeze if fnmatchcase(full, pattern.removeprefix("!"))]
+            seen.update(matched)
+            is_thawed = any(pattern.startswith("!") for pattern in matched)
+            is_frozen = bool(matched) or name in early
+            parameter.requires_grad_(is_trained and (is_thawed or not is_frozen))
             if parameter.requires_grad:
                 chosen[full] = parameter
         if is_trained:
@@ -46,6 +51,26 @@ def trained_parameters(
     if not chosen:
         raise RecipeError("model.train and model.freeze leave nothing to train", code="E1023")
     return chosen
+
+
+def _before_last_layers(part: str, module: nn.Module, count: int | None) -> set[str]:
+    """The names that come before the last `count` of a text encoder's numbered layers; none when it has no more."""
+    if count is None or not part.startswith("text_encoder"):
+        return set()
+    names = [name for name, _ in module.named_parameters()]
+    numbers = [int(found[1]) if (found := _LAYER.search(name)) else -1 for name in names]
+    layers = max(numbers, default=-1) + 1
+    if not layers:
+        raise RecipeError(
+            f"model.last_layers: the parameters of {part} are not numbered by layers; name what stays in model.freeze",
+            code="E1025",
+        )
+    if count >= layers:
+        return set()
+    return set(names[: numbers.index(layers - count)])
+
+
+_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 
 
 def _refuse_dropout(part: str, module: nn.Module) -> None:

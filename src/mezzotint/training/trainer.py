@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -100,7 +100,7 @@ class _Made:
     keys: list[str] = field(default_factory=list)
 
 
-Attention = Literal["auto", "flash", "efficient", "cudnn", "math"]
+Attention = Literal["auto", "flash", "efficient", "cudnn", "math", "slice", "xformers"]
 _KERNELS = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
@@ -111,9 +111,9 @@ _KERNELS = {
 
 @contextmanager
 def attending(kernel: Attention, device: torch.device) -> Iterator[None]:
-    """Attention by one kernel alone within; `auto` leaves the choice to torch. Raises RecipeError E1060 when that
-    kernel cannot compute it."""
-    if kernel == "auto":
+    """Attention by one kernel of torch alone within; `auto` leaves the choice to torch, and `slice` and `xformers` were
+    set up before. Raises RecipeError E1060 when that kernel cannot compute it."""
+    if kernel not in _KERNELS:
         yield
         return
     try:
@@ -131,8 +131,8 @@ def attending(kernel: Attention, device: torch.device) -> Iterator[None]:
 
 @dataclass(slots=True)
 class Trainer:
-    """One run. save: writes a checkpoint of `tensors()` and `state()`. export: writes the model. asked: flags that
-    signals have set."""
+    """One run. epoch_ends: whether a step is its epoch's last; epoch_begins: called before an epoch's first. save:
+    writes a checkpoint of `tensors()` and `state()`. export: writes the model. asked: flags that signals have set."""
 
     family: ModelFamily
     objective: Objective
@@ -153,6 +153,9 @@ class Trainer:
     asked: Callable[[], int]
     bad_step: Callable[[StepReport], None]
     warn: Callable[[str], None]
+    epoch_begins: Callable[[int], None] = lambda epoch: None
+    rate_factor: float = 1.0
+    """What every rate is multiplied by: that of `optim.lr_batch_power`."""
     clock: Callable[[], float] = time.monotonic
     watch: MovementWatch | None = None
     stopped: bool = False
@@ -183,6 +186,8 @@ class Trainer:
             self.runtime.barrier()
             self._mark = self.clock()
         for batches in self.batches:
+            if self.progress.step == 0 or self.progress.epoch_ends:
+                self.epoch_begins(batches.epoch)
             pending = self.step(batches)
             pending.seconds = self.clock() - self._mark
             self._mark += pending.seconds
@@ -225,7 +230,9 @@ class Trainer:
         text = self._frozen_text(batch)
         with attending(self.attention, device), self.precision.autocast(device):
             # a text encoder that is trained runs under autocast, too
-            condition = self.family.condition(text or self.family.encode_text(batch.captions), batch)
+            text = text or self.family.encode_text(batch.captions)
+            text = replace(text, states=self.objective.perturbed(text.states, drawn))
+            condition = self.family.condition(text, batch)
             noised = self.objective.noise(x_0, drawn)
             predicted = self.family.predict(noised, condition)
         return self.objective.loss(predicted, noised, batch.weight.to(device, non_blocking=True)), noised.level
@@ -249,15 +256,19 @@ class Trainer:
         rates = self.rates(batches.step)
         due = self.optim.ema.rule != "none" and (batches.step + 1) % self.optim.ema.interval == 0
         self.update.apply(loss_scale=scale, norms=norms, found_inf=found_inf, lr=rates, moves_shadow=due)
-        self.scale.update(found_inf)
+        self.scale.update(found_inf, batches.step)
         probes.reach("step.end")
         numbers = torch.stack([loss, norm, found_inf, loss_is_finite, scale])
         return Pending.of(batches, made.keys, torch.cat([numbers, *made.timesteps, *made.losses]), rates)
 
     def rates(self, step: int) -> dict[str, float]:
         """The learning rate of each parameter group at a step (counted from 0)."""
-        factor = lr.factor(self.optim.schedule, step, self.progress.last_step)
-        return {g.name: self.optim.part_lr.get(g.part, self.optim.lr) * factor for g in self.update.groups}
+        o, steps = self.optim, self.progress.last_step
+        factors = {
+            part: self.rate_factor * lr.factor(o.part_schedule.get(part, o.schedule), step, steps)
+            for part in {group.part for group in self.update.groups}
+        }
+        return {g.name: o.part_lr.get(g.part, o.lr) * factors[g.part] for g in self.update.groups}
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor that a checkpoint keeps, by flat name."""
@@ -326,8 +337,10 @@ class Trainer:
         if self.runtime.is_first:
             now = self.clock()
             for i, observer in enumerate(self.observers):
-                every = observer.every
-                if every is not None and every.unit == "minutes" and now - self._last_clock[i] >= 60 * every.count:
+                minutes = [
+                    e.count for e in observer.intervals or (observer.every,) if e is not None and e.unit == "minutes"
+                ]
+                if minutes and now - self._last_clock[i] >= 60 * min(minutes):
                     flags |= _FIRST_CLOCK << i
         return flags
 

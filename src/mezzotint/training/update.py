@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.optim import OptimSettings
+from mezzotint.recipe.optim import AdaCoor, OptimSettings
 from mezzotint.training.rules import rule_for
 from mezzotint.training.shadow import decay_at
 
@@ -34,7 +34,7 @@ class Group:
 
 
 class Update:
-    """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101), clipping and the averaged copy, over float32 masters.
+    """A rule for each part, clipping and the averaged copy, over float32 masters.
 
     trained: parameters by `part/parameter`. separate_masters: the parameters are of a smaller type; float32 masters
     are kept beside them.
@@ -50,10 +50,13 @@ class Update:
             for name, p in self._trained.items()
         }
         self.applied = torch.zeros((), dtype=torch.float32, device=self.device)
-        self._rule = rule_for(settings.optimizer, self._masters, self.applied)
         self.groups = _groups(self._trained, settings)
         self._place = {name: number for number, name in enumerate(self._trained)}
         self._parts = list(dict.fromkeys(name.split("/")[0] for name in self._trained))
+        self._rules = {
+            part: rule_for(settings.part_optimizer.get(part, settings.optimizer), self._of(part), self.applied)
+            for part in self._parts
+        }
         self.shadow = Shadow(self._masters, settings) if settings.ema.rule != "none" else None
 
     @property
@@ -84,7 +87,11 @@ class Update:
 
     def state_bytes(self) -> int:
         """The bytes of the optimizer's own state once it stands, averages and counts apart."""
-        return self._rule.state_bytes(self._masters)
+        return sum(rule.state_bytes(self._of(part)) for part, rule in self._rules.items())
+
+    def _of(self, part: str) -> dict[str, Tensor]:
+        """The masters of a part."""
+        return {name: master for name, master in self._masters.items() if name.split("/")[0] == part}
 
     def forget_gradients(self) -> None:
         """Takes all gradients away."""
@@ -112,7 +119,7 @@ class Update:
                     scale = loss_scale / coefficients[self._parts.index(group.part)]
                 case "tensor":
                     torch._foreach_mul_(grads, [coefficients[self._place[name]] for name in names])
-        self._rule.move(
+        self._rules[group.part].move(
             names,
             [self._masters[name] for name in names],
             grads,
@@ -130,7 +137,8 @@ class Update:
     def tensors(self) -> dict[str, Tensor]:
         """Everything to be remembered, by flat name: `w/…`, `ema/…`, `opt.STATE/…`, and the counts."""
         found = {f"w/{name}": tensor for name, tensor in self._masters.items()}
-        found |= self._rule.tensors()
+        for rule in self._rules.values():
+            found |= rule.tensors()
         found["opt.applied"] = self.applied
         if self.shadow is not None:
             found |= self.shadow.tensors()
@@ -140,7 +148,8 @@ class Update:
         """Takes back what `tensors` gave, by name and bit by bit. A missing or misshapen name is an error of the
         caller's checks."""
         with torch.no_grad():
-            self._rule.load(tensors, self._masters)
+            for part, rule in self._rules.items():
+                rule.load(tensors, self._of(part))
             for name, mine in self.tensors().items():
                 mine.copy_(tensors[name])
             if self._separate:
@@ -192,6 +201,12 @@ class Shadow:
         if self._behind is not None:
             self._behind.settle()
         return self._updates
+
+    def start_from(self, weights: Mapping[str, Tensor]) -> None:
+        """Takes other weights in the place of the masters' before the first update, by the masters' names."""
+        with torch.no_grad():
+            for name, mine in self.weights.items():
+                mine.copy_(weights[name])
 
     def follow(self, masters: Mapping[str, Tensor], found_inf: Tensor) -> None:
         """Moves towards the masters by the rule's decay; where found_inf is 1 nothing moves. Nothing is read back to
@@ -257,15 +272,24 @@ def _groups(trained: Mapping[str, nn.Parameter], settings: OptimSettings) -> lis
     """One group for each part, and another for its parameters without weight decay. Raises RecipeError E1022 for a
     pattern without match."""
     groups: dict[str, Group] = {}
-    adam = settings.optimizer
-    for pattern in adam.no_decay:
-        if not any(fnmatchcase(name, pattern) for name in trained):
-            raise RecipeError(f"optim.optimizer.no_decay: {pattern!r} matches no trained parameter", code="E1022")
-    for name in trained:
-        part = name.split("/")[0]
-        undecayed = any(fnmatchcase(name, pattern) for pattern in adam.no_decay)
+    parts = {name: name.split("/")[0] for name in trained}
+    _refuse_unmatched(settings, parts)
+    for name, part in parts.items():
+        rule = settings.part_optimizer.get(part, settings.optimizer)
+        decay, spared = (0.0, ()) if isinstance(rule, AdaCoor) else (rule.weight_decay, rule.no_decay)
+        undecayed = any(fnmatchcase(name, pattern) for pattern in spared)
         key = f"{part}.no_decay" if undecayed else part
         if key not in groups:
-            groups[key] = Group(key, part, 0.0 if undecayed else adam.weight_decay)
+            groups[key] = Group(key, part, 0.0 if undecayed else decay)
         groups[key].names.append(name)
     return list(groups.values())
+
+
+def _refuse_unmatched(settings: OptimSettings, parts: Mapping[str, str]) -> None:
+    """parts: the part of each trained parameter. A rule's patterns are held against the parts that it moves."""
+    here = {f"optim.part_optimizer.{part}": ({part}, rule) for part, rule in settings.part_optimizer.items()}
+    others = set(parts.values()) - set(settings.part_optimizer)
+    for where, (moved, rule) in ({"optim.optimizer": (others, settings.optimizer)} | here).items():
+        for pattern in () if isinstance(rule, AdaCoor) or not moved else rule.no_decay:
+            if not any(fnmatchcase(name, pattern) for name, part in parts.items() if part in moved):
+                raise RecipeError(f"{where}.no_decay: {pattern!r} matches no trained parameter", code="E1022")

@@ -1,4 +1,5 @@
-"""The loss on held-out samples at fixed timesteps and noise, so that its curve can be read and compared.
+"""The loss on held-out samples at fixed timesteps and noise, so that its curve can be read and compared; and on others
+in the same way.
 
 Every measurement of a sample has the same noise, addressed by (seed, "validation", the sample's key, timestep): it
 depends on nothing that training does, and two runs of one seed and one held-out set measure the same thing.
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mezzotint import draws
+from mezzotint.diffusion import pyramid
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.errors import StorageError
 from mezzotint.families.base import ModelFamily
@@ -33,11 +35,12 @@ NumberSink = Callable[[int, Mapping[str, float]], None]
 class Validation(Observer):
     """Measures before the first step, every so often, and at the end. The first process looks alone.
 
-    batches: the held-out samples, made once and kept in the host's memory (pixels, moments or latents; text, or
-    captions to be encoded); empty means that nothing is ever due. timesteps: how many, evenly spread over the schedule.
-    The loss is the mean squared error of the prediction, unweighted, whatever the objective weighs; noise offset counts
-    as the objective's. sinks: get `val/loss`, `val/loss_at/T` and, with an average, `val/loss_shadow`,
-    `val/loss_shadow_at/T`.
+    sets: samples by name, made once and kept in the host's memory (pixels, moments or latents; text, or captions to be
+    encoded); "loss" are those held out of the data set, "train" are trained as well, others come from elsewhere. None
+    at all means that nothing is ever due. timesteps: how many, evenly spread over the schedule.
+    The loss is the mean squared error of the prediction, unweighted, whatever the objective weighs; noise offset and
+    pyramid noise count as the objective's. sinks: get `val/NAME`, `val/NAME_at/T` and, with an average,
+    `val/NAME_shadow`, `val/NAME_shadow_at/T`; and `val/all`, the mean over sets that are not trained, of several.
     """
 
     at_start = True
@@ -45,7 +48,7 @@ class Validation(Observer):
 
     def __init__(
         self,
-        batches: Sequence[Batch],
+        sets: Mapping[str, Sequence[Batch]],
         *,
         every: Every | None,
         timesteps: int,
@@ -59,7 +62,8 @@ class Validation(Observer):
         warn: Callable[[str], None],
     ) -> None:
         self.every = every
-        self._batches = [batch for batch in batches if batch.size]
+        used = {name: [batch for batch in batches if batch.size] for name, batches in sets.items()}
+        self._sets = {name: batches for name, batches in used.items() if batches}
         self._timesteps = spread(timesteps, objective.schedule.num_timesteps)
         self._seed = seed
         self._family = family
@@ -69,11 +73,10 @@ class Validation(Observer):
         self._device = device
         self._sinks = sinks
         self._warn = warn
-        self._x_0: dict[int, Tensor] = {}
 
     def due(self, progress: Progress) -> bool:
         """As other observers; never without an interval or without samples."""
-        return bool(self._batches) and self.every is not None and super().due(progress)
+        return bool(self._sets) and self.every is not None and super().due(progress)
 
     def look(self, report: StepReport | None, progress: Progress) -> Wish:
         """Measures and hands the numbers to the sinks. Raises StorageError when one of them does, after the others."""
@@ -87,23 +90,31 @@ class Validation(Observer):
         kinds: tuple[Weights, ...] = ("raw",) if self._update.shadow is None else ("raw", "shadow")
         with evaluating(self._family.parts()):
             for kind in kinds:
-                tag = "val/loss" if kind == "raw" else "val/loss_shadow"
+                suffix = "" if kind == "raw" else "_shadow"
                 with weights_in_use(self._update, kind):
-                    by_timestep = self._means()
-                found[tag] = sum(by_timestep) / len(by_timestep)
-                found |= {f"{tag}_at/{t}": mean for t, mean in zip(self._timesteps, by_timestep, strict=True)}
+                    for name, batches in self._sets.items():
+                        by_timestep = self._means(batches)
+                        tag = f"val/{name}{suffix}"
+                        found[tag] = sum(by_timestep) / len(by_timestep)
+                        found |= {f"{tag}_at/{t}": mean for t, mean in zip(self._timesteps, by_timestep, strict=True)}
+                untrained = [found[f"val/{name}{suffix}"] for name in self._sets if name != "train"]
+                if len(untrained) > 1:
+                    found[f"val/all{suffix}"] = sum(untrained) / len(untrained)
         return found
 
-    def _means(self) -> list[float]:
-        """The mean over all samples, for each timestep."""
+    def _means(self, batches: list[Batch]) -> list[float]:
+        """The mean over all samples of a set, for each timestep."""
         sums = torch.zeros(len(self._timesteps), dtype=torch.float64, device=self._device)
-        for number, batch in enumerate(self._batches):
-            x_0 = self._latents(number, batch)
+        for number, batch in enumerate(batches):
+            if batch.latents is None:  # once: the VAE is never trained; what it was made of is let go
+                made = latents_of(self._family, batch, self._device).to("cpu")
+                batches[number] = batch = replace(batch, pixels=None, moments=None, latents=made)
+            x_0 = latents_of(self._family, batch, self._device)
             with self._precision.autocast(self._device):
                 text = self._text(batch)
                 for place, timestep in enumerate(self._timesteps):
                     sums[place] += self._errors(x_0, text, batch, timestep).double().sum()
-        count = sum(batch.size for batch in self._batches)
+        count = sum(batch.size for batch in batches)
         return [float(total) / count for total in sums.tolist()]
 
     def _errors(self, x_0: Tensor, text: TextEmbedding, batch: Batch, timestep: int) -> Tensor:
@@ -118,17 +129,17 @@ class Validation(Observer):
     def _draws(self, keys: Sequence[str], timestep: int) -> StepDraws:
         addresses = [
             np.array([draws.key(self._seed, purpose, key, timestep) for key in keys], dtype=np.uint64)
-            for purpose in ("validation", "validation-offset")
+            for purpose in ("validation", "validation-offset", "validation-pyramid")
         ]
+        levels = [draws.key(self._seed, "validation-pyramid-size", timestep, level) for level in range(pyramid.LEVELS)]
         on_device = [torch.from_numpy(a.view(np.int64)).to(self._device) for a in addresses]
-        return StepDraws(noise=on_device[0], offset=on_device[1], timestep=addresses[0])
-
-    def _latents(self, number: int, batch: Batch) -> Tensor:
-        """x_0 of a batch, made once: the VAE is never trained. What it was made of is let go."""
-        if number not in self._x_0:
-            self._x_0[number] = latents_of(self._family, batch, self._device).to("cpu")
-            self._batches[number] = replace(batch, pixels=None, moments=None, latents=self._x_0[number])
-        return self._x_0[number].to(self._device)
+        return StepDraws(
+            noise=on_device[0],
+            offset=on_device[1],
+            timestep=addresses[0],
+            pyramid=on_device[2],
+            shrinking=pyramid.ratios([draws.uniform(level) for level in levels]),
+        )
 
     def _text(self, batch: Batch) -> TextEmbedding:
         if batch.text is None:

@@ -1,0 +1,46 @@
+"""The few settings that may be replaced while a run goes, at the start of an epoch. The recipe itself never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any, TypeVar
+
+from mezzotint.recipe.base import Section
+from mezzotint.recipe.recipe import Recipe
+
+LIVE = (
+    "objective.noise_offset",
+    "objective.min_snr_gamma",
+    "model.clip_skip",
+    "run.save.every",
+    "run.export.every",
+    "run.export.from_epoch",
+    "run.export.dtype",
+)
+"""The settings, by path."""
+
+S = TypeVar("S", bound=Section)
+
+
+def live_values(recipe: Recipe) -> dict[str, Any]:
+    """Their values in a recipe, as JSON, by path."""
+    tree = recipe.model_dump(mode="json", by_alias=True)
+    return {path: reduce(lambda inside, word: inside[word], path.split("."), tree) for path in LIVE}
+
+
+def with_live(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+    """The recipe with other values of live settings, checked as any. values: as `live_values` gives them; those that
+    are not named stay. Raises pydantic's ValidationError."""
+    for path, value in values.items():
+        assert path in LIVE, path
+        recipe = _replaced(recipe, path.split("."), value)
+    return recipe
+
+
+def _replaced(section: S, words: Sequence[str], value: Any) -> S:
+    name, *inside = words
+    if inside:
+        return section.model_copy(update={name: _replaced(getattr(section, name), inside, value)})
+    given = section.model_dump(mode="json", by_alias=True) | {name: value}
+    return type(section).model_validate(given)

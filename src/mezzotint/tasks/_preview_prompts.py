@@ -1,0 +1,215 @@
+"""What previews draw: the recipe's prompts, captions of the data set, or a prompt file that is read anew each time.
+
+Every process asks alike; the first reads the file and tells the others when the next previews are due. A file that
+cannot be used while a run goes leaves the last good one in force.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mezzotint import draws
+from mezzotint.errors import CacheError, RecipeError
+from mezzotint.recipe.base import Every
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sample import SolverName
+from mezzotint.runtimes.base import Runtime
+from mezzotint.sampling import prompt_file
+from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line, PromptFile
+from mezzotint.sampling.sample import Request
+from mezzotint.sampling.solvers import Solver
+from mezzotint.shapes import Size
+from mezzotint.stages import TextEmbedding
+from mezzotint.tasks.assemble import Caches, Dataset, Model, encoders, family_class
+from mezzotint.training.previews import Wanted
+
+_EMPTY = PromptFile(())
+
+
+def captions(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
+    """What previews need from a text cache. Raises RecipeError E1073 for a prompt file that cannot be used."""
+    if recipe.run.preview.every is None:
+        return ()
+    file = _read(recipe)
+    texts = [line.prompt for line in _lines(recipe, file, dataset) if not line.random_caption]
+    texts += [line.negative for line in file.lines if line.negative is not None]
+    return (*texts, file.settings.get("negative_prompt", recipe.sample.negative_prompt))
+
+
+class PreviewPrompts:
+    """See `training.previews.Prompts`. Made on every process together. Raises RecipeError E1073, on all of them, for a
+    file that cannot be used when the run starts; an empty one stands for the recipe's own prompts."""
+
+    def __init__(
+        self, recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Caches, model: Model,
+        warn: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._recipe = recipe
+        self._runtime = runtime
+        self._dataset = dataset
+        self._caches = caches
+        self._model = model
+        self._warn = warn
+        self._said: set[str] = set()
+        self._made: dict[str, TextEmbedding] = {}
+        self._file = _EMPTY
+        self.every = recipe.run.preview.every
+        self.at_start = True
+        refusal = ""
+        if runtime.is_first:
+            try:
+                self._file = self._usable()
+            except RecipeError as error:
+                refusal = error.message
+        self._agree(refusal)
+
+    def renew(self, step: int) -> None:
+        """See `training.previews.Prompts`."""
+        if self._recipe.sample.file is None:
+            return
+        if self._runtime.is_first:
+            self._file = self._read_again()
+        self._agree("")
+
+    def wanted(self, step: int) -> Wanted:
+        """See `training.previews.Prompts`. Embeddings come from the cache where the text encoder is not loaded; for a
+        prompt that was not there when the run started it is loaded once more."""
+        file = self._file
+        settings = self._recipe.sample.model_copy(update=dict(file.settings))
+        made: list[Request] = []
+        for index, line in enumerate(_lines(self._recipe, file, self._dataset)):
+            request = Request(
+                prompt=self._caption(step, index) if line.random_caption else line.prompt,
+                negative=settings.negative_prompt if line.negative is None else line.negative,
+                size=self._size(line, file),
+                seed=settings.seed if line.seed is None else self._seed(line.seed, step, index),
+                index=index if line.seed is None else 0,  # a seed of its own is an address of its own
+                steps=line.steps,
+                solver=line.solver,
+            )
+            made += [replace(request, guidance=scale) for scale in line.guidance or settings.guidance]
+        return Wanted(self._embedded(made), settings)
+
+    def _agree(self, refusal: str) -> None:
+        """What only the first process knows, on all of them."""
+        batches = self._file.batches
+        told = {"refusal": refusal, "batches": batches, "at_start": self._file.at_start}
+        heard = json.loads(self._runtime.share(json.dumps(told)))
+        if heard["refusal"]:
+            raise RecipeError(heard["refusal"], code="E1073")
+        if heard["batches"] is not None:
+            # counted in batches, of which a step may have several
+            steps = math.ceil(heard["batches"] / self._recipe.optim.accumulation)
+            self.every = Every(steps, "steps")
+        else:
+            self.every = self._recipe.run.preview.every
+        self.at_start = heard["at_start"] is not False
+
+    def _usable(self) -> PromptFile:
+        """The file as it lies there, if every picture of it can be drawn. Raises RecipeError."""
+        file = _read(self._recipe)
+        for line in file.lines:
+            self._size(line, file)
+        schedule, prediction = self._model.objective.schedule, self._model.objective.prediction
+        asked: list[SolverName | None] = [file.settings.get("solver"), *(line.solver for line in file.lines)]
+        for name in sorted({name for name in asked if name is not None}):
+            Solver(name, schedule, prediction, steps=2, device="cpu", spacing=self._recipe.sample.spacing)
+        for note in file.notes:
+            self._say(note)
+        return file
+
+    def _read_again(self) -> PromptFile:
+        try:
+            file = self._usable()
+            if file.lines or not self._file.lines:
+                return file
+            problem = f"{self._recipe.sample.file}: has no prompt any more"
+        except RecipeError as error:
+            problem = error.message
+        self._say(f"{problem} (the prompts read before are drawn)")
+        return self._file
+
+    def _say(self, sentence: str) -> None:
+        if sentence not in self._said:
+            self._said.add(sentence)
+            self._warn(sentence)
+
+    def _size(self, line: Line, file: PromptFile) -> Size:
+        side = self._recipe.data.resolution
+        usual = file.settings.get("size") or self._recipe.sample.size or (side, side)
+        width, height = line.size(*usual)
+        pixels = self._model.family.grid.pixels
+        if width % pixels or height % pixels:
+            raise RecipeError(
+                f"{self._recipe.sample.file}: a picture of {width}x{height} cannot be drawn; sides are multiples of "
+                f"{pixels}",
+                code="E1073",
+            )
+        return Size(width, height)
+
+    def _seed(self, seed: int, step: int, index: int) -> int:
+        if seed != NEW_EACH_TIME:
+            return seed
+        return draws.below(draws.key(self._recipe.run.seed, "preview-seed", step, index), 1 << 31)
+
+    def _caption(self, step: int, index: int) -> str:
+        seed, rows = self._recipe.run.seed, self._dataset.rows
+        row = int(rows[draws.below(draws.key(seed, "preview-row", step, index), len(rows))])
+        choice = self._dataset.catalogue.captions(row)
+        return choice[draws.below(draws.key(seed, "preview-caption", step, index), len(choice))]
+
+    def _embedded(self, requests: Sequence[Request]) -> list[Request]:
+        if self._caches.text is None:
+            return list(requests)
+        self._make_absent([text for r in requests for text in (r.prompt, r.negative)])
+        return [replace(r, text=self._text(r.prompt), negative_text=self._text(r.negative)) for r in requests]
+
+    def _make_absent(self, texts: Sequence[str]) -> None:
+        """Encodes what the cache lacks; the encoder goes again."""
+        absent = [text for text in dict.fromkeys(texts) if text not in self._made and not self._is_cached(text)]
+        if not absent:
+            return
+        family = encoders(self._recipe, family_class(self._recipe), self._runtime.device)(("text_encoder",))
+        with torch.no_grad():
+            self._made |= {text: _moved(family.encode_text([text]), torch.device("cpu")) for text in absent}
+
+    def _is_cached(self, text: str) -> bool:
+        assert self._caches.text is not None
+        try:
+            self._caches.text.read([text])
+        except CacheError:
+            return False
+        return True
+
+    def _text(self, text: str) -> TextEmbedding:
+        assert self._caches.text is not None
+        found = self._made[text] if text in self._made else self._caches.text.read([text])
+        return _moved(found, self._runtime.device)
+
+
+def _read(recipe: Recipe) -> PromptFile:
+    return _EMPTY if recipe.sample.file is None else prompt_file.read(recipe.sample.file)
+
+
+def _lines(recipe: Recipe, file: PromptFile, dataset: Dataset) -> tuple[Line, ...]:
+    """The prompts of the file, otherwise those of the recipe, otherwise the captions of the first four samples."""
+    if file.lines:
+        return file.lines
+    if recipe.sample.prompts:
+        return tuple(Line(prompt) for prompt in recipe.sample.prompts)
+    rows = np.sort(dataset.rows)[:4]
+    return tuple(Line(dataset.catalogue.captions(int(row))[0]) for row in rows)
+
+
+def _moved(text: TextEmbedding, device: torch.device) -> TextEmbedding:
+    def one(t: Tensor | None) -> Tensor | None:
+        return None if t is None else t.to(device)
+
+    return TextEmbedding(text.states.float().to(device), one(text.mask), one(text.pooled))

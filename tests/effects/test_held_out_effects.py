@@ -1,0 +1,149 @@
+"""Rows of what is measured besides training: folders of their own, a share of the trained pictures."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mezzotint.errors import DatasetError, RecipeError
+from mezzotint.recipe.read import located, read_text
+from mezzotint.tasks import _held_out
+from mezzotint.tasks._arguments import parse
+from mezzotint.training.validation import Validation
+
+Make = Callable[..., Any]
+QUICK = {"run__steps": 2, "run__validation__every": 2, "run__validation__timesteps": 2, "optim__ema__rule": "none"}
+
+
+def measured(run: Path) -> dict[int, dict[str, float]]:
+    """The held-out numbers of metrics.jsonl by step."""
+    found = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return {line.pop("step"): line for line in found if any(key.startswith("val/") for key in line)}
+
+
+@pytest.fixture
+def sets(noisy: Make, tmp_path: Path) -> tuple[Path, Path]:
+    return noisy(tmp_path / "faces", [(48, 48)] * 3), noisy(tmp_path / "places", [(64, 48)] * 2)
+
+
+# breaks if one folder had no name, several were one set, or their pictures were trained
+@pytest.mark.effect("data.holdout.path")
+def test_holdout_path_names_folders_that_are_measured_and_never_trained(
+    prepare: Make, sets: tuple[Path, Path], shared_world: Any
+) -> None:
+    faces, places = sets
+    several = {"faces": str(faces), "places": str(places)}
+    ready = prepare(data__holdout__path=several, data__holdout__share=0.2, run__log_samples=True, **QUICK)
+    ready.trainer.run()
+    found = measured(ready.job.folder.path)
+    assert sorted(found) == [0, 2]
+    tags = {"val/loss", "val/faces", "val/places", "val/all"}
+    assert {key for key in found[2] if "_at/" not in key} == tags
+    assert found[2].keys() - tags == {f"{tag}_at/{t}" for tag in tags - {"val/all"} for t in (250, 750)}
+    assert found[2]["val/all"] == pytest.approx(sum(found[2][tag] for tag in tags - {"val/all"}) / 3)
+    assert len({found[2][tag] for tag in tags}) == 4
+    rows = (ready.job.folder.logs / "samples.rank0.jsonl").read_text()
+    assert "00.png" in rows
+    assert "000.png" not in rows, "pictures of the sets are named with three digits"
+    own = [str(ready.job.dataset.catalogue.path(row)) for row in ready.job.dataset.held.tolist()]
+    listed = (ready.job.folder.logs / "held_out.txt").read_text().splitlines()
+    assert listed == [*own, *(str(path) for folder in sets for path in sorted(folder.glob("*.png")))]
+
+
+# breaks if a lone folder were not a set, the report passed it over, or the measure depended on how latents are come by
+@pytest.mark.effect("data.holdout.path")
+def test_one_folder_is_the_set_val_cached_or_not(prepare: Make, sets: tuple[Path, Path]) -> None:
+    found = []
+    for cached in (True, False):
+        cache = {"data__cache__latents": cached, "data__cache__text": cached}
+        still = {"data__crop": "center", "data__flip": 0}
+        ready = prepare(data__holdout__path=sets[0], **QUICK, **cache, **still)
+        [validation] = [o for o in ready.trainer.observers if isinstance(o, Validation)]
+        found.append(validation.measure())
+    assert set(found[0]) == {"val/val", "val/val_at/250", "val/val_at/750"}
+    assert found[0] == pytest.approx(found[1], rel=1e-4)
+
+
+# breaks if measuring moved anything: the trained weights of a run with and without it
+@pytest.mark.effect("data.holdout.path", "run.validation.training_share")
+def test_what_is_measured_changes_nothing_of_what_is_trained(
+    shared_world: Any, sets: tuple[Path, Path], prepare: Make
+) -> None:
+    measuring = {
+        "data__holdout__path": str(sets[0]),
+        "run__validation__training_share": 0.5,
+        "run__validation__every": 1,
+    }
+    for name, settings in (("unmeasured", {"run__validation__every": "null"}), ("measured", measuring)):
+        assert shared_world.train(name, **{"data__cache__latents": True, "data__cache__text": True} | settings) == 0
+    assert shared_world.end("measured") == shared_world.end("unmeasured")
+    assert "held-out loss" in (shared_world.root / "measured" / "logs" / "report.txt").read_text()
+
+
+# breaks if a trained picture among them were passed over in silence
+@pytest.mark.effect("data.holdout.path")
+def test_pictures_that_are_trained_as_well_are_told(prepare: Make, sets: tuple[Path, Path], shared_world: Any) -> None:
+    for number in range(2):
+        shutil.copy(shared_world.pictures / f"0{number}.png", sets[0] / f"again-{number}.png")
+        (sets[0] / f"again-{number}.txt").write_text("again")
+    ready = prepare(data__holdout__path=sets[0], **QUICK)
+    said: list[str] = []
+    _held_out.warn_of_trained(ready.job.dataset, said.append)
+    assert said == [
+        "2 of the 5 pictures of data.holdout.path val are trained as well, so val/val is not of unseen pictures alone; "
+        "take them out of data.path"
+    ]
+
+
+# breaks if a large folder were measured whole
+@pytest.mark.effect("data.holdout.max_samples")
+def test_max_samples_bounds_each_set(prepare: Make, sets: tuple[Path, Path]) -> None:
+    many = {"data__holdout__path": {"a": str(sets[0]), "b": str(sets[1])}, "run__validation__training_share": 0.9}
+    ready = prepare(data__holdout__max_samples=2, **many, **QUICK)
+    assert [len(one.rows) for one in ready.job.dataset.sets.values()] == [2, 2]
+    assert len(_held_out.trained_rows(ready.job.recipe, ready.job.dataset)) == 2
+
+
+def test_a_set_that_cannot_be_is_named(prepare: Make, tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"data\.holdout\.path, set faces: .*does not exist"):
+        prepare(data__holdout__path={"faces": str(tmp_path / "nowhere")}, **QUICK)
+    for name in ("loss", "all", "train", "x_shadow", "a/b", ""):
+        with pytest.raises(RecipeError, match=r"data\.holdout\.path"):
+            read_text(f"data: {{holdout: {{path: {{'{name}': x}}}}}}")
+
+
+def test_folders_are_looked_for_beside_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "faces").mkdir()
+    (tmp_path / "r.yaml").write_text("schema: 1\nsample: {file: p.txt}\ndata: {holdout: {path: faces}}\n")
+    (tmp_path / "p.txt").write_text("a fox")
+    recipe = located(parse([str(tmp_path / "r.yaml")], "train"))
+    assert recipe.data.holdout.path == {"val": tmp_path / "faces"}
+    assert recipe.sample.file == tmp_path / "p.txt"
+    one = parse([str(tmp_path / "r.yaml"), "data.holdout.path={a: x, b: y}", "data.holdout.path.b=z"], "train")
+    assert one.recipe.data.holdout.path == {"a": Path("x"), "b": Path("z")}
+
+
+# breaks if other rows were measured, the share were another one, or they were taken out of training
+@pytest.mark.effect("run.validation.training_share")
+def test_training_share_measures_trained_pictures_in_the_same_way(prepare: Make) -> None:
+    ready = prepare(run__validation__training_share=0.4, data__holdout__share=0.2, **QUICK)
+    dataset = ready.job.dataset
+    rows = _held_out.trained_rows(ready.job.recipe, dataset)
+    assert set(rows.tolist()) < set(dataset.rows.tolist())
+    assert len(dataset.rows) + len(dataset.held) == 10
+    [validation] = [o for o in ready.trainer.observers if isinstance(o, Validation)]
+    found = validation.measure()
+    assert {"val/loss", "val/train", "val/train_at/250"} <= found.keys()
+    assert "val/all" not in found, "what is trained says nothing of unseen pictures"
+    again = prepare(run__validation__training_share=0.4, data__holdout__share=0.2, **QUICK)
+    assert np.array_equal(_held_out.trained_rows(again.job.recipe, again.job.dataset), rows)
+    other = prepare(run__validation__training_share=0.4, data__holdout__share=0.2, run__seed=1, **QUICK)
+    assert other.job.dataset.held.tolist() != dataset.held.tolist()
+    assert not (ready.job.folder.logs / "held_out.txt").read_text().count("\n") > len(dataset.held)
+    assert len(_held_out.trained_rows(prepare(**QUICK).job.recipe, dataset)) == 0

@@ -1,0 +1,270 @@
+"""Rows of the section `optim` for parts, rates that depend on the run, and the average's strength and start; of the
+text encoder's last layers; and of the pace of fp16's scale."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.families.sd import Family
+from mezzotint.recipe.model import ModelSettings
+from mezzotint.recipe.read import read_text
+from mezzotint.tasks import _shadow_start
+from mezzotint.training import lr
+
+Prepare = Callable[..., Any]
+PLAIN = {"optim__clip__norm": "null", "optim__ema__rule": "none", "optim__optimizer__weight_decay": 0}
+BOTH = {"model__train": ["denoiser", "text_encoder"], "data__cache__text": False}
+
+
+def refusal(*words: str) -> str:
+    with pytest.raises(RecipeError) as caught:
+        read_text("schema: 1", overrides=list(words))
+    return str(caught.value)
+
+
+# breaks if the kind chose another rule, or a rate or weight decay reached AdaCoor
+@pytest.mark.effect("optim.optimizer.kind", "optim.optimizer.eps")
+def test_adacoor_steps_by_the_root_of_eps_whatever_the_rate(prepare: Prepare) -> None:
+    given = {"optim__clip__norm": "null", "optim__ema__rule": "none", "optim__optimizer__kind": "adacoor"}
+    slow, fast, wide = (
+        prepare(optim__lr=rate, optim__optimizer__eps=eps, **given).step()
+        for rate, eps in ((1e-3, 1e-8), (1e-1, 1e-8), (1e-3, 1e-6))
+    )
+    for name in slow.grads:
+        assert torch.equal(slow.after[name], fast.after[name])
+        large = slow.grads[name].abs() > 1e-3
+        way = slow.moved(name)[large] / -slow.grads[name][large].sign()
+        torch.testing.assert_close(way, torch.full_like(way, 1e-4), rtol=0.15, atol=1e-7)
+    assert slow.largest("denoiser") == pytest.approx(1e-4, rel=0.02)
+    assert wide.largest("denoiser") == pytest.approx(1e-3, rel=0.02)
+
+
+# breaks if all parts took optim.optimizer
+@pytest.mark.effect("optim.part_optimizer")
+def test_part_optimizer_gives_a_part_a_rule_of_its_own(prepare: Prepare) -> None:
+    rules = {"text_encoder": {"kind": "adacoor"}}
+    ready = prepare(optim__part_optimizer=rules, optim__lr=1e-2, **PLAIN, **BOTH)
+    step = ready.step()
+    assert step.largest("denoiser") == pytest.approx(1e-2, rel=1e-3)
+    assert step.largest("text_encoder") == pytest.approx(1e-4, rel=0.02)
+    kinds = {name.split("/")[0]: name.split("/")[1] for name in ready.trainer.tensors() if name.startswith("opt.s")}
+    assert kinds == {"opt.square": "denoiser", "opt.sum": "text_encoder"}
+    assert "optim.part_optimizer names vae, which model.train does not train" in refusal(
+        'optim.part_optimizer={"vae": {"kind": "adamw"}}'
+    )
+
+
+# breaks if all parts took optim.schedule
+@pytest.mark.effect("optim.part_schedule")
+def test_part_schedule_gives_a_part_a_curve_of_its_own(prepare: Prepare) -> None:
+    curves = {"text_encoder": {"kind": "cosine", "decay_steps": 4}}
+    ready = prepare(optim__part_schedule=curves, optim__lr=2e-3, **PLAIN, **BOTH)
+    rates = [ready.trainer.rates(step) for step in (0, 2, 4, 7)]
+    assert [rate["denoiser"] for rate in rates] == [2e-3] * 4
+    assert [rate["text_encoder"] for rate in rates] == pytest.approx([2e-3, 1e-3, 0.0, 0.0])
+    assert ready.step().report.rates == {"denoiser": 2e-3, "text_encoder": 2e-3}
+    assert "optim.part_schedule names vae" in refusal('optim.part_schedule={"vae": {"kind": "linear"}}')
+
+
+# breaks if the factor were of another size of batch, missed a part, or were not in what is logged and announced
+@pytest.mark.effect("optim.lr_batch_power")
+def test_lr_batch_power_scales_every_rate_with_the_batch(prepare: Prepare) -> None:
+    given = {"data__batch_size": 2, "optim__accumulation": 2, "optim__part_lr": {"text_encoder": 1e-4}}
+    for power, factor in ((0.5, 2.0), (1, 4.0), (0.55, 4**0.55)):
+        ready = prepare(optim__lr=1e-3, optim__lr_batch_power=power, **given, **PLAIN, **BOTH)
+        wanted = {"denoiser": pytest.approx(factor * 1e-3), "text_encoder": pytest.approx(factor * 1e-4)}
+        assert ready.trainer.rates(0) == wanted
+    said = (ready.job.folder.path / "run.log").read_text()
+    assert "(2 × 2)^0.55 = 2.144: denoiser 0.002144, text_encoder 0.0002144" in said
+    step = ready.step()
+    assert step.report.rates == wanted
+    assert step.largest("denoiser") == pytest.approx(factor * 1e-3, rel=1e-3)
+
+
+def factor(step: int, total: int = 100, **schedule: Any) -> float:
+    words = [f"optim.schedule.{name}={value}" for name, value in schedule.items()]
+    return lr.factor(read_text("schema: 1", overrides=words).recipe.optim.schedule, step, total)
+
+
+# breaks if the decay always were the run's length, or the share were rounded up
+@pytest.mark.effect("optim.schedule.decay_of_run")
+def test_decay_of_run_leaves_a_cosine_at_a_quarter(prepare: Prepare) -> None:
+    assert factor(100, kind="cosine", decay_of_run=1.5) == pytest.approx(0.25)
+    assert factor(50, kind="linear", decay_of_run=0.5) == 0.0
+    assert factor(7, total=5, kind="linear", decay_of_run=1.5) == 0.0, "5 steps and a half of it are 7"
+    assert factor(6, total=5, kind="linear", decay_of_run=1.5) == pytest.approx(1 / 7)
+    ready = prepare(optim__schedule__kind="cosine", optim__schedule__decay_of_run=2, optim__lr=1e-3, **PLAIN)
+    assert ready.trainer.rates(8)["denoiser"] == pytest.approx(0.5e-3), "the run has 8 steps"
+    assert "give one of them" in refusal("optim.schedule.decay_steps=9", "optim.schedule.decay_of_run=2")
+
+
+# breaks if the warm-up were a share of the run, or acted beside warmup_steps
+@pytest.mark.effect("optim.schedule.warmup_share")
+def test_warmup_share_is_of_the_decay() -> None:
+    given = {"kind": "linear", "decay_of_run": 1.5, "warmup_share": 0.02}
+    assert [factor(step, **given) for step in (0, 1, 3)] == pytest.approx([0.0, 1 / 3, 1.0])
+    assert [factor(step, total=99, **given) for step in (1, 2)] == pytest.approx([0.5, 1.0]), "2 of 148, rounded down"
+    assert factor(5, kind="constant", warmup_share=0.1) == 0.5
+    assert "give one of them" in refusal("optim.schedule.warmup_steps=9", "optim.schedule.warmup_share=0.1")
+
+
+# breaks if a cosine stayed at its floor, or another curve went on
+@pytest.mark.effect("optim.schedule.beyond")
+def test_beyond_the_decay_a_wave_rises_again() -> None:
+    past = (40, 60, 80, 100)
+    assert [factor(step, kind="cosine", decay_steps=40) for step in past] == [0.0] * 4
+    found = [factor(step, kind="cosine", decay_steps=40, beyond="wave") for step in past]
+    assert found == pytest.approx([0.5 * (1 + math.cos(math.pi * step / 40)) for step in past])
+    assert found == pytest.approx([0.0, 0.5, 1.0, 0.5])
+    assert factor(80, kind="cosine", decay_steps=40, beyond="wave", floor=0.2) == pytest.approx(1.0)
+    assert "cosine alone" in refusal("optim.schedule.kind=linear", "optim.schedule.beyond=wave")
+
+
+# breaks if the decay of the recipe were taken, the interval were left out, or what was worked out were nowhere written
+@pytest.mark.effect("optim.ema.strength")
+def test_ema_strength_is_what_is_left_of_the_start(prepare: Prepare) -> None:
+    given = {"optim__ema__rule": "constant", "optim__ema__strength": 0.1, "optim__ema__interval": 2}
+    ready = prepare(optim__lr=1e-2, **given)
+    weights = [ready.trainer.update.masters]
+    weights = [{name: w.clone() for name, w in weights[0].items()}]
+    weights += [ready.step().after for _ in range(8)]
+    decay = 0.1**0.25
+    shadow = weights[0]
+    for step in (2, 4, 6, 8):
+        shadow = {name: decay * s + (1 - decay) * weights[step][name] for name, s in shadow.items()}
+    for name, tensor in ready.trainer.update.shadow.weights.items():
+        torch.testing.assert_close(tensor, shadow[name], rtol=1e-4, atol=1e-6)
+    assert decay**4 == pytest.approx(0.1)
+    assert "decay 0.5623413252" in (ready.job.folder.path / "run.log").read_text()
+    [started] = [one for one in ready.job.folder.events() if one["event"] == "started"]
+    assert started["ema_decay"] == pytest.approx(decay)
+    ready.trainer.save(ready.trainer)
+    [kept] = (ready.job.folder.path / "checkpoints").iterdir()
+    values = json.loads((kept / "state.json").read_text())
+    assert values["resolved"]["ema_decay"] == pytest.approx(decay)
+    assert values["recipe"]["optim"]["ema"]["strength"] == 0.1, "the recipe stays as it was written"
+    assert "optim.ema.rule constant" in refusal("optim.ema.strength=0.1")
+
+
+@pytest.fixture
+def exported(prepare: Prepare) -> Path:
+    """A model of the same configuration with other weights: a few steps away."""
+    ready = prepare(optim__lr=1e-1, run__export__single_file=True, **PLAIN)
+    for _ in range(2):
+        ready.step()
+    ready.trainer.export(ready.trainer)
+    return next(path for path in ready.job.folder.exports.iterdir() if path.is_dir())
+
+
+# breaks if the average began at the trained weights, the trained weights at its start, or a resume anew
+@pytest.mark.effect("optim.ema.start")
+def test_ema_start_is_what_the_average_begins_with(prepare: Prepare, exported: Path) -> None:
+    for start in (exported, exported.with_suffix(".safetensors")):
+        given = {"optim__ema__rule": "constant", "optim__ema__decay": 0.5, "optim__ema__start": start}
+        ready = prepare(**given)
+        plain = prepare()
+        begun = {name: t.clone() for name, t in ready.trainer.update.shadow.weights.items()}
+        there = ready.family.load(_shadow_start.settings_of(ready.job.recipe)).parts()["denoiser"]
+        for name, parameter in there.named_parameters():
+            assert torch.equal(begun[f"denoiser/{name}"], parameter)
+        masters = plain.trainer.update.masters
+        assert all(torch.equal(masters[name], t) for name, t in ready.trainer.update.masters.items())
+        assert any(not torch.equal(masters[name], begun[name]) for name in begun)
+        step = ready.step()
+        for name, tensor in ready.trainer.update.shadow.weights.items():
+            torch.testing.assert_close(tensor, 0.5 * begun[name] + 0.5 * step.after[name], rtol=1e-4, atol=1e-6)
+    ready.trainer.progress.step = 1
+    ready.trainer.save(ready.trainer)
+    again = prepare(run__folder=ready.job.folder.path, **given)
+    for name, tensor in again.trainer.update.shadow.weights.items():
+        assert torch.equal(tensor, ready.trainer.update.shadow.weights[name])
+    for rule in ("none", "ramp", "saturating"):
+        assert "optim.ema.start is for optim.ema.rule constant" in refusal(
+            f"optim.ema.rule={rule}", "optim.ema.start=somewhere"
+        )
+
+
+# breaks if weights of other shapes were taken, or their refusal named no remedy
+@pytest.mark.effect("optim.ema.start")
+def test_an_average_of_another_model_is_refused(prepare: Prepare, tmp_path: Path) -> None:
+    other = Family.tiny()
+    other.export(
+        tmp_path / "other", settings=ModelSettings(), weights={}, dtype="fp32", schedule=other.schedule,
+        prediction="epsilon",
+    )  # fmt: skip
+    with pytest.raises(WeightsError, match=r"other is another model .* have another shape there .*; name a model") as e:
+        prepare(optim__ema__rule="constant", optim__ema__start=tmp_path / "other")
+    assert e.value.code == "E1417"
+
+
+def trained_layers(prepare: Prepare, **settings: Any) -> list[str]:
+    ready = prepare(data__cache__text=False, **{"model__train": ["text_encoder"], "optim__lr": 1e-3} | settings)
+    encoder = ready.family.parts()["text_encoder"]
+    before = {name: p.detach().clone() for name, p in encoder.named_parameters()}
+    ready.step()
+    moved = {name for name, p in encoder.named_parameters() if not torch.equal(before[name], p.detach())}
+    assert moved == {name.removeprefix("text_encoder/") for name in ready.trainer.trained}
+    return sorted({name.split(".self_attn")[0].split(".mlp")[0].split(".layer_norm")[0] for name in moved})
+
+
+# breaks if the first layers moved, the last or what comes after them did not, or the embeddings did
+@pytest.mark.effect("model.last_layers")
+def test_last_layers_are_all_that_moves_of_the_text_encoder(prepare: Prepare) -> None:
+    everything = trained_layers(prepare)
+    assert {"encoder.layers.0", "encoder.layers.1", "final_layer_norm.weight"} < set(everything)
+    one = trained_layers(prepare, model__last_layers=1)
+    assert one == ["encoder.layers.1", "final_layer_norm.bias", "final_layer_norm.weight"]
+    assert trained_layers(prepare, model__last_layers=2) == everything, "as many as there are: all of it"
+    thawed = trained_layers(prepare, model__last_layers=1, model__freeze=["*final_layer_norm*", "!*token_embedding*"])
+    assert thawed == ["embeddings.token_embedding.weight", "encoder.layers.1"]
+    assert "model.last_layers says how much of the text encoder" in refusal("model.last_layers=1")
+
+
+# breaks if the scale doubled whatever the factor, or an overflow halved it
+@pytest.mark.effect("run.scaler.growth")
+def test_scaler_growth_is_the_factor_both_ways(prepare: Prepare) -> None:
+    given = {"run__precision": "fp16", "run__scaler__init": 512, "run__scaler__growth_interval": 2}
+    ready = prepare(run__scaler__growth=1.5, **given)
+    assert [ready.step().report.loss_scale for _ in range(5)] == [512, 512, 768, 768, 1152]
+    scale = ready.trainer.scale
+    scale.update(torch.ones(()), 5)
+    assert float(scale.scale) == 768
+
+
+# breaks if stages were left out, began a step too early, or changed the factor without the interval
+@pytest.mark.effect("run.scaler.stages")
+def test_scaler_stages_change_the_pace(prepare: Prepare) -> None:
+    given = {"run__precision": "fp16", "run__scaler__init": 16, "run__scaler__growth_interval": 1}
+    ready = prepare(run__scaler__stages=[[2, 3, 2], [6, 4, 1]], **given)
+    assert [ready.step().report.loss_scale for _ in range(8)] == [16, 32, 64, 64, 192, 192, 576, 2304]
+    assert "must rise" in refusal("run.scaler.stages=[[5, 2, 1], [5, 3, 1]]")
+
+
+# breaks if the average's work touched the weights it follows
+@pytest.mark.effect("optim.ema.rule")
+def test_trained_weights_are_the_same_with_an_average_and_without(prepare: Prepare) -> None:
+    def after(**settings: Any) -> dict[str, Tensor]:
+        ready = prepare(optim__lr=1e-2, **settings)
+        return [ready.step() for _ in range(4)][-1].after
+
+    alone = after(optim__ema__rule="none")
+    for averaged in (
+        {"optim__ema__rule": "constant", "optim__ema__strength": 0.1},
+        {
+            "optim__ema__rule": "constant",
+            "optim__ema__decay": 0.9,
+            "optim__ema__device": "cpu",
+            "optim__ema__interval": 2,
+        },
+    ):
+        found = after(**averaged)
+        assert all(torch.equal(alone[name], tensor) for name, tensor in found.items())

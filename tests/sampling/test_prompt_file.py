@@ -1,0 +1,169 @@
+"""Files of prompts: what they say, and that a mistake is named with its line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mezzotint.errors import RecipeError
+from mezzotint.sampling import prompt_file
+from mezzotint.sampling.prompt_file import Line, size_of
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    def to(content: Any, name: str = "prompts.json") -> Path:
+        path: Path = tmp_path / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content, indent=2), "utf-8")
+        return path
+
+    return to
+
+
+def error_of(path: Path) -> str:
+    with pytest.raises(RecipeError) as caught:
+        prompt_file.read(path)
+    assert caught.value.code == "E1073"
+    assert caught.value.message.startswith(str(path))
+    return caught.value.message.removeprefix(str(path))
+
+
+def test_a_text_has_a_prompt_a_line_with_options_behind_it(write: Any) -> None:
+    file = prompt_file.read(write("\ufeff# mine\na fox --w 48 --h 40 --d 7 --s 1 --l 3\n\nein Fuß ☃\n", "p.txt"))
+    assert file.lines == (Line("a fox", width=48, height=40, seed=7, steps=1, guidance=(3.0,)), Line("ein Fuß ☃"))
+    assert (file.settings, file.at_start, file.batches, file.notes) == ({}, None, None, ())
+
+
+def test_json_says_what_holds_for_all_and_for_each(write: Any) -> None:
+    file = prompt_file.read(
+        write(
+            {
+                "resolution": 768, "cfgs": [7, 4, 1.01], "batch_size": 3, "scheduler": "euler_a",
+                "num_inference_steps": 30, "seed": 555, "show_progress_bars": True, "negative_prompt": "text",
+                "generate_pretrain_samples": False, "generate_samples_every_n_steps": 200,
+                "samples": [
+                    {"prompt": "a fox", "negative_prompt": "", "seed": -1, "size": [512, 640]},
+                    {"prompt": "a hen", "aspect_ratio": 1.5, "cfgs": 5, "scheduler": "dpm++_2m", "steps": 4},
+                    {"random_caption": True, "size": [64, 64], "aspect_ratio": 2},
+                ],
+            }
+        )
+    )  # fmt: skip
+    assert file.settings == {
+        "size": (768, 768), "guidance": (7.0, 4.0, 1.01), "batch_size": 3, "solver": "euler-a", "steps": 30,
+        "seed": 555, "negative_prompt": "text",
+    }  # fmt: skip
+    assert (file.at_start, file.batches, file.notes) == (False, 200, ())
+    assert file.lines == (
+        Line("a fox", negative="", seed=-1, width=512, height=640),
+        Line("a hen", aspect=1.5, guidance=(5.0,), solver="dpm++", steps=4),
+        Line("", width=64, height=64, random_caption=True),
+    )
+
+
+def test_a_seed_for_all_that_is_new_each_time_is_that_of_every_prompt_without_its_own(write: Any) -> None:
+    file = prompt_file.read(write({"seed": -1, "samples": [{"prompt": "a"}, {"prompt": "b", "seed": 3}]}))
+    assert [line.seed for line in file.lines] == [-1, 3]
+    assert "seed" not in file.settings
+
+
+def test_our_own_words_say_the_same(write: Any) -> None:
+    theirs = {"cfgs": [2], "scheduler": "kdpm2", "num_inference_steps": 9, "resolution": 64}
+    ours = {"guidance": [2], "solver": "dpm2", "steps": 9, "size": [64, 64]}
+    assert prompt_file.read(write(theirs)).settings == prompt_file.read(write(ours)).settings
+
+
+def test_a_solver_that_we_have_not_is_drawn_by_the_nearest_and_said(write: Any) -> None:
+    file = prompt_file.read(write({"scheduler": "dpm++_2s_k", "samples": [{"prompt": "a", "scheduler": "ddim"}]}))
+    assert file.settings["solver"] == "dpm++"
+    assert [note.partition(": ")[2] for note in file.notes] == [
+        "dpm++_2s is not offered; dpm++ draws instead",
+        "dpm++_2s_k is drawn with timesteps spaced as sample.spacing says",
+    ]
+
+
+def test_an_empty_file_has_no_prompts(write: Any) -> None:
+    for content, name in (("", "a.txt"), ("# later\n\n", "b.txt"), (" \n", "c.json"), ('{"samples": []}', "d.json")):
+        assert prompt_file.read(write(content, name)).lines == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "said"),
+    [
+        ({"cfg": 7}, 2, "cfg unknown key; did you mean cfgs?"),
+        (
+            {"samples": [{"prompt": "a"}, {"prompt": "b", "sed": 1}]},
+            8,
+            "samples[1].sed unknown key; did you mean seed?",
+        ),
+        ({"samples": [{"prompt": "a"}, {"seed": 1}]}, 6, 'samples[1] has no prompt; write "prompt": "…"'),
+        ({"samples": [{"prompt": 5}]}, 4, "samples[0].prompt is 5; write a text in double quotes"),
+        ({"samples": {"prompt": "a"}}, 2, 'samples is {"prompt": "a"}; write a list'),
+        ({"samples": ["a fox"]}, 3, 'samples[0] is "a fox"; write { "key": value'),
+        ({"scheduler": "eulr"}, 2, "scheduler there is no solver 'eulr'; did you mean euler?"),
+        ({"cfgs": []}, 2, "cfgs is empty"),
+        ({"cfgs": [7, -1]}, 2, "cfgs is -1; write a number from 0 to"),
+        ({"cfgs": "7"}, 2, 'cfgs is "7"'),
+        ({"resolution": 500}, 2, "resolution is 500; write a multiple of 8 of at least 8"),
+        (
+            {"num_inference_steps": 0},
+            2,
+            "num_inference_steps is 0; write a whole number of at least 1 and at most",
+        ),
+        ({"batch_size": True}, 2, "batch_size is true"),
+        ({"seed": 1.5}, 2, "seed is 1.5; write a whole number;"),
+        ({"generate_pretrain_samples": 1}, 2, "generate_pretrain_samples is 1; write true or false"),
+        ({"samples": [{"prompt": "a", "size": 512}]}, 5, "samples[0].size is 512; write [width, height]"),
+        ({"samples": [{"prompt": "a", "aspect_ratio": 0}]}, 5, "samples[0].aspect_ratio is 0; write a number from 0.1"),
+    ],
+)
+def test_a_mistake_in_json_is_named_with_its_line(write: Any, change: Any, line: int, said: str) -> None:
+    assert f" line {line}: {said}" in error_of(write(change)) + ";"
+
+
+def test_what_is_no_json_is_named_with_its_line(write: Any) -> None:
+    assert error_of(write('{\n  "seed": 1,\n  "samples": [}\n')).startswith(" line 3: is no JSON (Expecting value)")
+    assert "is no JSON" in error_of(write("[" * 100_000))
+    assert "write { " in error_of(write("[1]"))
+    assert "is NaN" in error_of(write('{"cfgs": NaN}'))
+
+
+def test_a_file_that_yaml_cannot_follow_is_refused_without_a_line(write: Any) -> None:
+    assert error_of(write('{\n\t"cfg": 7\n}')).startswith(": cfg unknown key")
+
+
+def test_a_file_that_cannot_be_read_is_named(write: Any, tmp_path: Path) -> None:
+    assert "No such file" in error_of(tmp_path / "none.txt")
+    (tmp_path / "p.txt").write_bytes(b"\xff\xfe\x00")
+    assert "not UTF-8" in error_of(tmp_path / "p.txt")
+
+
+@pytest.mark.parametrize(
+    ("aspect", "resolution", "size"),
+    [
+        (1.0, 512, (512, 512)), (1.5, 512, (576, 448)), (2.0, 512, (704, 384)), (0.5, 512, (384, 704)),
+        (1.5, 768, (896, 640)), (1.0, 1024, (1024, 1024)), (1.5, 48, (56, 40)),
+    ],
+)  # fmt: skip
+def test_an_aspect_ratio_has_a_size_of_about_the_same_area(
+    aspect: float, resolution: int, size: tuple[int, int]
+) -> None:
+    assert size_of(aspect, resolution) == size
+    assert abs(size[0] * size[1] - resolution**2) <= max(resolution**2 / 32, 128)
+
+
+def test_sizes_for_512_are_those_of_the_rule_that_everydream2_documents() -> None:
+    sides = range(256, 961, 64)
+    near = [(w, h) for w in sides for h in sides if abs(w * h - 512 * 512) <= 8192]
+    for aspect in (0.3, 0.6, 0.9, 1.1, 1.4, 1.9, 3.0):
+        assert size_of(aspect, 512) == min(near, key=lambda s: abs(1 - aspect * s[1] / s[0]))
+
+
+def test_reading_imports_no_torch() -> None:
+    code = "import sys\nimport mezzotint.sampling.prompt_file\nassert not {'torch', 'diffusers'} & set(sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

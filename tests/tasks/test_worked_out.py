@@ -1,0 +1,112 @@
+"""What a recipe leaves to be worked out: said by `check` and before step 1, the same for all processes, kept."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.families.sd import Family
+from mezzotint.recipe.model import ModelSettings
+from mezzotint.recipe.read import read
+from mezzotint.runtimes.base import Launch
+from mezzotint.tasks import cache, check, resume, train
+from mezzotint.tasks._memory import Activations, Outline
+from mezzotint.training import state
+from mezzotint.weights import files
+
+
+@pytest.fixture
+def checked(world: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`check` of a short run without counting activations."""
+    monkeypatch.setattr(Outline, "activations", lambda self, size, samples: Activations(samples, 1, 0))
+
+    def look(**settings: Any) -> check.Checked:
+        recipe, *words = world.words("checked", **settings)
+        return check.check(read(recipe, words))
+
+    return look
+
+
+def test_check_says_effective_rates_the_averages_decay_and_what_has_no_influence(checked: Any) -> None:
+    notes = checked(
+        model__train=["denoiser", "text_encoder"],
+        optim__lr=2e-6,
+        optim__lr_batch_power=0.55,
+        optim__part_lr={"text_encoder": 1e-6},
+        optim__part_optimizer={"text_encoder": {"kind": "adacoor"}},
+        optim__ema__rule="constant",
+        optim__ema__strength=0.1,
+        run__steps=1000,
+    ).notes
+    assert any("(4 × 1)^0.55 = 2.144: denoiser 4.287e-06, text_encoder 2.144e-06" in note for note in notes)
+    assert any("over 1,000 steps with an update every 1: decay 0.9977000638" in note for note in notes)
+    assert any("no influence on text_encoder" in note for note in notes)
+    assert checked().notes == []
+
+
+def test_a_rate_of_nought_is_no_problem_of_a_rule_without_a_rate(checked: Any) -> None:
+    assert [error.code for error in checked(optim__lr=0).problems] == ["E1602"]
+    assert checked(optim__lr=0, optim__optimizer__kind="adacoor").problems == []
+
+
+def test_check_counts_each_parts_own_state(checked: Any) -> None:
+    both = {"model__train": ["denoiser", "text_encoder"]}
+    adam = checked(**both).memory
+    mixed = checked(optim__part_optimizer={"text_encoder": {"kind": "adacoor"}}, **both).memory
+    [moved] = [part.trained for part in adam.parts if part.name == "text_encoder"]
+    assert adam.optimizer - mixed.optimizer == (8 - 2) * moved
+
+
+def test_check_holds_the_start_of_the_average_against_the_model(checked: Any, world: Any, tmp_path: Any) -> None:
+    family = Family.tiny()
+    source = ModelSettings()
+    family.export(tmp_path / "other", settings=source, weights={}, dtype="fp32", schedule=family.schedule,
+                  prediction="epsilon")  # fmt: skip
+    found = checked(optim__ema__rule="constant", optim__ema__start=tmp_path / "other").problems
+    assert [error.code for error in found] == ["E1417"]
+    assert isinstance(found[0], WeightsError)
+    found = checked(optim__ema__rule="constant", optim__ema__start=tmp_path / "nowhere").problems
+    assert [error.code for error in found] == ["E1401"]
+    # configurations alone have no weights that an average could start from
+    found = checked(optim__ema__rule="constant", optim__ema__start=world.model).problems
+    assert {error.code for error in found} == {"E1407"}
+
+
+def test_all_processes_take_the_first_ones_seed(world: Any) -> None:
+    recipe, *words = world.words("many", run__seed=-1)
+    reading = read(recipe, words)
+    said: list[str] = []
+    jobs = []
+    for _ in range(2):
+        runtime = SimpleNamespace(share=lambda text: jobs[0] if jobs else text)
+        job = train.Job(reading, reading.recipe, Launch(), runtime, None, None)  # type: ignore[arg-type]
+        job.live = SimpleNamespace(say=said.append)  # type: ignore[assignment]
+        job._settle_seed(resume.Start(None))
+        jobs.append(str(job.recipe.run.seed))
+    assert jobs[0] == jobs[1] != "-1"
+    assert all(jobs[0] in line for line in said)
+
+
+def test_a_cache_of_a_seed_that_is_not_drawn_yet_is_refused(world: Any) -> None:
+    words = world.words("filled", run__seed=-1, data__cache__latents=True, run__resume="auto")
+    with pytest.raises(RecipeError) as caught:
+        cache.run(words)
+    assert caught.value.code == "E1307"
+    assert cache.run([*words, "data.crop=center", "data.flip=0", "data.cache.content=moments"]) == 0
+
+
+def test_an_exported_average_can_be_trained_on_its_own(world: Any) -> None:
+    given = {"optim__ema__rule": "constant", "optim__ema__decay": 0.7, "run__steps": 2}
+    assert world.train("first", **given) == 0
+    [average] = (world.root / "first" / "exports").glob("*-ema")
+    assert world.train("second", model__path=average, model__weights="files", run__steps=1, optim__lr=1e-5) == 0
+    shadow = state.read(next((world.root / "first" / "checkpoints").iterdir())).tensors
+    exported = files.read(average / "unet" / "diffusion_pytorch_model.safetensors")
+    trained = state.read(next((world.root / "second" / "checkpoints").iterdir())).tensors
+    for name, tensor in exported.items():
+        assert torch.equal(tensor, shadow[f"ema/denoiser/{name}"])
+        torch.testing.assert_close(trained[f"w/denoiser/{name}"], tensor, rtol=0, atol=2e-5)
