@@ -7,13 +7,13 @@ the marked tables of metrics.md and resume.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
 from mezzotint import errors
-from mezzotint.dialects import diffusers_sd
-from mezzotint.dialects.base import Dialect
+from mezzotint.dialects import diffusers_sd, everydream2
+from mezzotint.dialects.base import Dialect, Row
 from mezzotint.errors import CODES, MezzotintError
 from mezzotint.recipe import reference
 from mezzotint.training.scalars import TAGS
@@ -41,6 +41,7 @@ def pages() -> dict[Path, str]:
         DOCS / "errors.md": error_page(),
         DOCS / "metrics.md": with_part(DOCS / "metrics.md", "tags", tag_table()),
         DOCS / "diffusers.md": with_part(DOCS / "diffusers.md", "flags", flag_table(diffusers_sd.DIALECT)),
+        DOCS / "everydream2.md": everydream_page(),
         DOCS / "resume.md": with_part(DOCS / "resume.md", "rules", rule_table()),
     }
 
@@ -87,6 +88,25 @@ def flag_table(dialect: Dialect) -> list[str]:
     return table(("flag", "default", "here", ""), rows)
 
 
+def everydream_page() -> str:
+    """docs/everydream2.md with its three tables: flags, the keys of optimizer.json, those of the file of validation."""
+    page = DOCS / "everydream2.md"
+    text = with_part(page, "flags", flag_table(everydream2.DIALECT))
+    for name, one in zip(("optimizer", "validation"), everydream2.DIALECT.tables, strict=True):
+        text = with_part_of(page, text, name, key_table(one.rows, one.shipped))
+    return text
+
+
+def key_table(rows: Sequence[Row], shipped: Mapping[str, object]) -> list[str]:
+    """Every key of a file: what ships, what it decides here."""
+    found = []
+    for row in rows:
+        value = shipped.get(row.flag, row.default)
+        default = "-" if value in (None, False) else f"`{list(value) if isinstance(value, tuple) else value}`"
+        found.append((f"`{row.flag}`", default, ", ".join(f"`{p}`" for p in row.to) or row.outcome, _line(row.about)))
+    return table(("key", "default", "here", ""), found)
+
+
 def rule_table() -> list[str]:
     """Which settings have which rule on resume, the exceptions first."""
     by_rule: dict[str, list[str]] = {kind: [] for kind in ("never", "recorded", "free", "allow")}
@@ -103,10 +123,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def with_part(page: Path, name: str, lines: Sequence[str]) -> str:
     """A page with the lines between its marks `<!-- begin NAME: … -->` and `<!-- end NAME -->` replaced."""
+    return with_part_of(page, page.read_text("utf-8"), name, lines)
+
+
+def with_part_of(page: Path, text: str, name: str, lines: Sequence[str]) -> str:
+    """`with_part` for a text of the page."""
     begin = f"<!-- begin {name}: written by tools/write_docs.py -->"
     pattern = f"{re.escape(begin)}\n(.*?)<!-- end {name} -->"
     body = "\n".join([begin, *lines, f"<!-- end {name} -->"])
-    text, count = re.subn(pattern, lambda _: body, page.read_text("utf-8"), flags=re.DOTALL)
+    text, count = re.subn(pattern, lambda _: body, text, flags=re.DOTALL)
     if count != 1:
         raise ValueError(f"{page}: needs the marks of {name} once, has them {count} times")
     return text

@@ -10,14 +10,14 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from mezzotint.errors import Problem
 
-Form = Literal["text", "texts", "whole", "number", "switch"]
-Value = str | int | float | bool | tuple[str, ...] | None
+Form = Literal["text", "texts", "whole", "number", "numbers", "switch"]
+Value = str | int | float | bool | tuple[str, ...] | tuple[float, ...] | None
 
 _SIGNS = frozenset(("^", "`", "\\"))
 _YES = frozenset(("true", "1"))
@@ -28,19 +28,22 @@ _VARIABLE = re.compile(r"\$\{?\w+\}?|%\w+%")
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What the parser has to know of a flag. choices: the only texts it takes, () for any."""
+    """What the parser has to know of a flag. choices: the only texts it takes, () for any. from_json: reads what stands
+    in a JSON file in a form of its own; raises ValueError."""
 
     flag: str
     form: Form
     choices: tuple[str, ...] = ()
     required: bool = False
+    from_json: Callable[[Any], Value] | None = None
 
 
 @dataclass(slots=True)
 class Parsed:
-    """given: what was written, by flag without dashes. notes: (flag, sentence)."""
+    """given: what was written, by flag without dashes. under: what counts below it. notes: (flag, sentence)."""
 
     given: dict[str, Value] = field(default_factory=dict)
+    under: dict[str, Value] = field(default_factory=dict)
     notes: list[tuple[str, str]] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
@@ -74,7 +77,7 @@ def parse(words: Sequence[str], specs: Mapping[str, Spec]) -> Parsed:
         typed, sign, value = word.partition("=")
         taken = [value] if sign else []
         spec = _spec(typed, specs, parsed)
-        many = spec is None or spec.form == "texts"
+        many = spec is None or spec.form in ("texts", "numbers")
         wants = many or (spec is not None and spec.form != "switch")
         while rest and not _is_flag(rest[0]) and not sign and (many or (wants and not taken)):
             taken.append(rest.pop(0))
@@ -122,7 +125,7 @@ def _spec(typed: str, specs: Mapping[str, Spec], parsed: Parsed) -> Spec | None:
 
 
 def _take(spec: Spec, taken: list[str], parsed: Parsed) -> None:
-    value, problem = _value(spec, taken)
+    value, problem = value_of(spec, taken)
     if problem:
         parsed.problems.append(Problem(f"--{spec.flag}", problem, "", "E1017"))
         return
@@ -131,8 +134,8 @@ def _take(spec: Spec, taken: list[str], parsed: Parsed) -> None:
     parsed.given[spec.flag] = value
 
 
-def _value(spec: Spec, taken: list[str]) -> tuple[Value, str]:
-    """(value, "") or (None, what is wrong with it)."""
+def value_of(spec: Spec, taken: Sequence[str]) -> tuple[Value, str]:
+    """The words after a flag as its value: (value, "") or (None, what is wrong with it)."""
     if spec.form == "switch":
         word = taken[0].lower() if taken else "true"
         return (
@@ -145,6 +148,8 @@ def _value(spec: Spec, taken: list[str]) -> tuple[Value, str]:
             return None, f"{text} is a variable that the shell has not replaced; write its value"
     if spec.form == "texts":
         return tuple(taken), ""
+    if spec.form == "numbers":
+        return _numbers(taken)
     text = taken[0]
     if not text.strip():
         return None, "has an empty value; was a variable of the shell meant that is not set?"
@@ -165,6 +170,17 @@ def _number(text: str, *, whole: bool) -> tuple[Value, str]:
     if not math.isfinite(value):
         return None, f"must be a finite number, got {shown(text)}"
     return value, ""
+
+
+def _numbers(texts: Sequence[str]) -> tuple[Value, str]:
+    found: list[float] = []
+    for text in texts:
+        value, problem = _number(text, whole=False)
+        if problem:
+            return None, problem
+        assert isinstance(value, float)
+        found.append(value)
+    return tuple(found), ""
 
 
 def shown(value: Value) -> str:

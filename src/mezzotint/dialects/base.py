@@ -8,12 +8,12 @@ Past this point nothing knows which door was used.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
-from mezzotint.dialects import _launchers, _reading
-from mezzotint.dialects._reading import Form, Value
+from mezzotint.dialects import _files, _launchers, _reading
+from mezzotint.dialects._reading import Form, Parsed, Spec, Value
 from mezzotint.errors import Problem, RecipeError
 
 Outcome = Literal["mapped", "computed", "without effect", "refused"]
@@ -31,13 +31,15 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One sentence for the user about a flag that is not simply carried over. flag: without dashes."""
+    """One sentence for the user about a flag that is not simply carried over. flag: without dashes. file: where it
+    stands when that is not the line."""
 
     flag: str
     text: str
+    file: str = ""
 
     def __str__(self) -> str:
-        return f"--{self.flag}: {self.text}" if self.flag else self.text
+        return f"{_called(self.flag, self.file)}: {self.text}" if self.flag else self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,8 @@ class Row:
 
     mapped: its value goes to `to[0]`, through `values` where that has an entry. computed: the dialect's function reads
     it and decides `to`. without effect: the run is the same whatever it says, and `about` tells why. refused: it cannot
-    be done, and `about` tells why. since: the version that brought it, "" for both.
+    be done, and `about` tells why. since: the version that brought it, "" for both. now: the flag that an old spelling
+    stands for. from_json: see `_reading.Spec`.
     """
 
     flag: str
@@ -59,16 +62,35 @@ class Row:
     values: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     since: str = ""
     required: bool = False
+    now: str = ""
+    from_json: Callable[[Any], Value] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What may stand in a JSON file that a flag names. flag: that flag; when its default is a file that is not there,
+    `shipped` counts. prefix: before the rows' names, to tell them from flags. rows: a dot in a name is a level of the
+    file. shipped: values of the file that comes with the trainer, by name without prefix."""
+
+    flag: str
+    prefix: str
+    rows: tuple[Row, ...]
+    shipped: Mapping[str, Value] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(slots=True)
 class Draft:
     """A translation in the making. given: the value of every flag, defaults filled in; named: those that were written
-    down. launched: precision and count of processes, the pasted launcher's words included."""
+    down. nulls: those of them that a file leaves to their default. launched: precision and count of processes, the
+    pasted launcher's words included. files: by flag or key, the
+    file it stands in when that is not the line. line: the words of the line, without launcher."""
 
     given: Mapping[str, Value]
     named: frozenset[str]
     launched: Launched
+    nulls: frozenset[str] = frozenset()
+    files: Mapping[str, str] = field(default_factory=dict)
+    line: tuple[str, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
@@ -82,17 +104,26 @@ class Draft:
             here = here.setdefault(section, {})
         here[last] = value
         said = [flag for flag in flags if flag in self.named]
-        self.origin[path] = f"--{said[0]}" if said else f"default of --{flags[0]}" if flags else "the dialect"
+        default = f"default of {self.called(flags[0])}" if flags else "the dialect"
+        self.origin[path] = self.called(said[0]) if said else default
+
+    def says(self, flag: str) -> bool:
+        """Whether somebody has written a value for a flag, on the line or in a file."""
+        return flag in self.named and flag not in self.nulls
+
+    def called(self, flag: str) -> str:
+        """How a message names a flag: `--flag`, or `key in train.json`."""
+        return _called(flag, self.files.get(flag, ""))
 
     def note(self, flag: str, text: str) -> None:
         """Tells the user of something that is dropped, changed or worth knowing."""
-        self.notes.append(Note(flag, text))
+        self.notes.append(Note(flag, text, self.files.get(flag, "")))
 
     def refuse(self, flag: str, what: str, remedy: str = "", code: str = "E1018") -> None:
         """Something that cannot be done; told together with all others, unless this flag has its problem already."""
-        if any(problem.where == f"--{flag}" for problem in self.problems):
+        if any(problem.where == self.called(flag) for problem in self.problems):
             return
-        self.problems.append(Problem(f"--{flag}", what, remedy, code))
+        self.problems.append(Problem(self.called(flag), what, remedy, code))
 
     def whole(self, flag: str) -> int:
         """The value of a flag that is a whole number."""
@@ -128,7 +159,8 @@ class Translation:
 class Dialect:
     """A foreign trainer's recipes. name: as in `--as NAME`. scripts: the files that start it. strangers: scripts of the
     same project that this dialect does not speak for, with what they do. compute: decides what needs more than one
-    flag, and adds notes."""
+    flag, and adds notes. config: the flag that names a JSON file whose keys are flags; the line counts before it.
+    tables: what stands in other files that flags name."""
 
     name: str
     about: str
@@ -137,33 +169,43 @@ class Dialect:
     scripts: tuple[str, ...] = ()
     strangers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     verb: str = "train"
+    config: str = ""
+    tables: tuple[Table, ...] = ()
 
     def translate(self, arguments: Sequence[str], launched: Launched) -> Translation:
         """Translates a foreign command line, its launcher and script included or not.
 
-        Reads no file but a launcher's configuration that the line names. Raises RecipeError with every problem in the
-        user's own words: E1016 unknown flags, E1017 values, E1018 what cannot be done, E1019 a launcher of several
-        processes, with the line to type.
+        Reads no files but those of settings that the line names: the launcher's, `config`, those of `tables`. Raises
+        RecipeError with every problem in the user's own words: E1016 unknown flags, E1017 values, E1018 what cannot be
+        done, E1019 a launcher of several processes, with the line to type.
         """
         swept, notes = _reading.without_signs(arguments)
         pasted = _launchers.strip(swept, self.scripts)
         self._knows(pasted.script)
         if not pasted.problems:
             pasted.insist(self.name, launched.processes)
-        specs = {row.flag: _reading.Spec(row.flag, row.form, row.choices, row.required) for row in self.rows}
-        parsed = _reading.parse(pasted.words, specs)
-        given = {row.flag: parsed.given.get(row.flag, row.default) for row in self.rows}
+        parsed = _reading.parse(pasted.words, {row.flag: _spec(row) for row in self.rows})
+        files, renamed = self._lay_files(parsed)
+        every = (
+            *self.rows,
+            *(replace(row, flag=table.prefix + row.flag) for table in self.tables for row in table.rows),
+        )
+        given = {row.flag: _given(parsed, row) for row in every}
         precision = pasted.mixed_precision or launched.mixed_precision
         launcher = pasted.tool if pasted.mixed_precision else launched.launcher
-        draft = Draft(given, frozenset(parsed.given), Launched(launched.processes, precision, launcher))
+        place = Launched(launched.processes, precision, launcher)
+        nulls = frozenset(flag for flag, value in parsed.given.items() if value is None)
+        draft = Draft(given, frozenset(parsed.given), place, nulls, files, tuple(pasted.words))
         draft.problems += [*pasted.problems, *parsed.problems]
         draft.notes += [Note(flag, text) for flag, text in (*notes, *pasted.notes(launched.processes), *parsed.notes)]
+        for flag, text in renamed:
+            draft.note(flag, text)
         if pasted.script and pasted.script not in self.scripts:
             draft.note("", f"{pasted.script} is taken for {self.scripts[0]}")
         if pasted.cpu:
             draft.set("run.device", "cpu")
             draft.origin["run.device"] = f"{pasted.tool} --cpu"
-        self._rows_into(draft)
+        _rows_into(draft, every)
         self.compute(draft)
         if draft.problems:
             raise RecipeError(f"the line of {self.name}", problems=tuple(dict.fromkeys(draft.problems)))
@@ -175,23 +217,87 @@ class Dialect:
                 f"--as {self.name} reads the line of {self.scripts[0]}; {script} {self.strangers[script]}", code="E1018"
             )
 
-    def _rows_into(self, draft: Draft) -> None:
-        """What single rows decide."""
-        for row in self.rows:
-            value = draft.given[row.flag]
-            match row.outcome:
-                case "mapped":
-                    draft.set(row.to[0], _mapped(row, value), row.flag)
-                case "without effect":
-                    if value != row.default:
-                        draft.note(row.flag, row.about)
-                case "refused":
-                    if value != row.default:
-                        draft.refuse(row.flag, row.about)
-                case "computed":
-                    pass
-                case _:
-                    raise ValueError(f"no row ends as {row.outcome!r}")
+    def _lay_files(self, parsed: Parsed) -> tuple[dict[str, str], list[tuple[str, str]]]:
+        """Lays under the line what its files say. Returns the file of each key that stands in one, and (flag, sentence)
+        for old spellings."""
+        files: dict[str, str] = {}
+        if self.config and parsed.given.get(self.config):
+            name = str(parsed.given[self.config])
+            found = _files.read(name, f"--{self.config}", {row.flag: _spec(row) for row in self.rows})
+            parsed.problems += found.problems
+            for flag, value in found.given.items():
+                if flag not in parsed.given:
+                    parsed.given[flag] = value
+                    files[flag] = _files.short(name)
+        renamed = _renamed(parsed, files, self.rows)
+        for table in self.tables:
+            _lay_table(table, parsed, files, {row.flag: row for row in self.rows}[table.flag])
+        return files, renamed
+
+
+def _rows_into(draft: Draft, rows: Sequence[Row]) -> None:
+    """What single rows decide."""
+    for row in rows:
+        value = draft.given[row.flag]
+        match row.outcome:
+            case "mapped":
+                draft.set(row.to[0], _mapped(row, value), row.flag)
+            case "without effect":
+                if value != row.default:
+                    draft.note(row.flag, row.about)
+            case "refused":
+                if value != row.default:
+                    draft.refuse(row.flag, row.about)
+            case "computed":
+                pass
+            case _:
+                raise ValueError(f"no row ends as {row.outcome!r}")
+
+
+def _lay_table(table: Table, parsed: Parsed, files: dict[str, str], row: Row) -> None:
+    """What the file of a table says, or, when it is a default that is not there, what ships with the trainer."""
+    name = parsed.given.get(table.flag) or row.default
+    if name is None:
+        return
+    for one in table.rows:
+        files[table.prefix + one.flag] = _files.short(str(name))
+    if parsed.given.get(table.flag) is None and not _files.is_there(str(name)):
+        parsed.under |= {table.prefix + key: value for key, value in table.shipped.items()}
+        return
+    called = _called(table.flag, files.get(table.flag, ""))
+    found = _files.read(str(name), called, {one.flag: _spec(one) for one in table.rows})
+    parsed.problems += found.problems
+    parsed.given |= {table.prefix + key: value for key, value in found.given.items()}
+
+
+def _renamed(parsed: Parsed, files: dict[str, str], rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Takes old spellings for what they are called now; the new one counts before the old."""
+    told = []
+    for row in rows:
+        if not row.now or parsed.given.get(row.flag) is None:
+            continue
+        if parsed.given.get(row.now) is not None:
+            told.append((row.flag, f"is called {row.now} now, which is given and counts"))
+            continue
+        told.append((row.flag, f"is called {row.now} now"))
+        parsed.given[row.now] = parsed.given[row.flag]
+        if row.flag in files:
+            files[row.now] = files[row.flag]
+    return told
+
+
+def _given(parsed: Parsed, row: Row) -> Value:
+    """The value of a flag: null in a file is its default."""
+    value = parsed.given.get(row.flag)
+    return parsed.under.get(row.flag, row.default) if value is None else value
+
+
+def _spec(row: Row) -> Spec:
+    return Spec(row.flag, row.form, row.choices, row.required, row.from_json)
+
+
+def _called(flag: str, file: str) -> str:
+    return f"{flag.rpartition(':')[2]} in {file}" if file else f"--{flag}"
 
 
 def _mapped(row: Row, value: Value) -> Any:

@@ -17,6 +17,7 @@ LIVE = (
     "run.export.every",
     "run.export.from_epoch",
     "run.export.dtype",
+    "run.export.single_file_dtype",
 )
 """The settings, by path."""
 

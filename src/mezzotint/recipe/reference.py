@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
 from mezzotint.errors import RecipeError
+from mezzotint.recipe.advice import ADVICE
 from mezzotint.recipe.base import ChangeKind, Every, Section
 from mezzotint.recipe.nearest import nearest
 from mezzotint.recipe.paths import Setting, Shape, by_path, first_sentence, one_line, owner, sections, settings
@@ -167,6 +168,8 @@ def _explain_setting(row: Row) -> str:
         "",
         wrapped(row.help),
     ]
+    if row.path in ADVICE:
+        text += ["", wrapped(f"Advised: {ADVICE[row.path]}")]
     return "\n".join(text)
 
 
@@ -188,7 +191,10 @@ def wrapped(text: str) -> str:
 
 
 def _default(row: Row) -> str:
-    return json.dumps(row.default, ensure_ascii=False).strip('"') or '""'
+    value = row.default
+    if isinstance(value, list) and len(value) == 1 and "or a list of them" in row.type:
+        value = value[0]  # as one would write it
+    return json.dumps(value, ensure_ascii=False).strip('"') or '""'
 
 
 def _table(section: str) -> list[str]:

@@ -17,15 +17,17 @@ def _is_name(value: str | None) -> str | None:
     if value is None:
         return None
     try:
-        made = value.format(name="run", epoch=1, step=1)
+        made = value.format(name="run", epoch=1, step=1, micro_step=1, last="last-")
     except (KeyError, IndexError, ValueError) as error:
-        raise ValueError(f"takes {{name}}, {{epoch}} and {{step}} alone, got {value!r}") from error
+        known = "{name}, {epoch}, {step}, {micro_step} and {last}"
+        raise ValueError(f"takes {known} alone, got {value!r}") from error
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", made):
         raise ValueError(f"makes the name {made!r}; letters, digits, dot, hyphen and underscore are allowed")
     return value
 
 
 ExportName = Annotated[str, AfterValidator(_is_name)]
+LinkName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,49}$")]
 
 
 class SaveSettings(Section):
@@ -49,8 +51,9 @@ class ExportSettings(Section):
     """Exports counted in epochs begin after so many of them; others and the last one do not wait."""
 
     name: Annotated[ExportName | None, FREE] = None
-    """How an exported model is called, with {name} (`run.name`), {epoch} and {step}, such as `{name}-ep{epoch:02}-
-    gs{step:05}`. None calls it `step-{step:08}`. The average's has `-ema` behind it."""
+    """How an exported model is called, with {name} (`run.name`), {epoch}, {step}, {micro_step} (the samples seen over
+    `data.batch_size`, rounded up) and {last} (`last-` at the run's end, nothing before), such as
+    `{last}{name}-ep{epoch:02}-gs{step:05}`. None calls it `step-{step:08}`. The average's has `-ema` behind it."""
 
     dtype: Annotated[Literal["fp32", "fp16", "bf16"], FREE] = "fp32"
     """The type of the exported weights."""
@@ -64,6 +67,9 @@ class ExportSettings(Section):
 
     single_file_folder: Annotated[NamedPath | None, FREE] = None
     """Where single files lie; None puts each beside its folder."""
+
+    link: Annotated[LinkName | None, FREE] = None
+    """Another name for `exports/` in the run folder, such as `ckpts`: a link beside it, for those who look there."""
 
     folder: Annotated[NamedPath | None, FREE] = None
     """Another folder in which the finished model lies, file by file, when the run has ended: the average when there is
@@ -147,8 +153,8 @@ class WandbSettings(Section):
 class LiveFileSettings(Section):
     """A file that is read at the start of each epoch and may change a few settings while the run goes:
     `objective.noise_offset`, `objective.min_snr_gamma`, `model.clip_skip`, `run.save.every`, `run.export.every`,
-    `run.export.from_epoch` and `run.export.dtype`. What changes is said and recorded, so that going on repeats it; the
-    rest is refused by name, and a broken file changes nothing."""
+    `run.export.from_epoch`, `run.export.dtype` and `run.export.single_file_dtype`. What changes is said and recorded,
+    so that going on repeats it; the rest is refused by name, and a broken file changes nothing."""
 
     path: Annotated[NamedPath | None, FREE] = None
     """The file: a recipe with some of these settings, or the file of another trainer. None reads none."""
@@ -157,7 +163,10 @@ class LiveFileSettings(Section):
     """How the file is written: None is a recipe of ours, `everydream2` a train.json."""
 
     fixed: Annotated[Names, FREE] = ()
-    """Settings that the file does not change, by path: a dialect names those that its command line gave."""
+    """Settings that the file does not change, by path. Of a foreign line, those that were laid over it."""
+
+    line: Annotated[tuple[str, ...], FREE] = ()
+    """With `dialect`: the words of the command line that the run was started with, which count before the file."""
 
 
 class RunSettings(Section):
@@ -168,7 +177,8 @@ class RunSettings(Section):
 
     folder: Annotated[NamedPath | None, FREE] = None
     """The run folder; checkpoints, exports, samples and logs lie in it. None makes it `runs/NAME` in the current
-    folder."""
+    folder. {stamp} in its last part is the time of the start, as in `runs/fox-{stamp}`: every start makes a folder of
+    its own, unless `run.resume` is `auto` or `latest` and there is one, of which the newest counts."""
 
     seed: Annotated[int, Field(ge=-1, lt=2**63), NEVER] = 0
     """The seed of every draw: order, crops, captions, noise, timesteps, random weights. -1 draws one when a run first

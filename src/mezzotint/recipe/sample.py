@@ -51,7 +51,7 @@ class SampleSettings(Section):
     """Width and height in pixels, multiples of 8; None takes `data.resolution` squared."""
 
     seed: Annotated[int, FREE] = 0
-    """The seed of the pictures' noise; picture i is addressed by (seed, i)."""
+    """The seed of the pictures' noise; picture i is addressed by (seed, i). In a run -1 takes `run.seed`."""
 
     steps: Annotated[int, Field(ge=1, le=1000), FREE] = 20
     """Steps of the sampler; more is slower and smoother. `heun` and `dpm2` call the denoiser twice a step."""

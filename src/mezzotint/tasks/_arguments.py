@@ -15,7 +15,7 @@ from mezzotint import registry
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.read import Reading, read
 from mezzotint.runtimes._launch import Launch
-from mezzotint.tasks import _foreign, _hub
+from mezzotint.tasks import _continuing, _foreign, _hub
 
 FOREIGN = "mezzotint {} --as NAME -- THE LINE AS IT IS"
 """How a foreign line is written; the braces take the verb."""
@@ -102,12 +102,13 @@ def process_count(asked: Asked, verb: str) -> int | None:
 def _reading(asked: Asked, verb: str) -> Reading:
     if asked.dialect is not None:
         place = _foreign.launched(Launch.read(), process_count(asked, verb))
-        return _hub.found(_foreign.reading(asked.dialect, asked.foreign, asked.words, place), insist=True)
+        translated = _foreign.reading(asked.dialect, asked.foreign, asked.words, place)
+        return _hub.found(_continuing.found(translated), insist=True)
     words = asked.words
     if not words or "=" in words[0]:
         what = f"{words[0]!r} stands where the recipe belongs" if words else "no recipe is given"
         raise RecipeError(f"mezzotint {verb}: {what}; write mezzotint {verb} RECIPE.yaml [key=value …]", code="E1012")
-    return _hub.found(read(words[0], words[1:]), insist=False)
+    return _hub.found(_continuing.found(read(words[0], words[1:])), insist=False)
 
 
 def _known() -> str:

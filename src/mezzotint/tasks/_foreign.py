@@ -13,6 +13,7 @@ from mezzotint.dialects._writing import as_yaml
 from mezzotint.dialects.base import Dialect, Launched, Translation
 from mezzotint.errors import Problem, RecipeError
 from mezzotint.recipe.read import COMMAND_LINE, Reading, read_text
+from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes._launch import Launch
 
 
@@ -44,7 +45,17 @@ def reading(name: str, arguments: Sequence[str], overrides: Sequence[str], place
     made = _read(name, found, overrides)
     given = {path: said for path, said in made.origin.items() if said == COMMAND_LINE}
     notes = tuple(str(note) for note in found.notes)
-    return replace(made, origin={**found.origin, **given}, notes=notes)
+    recipe = _with_fixed(made.recipe, tuple(given))
+    return replace(made, recipe=recipe, origin={**found.origin, **given}, notes=notes)
+
+
+def _with_fixed(recipe: Recipe, given: tuple[str, ...]) -> Recipe:
+    """The recipe with what was laid over the line kept from a file that is read while the run goes."""
+    live = recipe.run.live
+    if live.path is None or not given:
+        return recipe
+    live = live.model_copy(update={"fixed": (*live.fixed, *given)})
+    return recipe.model_copy(update={"run": recipe.run.model_copy(update={"live": live})})
 
 
 def _read(name: str, found: Translation, overrides: Sequence[str]) -> Reading:
@@ -61,4 +72,5 @@ def _in_their_words(problem: Problem, origin: Mapping[str, str]) -> Problem:
         return problem
     said = origin.get(re.sub(r"(\.\d+)+$", "", problem.where), "")  # of a list, the setting
     flag = said.removeprefix("default of ")
-    return replace(problem, where=flag, line=None) if flag.startswith("--") else replace(problem, line=None)
+    is_flag = flag.startswith("--") or " in " in flag  # `key in train.json`
+    return replace(problem, where=flag, line=None) if is_flag else replace(problem, line=None)

@@ -12,14 +12,17 @@ from typing import Any
 from mezzotint.dialects.base import Launched
 from mezzotint.errors import MezzotintError
 from mezzotint.recipe.live import LIVE, live_values, with_live
-from mezzotint.recipe.read import Reading, read
+from mezzotint.recipe.read import Reading, located, read
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.resume_rules import differences
 from mezzotint.recipe.wording import shown
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
-from mezzotint.tasks import _foreign
+from mezzotint.tasks import _continuing, _foreign, _hub
 
 EVENT = "live settings"
+_OF_THIS_START = ("run.live.", "run.folder", "run.resume", "run.allow_change", "sample.seed")
+"""Settings that each start may be told otherwise, or works out."""
 
 
 @dataclass(slots=True)
@@ -80,13 +83,27 @@ class LiveSettings:
 
     def _from_file(self, path: Path) -> dict[str, Any]:
         """The values that the file gives, without those that the command line keeps."""
-        found = _read(path, self.recipe.run.live.dialect)
+        found = self._reading(path)
         given = _given(found)
-        others = [p for p in given if p not in LIVE and p != "schema" and _differs(found.recipe, self.recipe, p)]
+        others = self._others(found, given)
         if others:
             self.say(f"warning: {path}: {', '.join(others)} cannot change while a run goes; start another run for that")
         values = live_values(found.recipe)
         return {p: values[p] for p in LIVE if p in given and p not in self.recipe.run.live.fixed}
+
+    def _reading(self, path: Path) -> Reading:
+        live = self.recipe.run.live
+        if live.dialect is None:
+            return read(path)
+        return _foreign.reading(live.dialect, [*live.line, "--config", str(path)], (), Launched())
+
+    def _others(self, found: Reading, given: Sequence[str]) -> list[str]:
+        """What the file gives otherwise than the run was started with, and cannot change."""
+        asked = located(_hub.found(_continuing.found(found), insist=False))
+        changed = [one.path for one in differences(self.recipe.model_dump(mode="json", by_alias=True), asked)]
+        inside = [p for p in changed if any(p == one or one.startswith(f"{p}.") for one in given)]
+        kept = (*LIVE, *self.recipe.run.live.fixed)
+        return [p for p in inside if p not in kept and not p.startswith(_OF_THIS_START)]
 
     def _tell(self, epoch: int, values: Mapping[str, Any], how: str) -> None:
         before, after = live_values(self.now), live_values(with_live(self.recipe, values))
@@ -95,22 +112,6 @@ class LiveSettings:
                 self.say(f"epoch {epoch + 1}: {path} is {shown(after[path])} from here, {how}; it was {before[path]}")
 
 
-def _read(path: Path, dialect: str | None) -> Reading:
-    if dialect is None:
-        return read(path)
-    return _foreign.reading(dialect, ["--config", str(path)], (), Launched())
-
-
 def _given(found: Reading) -> Sequence[str]:
     """The settings that a file gives, defaults of a dialect apart."""
     return [path for path, said in found.origin.items() if not said.startswith("default of")]
-
-
-def _differs(one: Recipe, other: Recipe, path: str) -> bool:
-    def at(recipe: Recipe) -> Any:
-        found: Any = recipe.model_dump(mode="json", by_alias=True)
-        for word in path.split("."):
-            found = found.get(word) if isinstance(found, dict) else None
-        return found
-
-    return bool(at(one) != at(other))

@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 from mezzotint.errors import CheckpointError, MezzotintError, Problem, RecipeError
+from mezzotint.recipe import advice
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
@@ -122,6 +123,7 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False) -> Checked
         device=checked.device.type,
         buckets=len(checked.buckets) if checked.dataset is not None else None,
     )
+    _advise(checked)
     if outline is not None:
         _look_at_memory(checked, outline)
     if checked.recipe.run.export.folder is not None:
@@ -205,6 +207,21 @@ def _look_at_data(checked: Checked) -> None:
         if catalogue.own.group[rows].any():
             checked.names = tuple(batch_report.rows_of(catalogue, rows, recipe.data))
         checked.notes += batch_report.warnings(catalogue, rows, recipe.data)
+
+
+def _advise(checked: Checked) -> None:
+    """What is usually done otherwise, and how large a file gets that is asked for."""
+    recipe = checked.recipe
+    steps = checked.length.steps if checked.length is not None else None
+    memory = torch.cuda.mem_get_info(checked.device)[1] if checked.device.type == "cuda" else None
+    checked.notes += advice.notes(recipe, steps=steps, memory=memory)
+    if recipe.run.schedule_file and checked.dataset is not None and checked.length is not None:
+        rows = checked.dataset.rows[:1000]
+        line = 45 + sum(len(str(checked.dataset.catalogue.path(int(row)))) for row in rows) / max(1, len(rows))
+        visits = sum(row.visits for row in checked.buckets)
+        an_epoch = _check_page.size(line * visits)
+        whole = _check_page.size(line * visits * checked.length.steps / max(1, checked.length.steps_an_epoch))
+        checked.notes.append(f"run.schedule_file writes about {an_epoch} in each epoch, {whole} in all")
 
 
 def _look_at_memory(checked: Checked, outline: Outline) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import secrets
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.stages import StepReport
-from mezzotint.tasks import _held_out, _shadow_start, announce, assemble, cache, resume, watchers
+from mezzotint.tasks import _held_out, _shadow_start, _stamps, announce, assemble, cache, resume, watchers
 from mezzotint.tasks._arguments import parse
 from mezzotint.tasks._live import LiveSettings
 from mezzotint.tasks.convert import single_file_of
@@ -63,7 +63,7 @@ def train(reading: Reading) -> int:
         interrupts = stack.enter_context(Interrupts())
         runtime = open_runtime(recipe.run, launch)
         stack.callback(runtime.close)
-        folder = RunFolder(folder_of(reading, recipe))
+        folder = RunFolder(Path(runtime.share(str(folder_of(reading, recipe)))))
         stack.enter_context(_named_failures(runtime, folder, announce.command(folder, launch)))
         _take(folder, runtime, stack)
         job = Job(reading, recipe, launch, runtime, folder, interrupts)
@@ -75,14 +75,16 @@ def train(reading: Reading) -> int:
 
 
 def folder_of(reading: Reading, recipe: Recipe) -> Path:
-    """The run folder: as written; beside a recipe that lies in a run folder; or runs/NAME."""
+    """The run folder: as written, a stamp in it settled; beside a recipe that lies in a run folder; or runs/NAME.
+    Raises CheckpointError E1507 for `run.resume: latest` where no stamp has a run."""
     if (
         reading.path is not None
         and reading.path.name == "recipe.yaml"
         and (reading.path.parent / "checkpoints").is_dir()
     ):
         return reading.path.parent
-    return (recipe.run.folder or Path("runs") / recipe.run.name).expanduser()
+    folder = (recipe.run.folder or Path("runs") / recipe.run.name).expanduser()
+    return _stamps.settled(folder, recipe.run.resume)
 
 
 def _take(folder: RunFolder, runtime: Runtime, stack: ExitStack) -> None:
@@ -195,11 +197,18 @@ class Job:
         """A seed of -1 becomes the one that the checkpoint was trained with, or a new one, the same for all
         processes."""
         if self.recipe.run.seed != -1:
+            self._settle_seed_of_samples()
             return
         drawn = start.seed if start.checkpoint else secrets.randbelow(2**30)
         seed = int(self.runtime.share(str(drawn)))
         self.recipe = self.recipe.model_copy(update={"run": self.recipe.run.model_copy(update={"seed": seed})})
+        self._settle_seed_of_samples()
         self.live.say(f"run.seed is -1: this run's seed is {seed}, {'kept' if start.checkpoint else 'drawn just now'}")
+
+    def _settle_seed_of_samples(self) -> None:
+        if self.recipe.sample.seed == -1:
+            sample = self.recipe.sample.model_copy(update={"seed": self.recipe.run.seed})
+            self.recipe = self.recipe.model_copy(update={"sample": sample})
 
     def _start_shadow(self, kind: type[ModelFamily]) -> None:
         weights = _shadow_start.weights(self.recipe, kind, self.model.update.masters)
@@ -341,6 +350,8 @@ class Job:
         _held_out.write_list(self.folder, self.dataset)
         if self.recipe.data.buckets.shape == "table":
             batch_report.write_undersized(self.dataset.catalogue, self.dataset.rows, self.recipe.data, self.folder.path)
+        if self.recipe.run.export.link is not None:
+            _link(self.folder, self.recipe.run.export.link, self.live.say)
         self.folder.record(
             "started", step=restored.step if restored else 0, steps=self.steps, recipe=self.reading.digest,
             processes=self.runtime.world_size, batch=self.recipe.data.batch_size, changes=changes, **self._resolved(),
@@ -385,7 +396,10 @@ class Job:
     def _export_name(self, progress: Progress) -> str:
         template = self.recipe.run.export.name or "step-{step:08}"
         done = progress.epoch + 1 if progress.epoch_ends or progress.is_done else progress.epoch
-        return template.format(name=self.recipe.run.name, epoch=done, step=progress.step)
+        return template.format(
+            name=self.recipe.run.name, epoch=done, step=progress.step,
+            micro_step=-(-progress.samples // self.recipe.data.batch_size), last="last-" if progress.is_done else "",
+        )  # fmt: skip
 
     def _export_one(self, weights: Mapping[str, Tensor], name: str) -> Path:
         target = self.folder.exports / name
@@ -405,7 +419,7 @@ class Job:
                 durable.remove_tree(target)
                 aside.rename(target)
                 durable.sync_folder(target.parent)
-        asked = self.recipe.run.export
+        asked = self.changes.now.run.export
         if asked.single_file:
             single_file_of(target, asked.single_file_folder or target.parent, asked.single_file_dtype)
         return target
@@ -424,6 +438,17 @@ class Job:
 
     def _agreed_signal(self) -> int:
         return self.runtime.agree(self.interrupts.stop_signal) & 0x1F
+
+
+def _link(folder: RunFolder, name: str, say: Callable[[str], None]) -> None:
+    """Another name for the folder of exports. What lies there stays; a file system without links is told of."""
+    link = folder.path / name
+    if link.is_symlink() or link.exists():
+        return
+    try:
+        link.symlink_to(folder.exports.name)
+    except OSError as error:
+        say(f"warning: {link} could not be made a link to {folder.exports.name}/ ({error.strerror}); models lie there")
 
 
 class _Silence(io.StringIO):

@@ -1,0 +1,211 @@
+"""What those who have trained many models advise, by setting: for `mezzotint explain`, and for `mezzotint check`, which
+says so when a recipe leaves it. Never an error. Taken from EveryDream2's documents; they speak of Stable Diffusion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from mezzotint.recipe.recipe import Recipe
+
+ADVICE = MappingProxyType(
+    {
+        "data.resolution": "SD 1.5 takes 576, 640 and 704 as well as 512, the more so with hundreds of pictures; "
+        "a model of 768 is trained around 768. Higher resolutions want more memory and a lower rate.",
+        "optim.lr": "1e-6 in general for SD 1.5 at 512, 2e-6 to 5e-6 with batches of 6 to 8; about half at 768 "
+        "(1e-6 to 2.5e-6); 2e-7 for SD 2.1 at 768. With a cosine start 25 to 50 % higher.",
+        "optim.schedule.kind": "A cosine may start 25 to 50 % higher than a constant rate.",
+        "optim.schedule.decay_steps": "Leave it to be worked out: a decay that ends before the run leaves the "
+        "rate at the floor, or lets a wave rise again; one over three times as long as the run hardly lowers "
+        "it.",
+        "optim.lr_batch_power": "It raises the rate for every batch above 1, so begin low, at 2e-6, and look at "
+        "the rate that is printed.",
+        "optim.accumulation": "With batches of 6 to 8, more than 1 lowers quality.",
+        "optim.clip.norm": "Fine-tuning seldom needs it: fp16 with a loss scale keeps gradients in bounds.",
+        "optim.optimizer.kind": "adacoor is for batches of 8 and less, with its eps left at 1e-8.",
+        "optim.optimizer.eps": "A larger one calms gradients that explode. For adacoor leave it at 1e-8.",
+        "data.captions.dropout": "0.04 in general, 0.10 for large models, 0.15 to force a style; more bleeds "
+        "into everything.",
+        "data.flip": "Not for faces, asymmetric outfits, or captions with left and right.",
+        "data.batch_size": "Pictures that are kept together by name want whole multiples of it for each shape.",
+        "run.recompute.enabled": "Not below 640 on a card of 24 GB; above 768 it is needed there.",
+        "objective.noise_offset": "0.05 to 0.10 works well: 0.10 for short runs, 0.02 to 0.03 beyond 50,000 "
+        "steps, where more can diverge.",
+        "objective.pyramid_discount": "Above 0.40 only for runs under 2,000 steps.",
+        "objective.min_snr_gamma": "5, or 1 or 20.",
+        "objective.zero_terminal_snr": "For models that predict v; set sample.guidance_rescale=0.7.",
+        "optim.ema.decay": "0.9999 on the GPU with an interval of 1; 0.999 to 0.9999 is sensible. With an "
+        "interval of 50, 0.99 or less.",
+        "optim.ema.interval": "1 on the GPU; on the CPU a larger one keeps updates cheap, and wants a lower decay.",
+        "optim.ema.device": "cpu on cards of 16 GB and less, same from 40 GB on.",
+        "optim.ema.strength": "0.01 to 0.15.",
+        "run.seed": "A fixed one to compare settings; -1 when a model is stopped and taken up in new runs often.",
+    }
+)
+"""Sentences by path."""
+
+BOUNDARY = 25e9
+"""Bytes; a card of 24 GB has a little less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a rule looks at. steps: of the run, None where it is not known. memory: bytes of the device, None where
+    nobody tells or it is no GPU."""
+
+    recipe: Recipe
+    steps: int | None = None
+    memory: int | None = None
+
+    @property
+    def rate(self) -> float:
+        """The highest peak rate."""
+        o = self.recipe.optim
+        return o.lr * float((self.recipe.data.batch_size * o.accumulation) ** o.lr_batch_power)
+
+    @property
+    def has_rate(self) -> bool:
+        """Whether the denoiser's optimizer is one that the advised rates are meant for."""
+        return self.recipe.optim.optimizer.kind in ("adamw", "adamw-8bit")
+
+
+def notes(recipe: Recipe, *, steps: int | None = None, memory: int | None = None) -> list[str]:
+    """Where a recipe leaves the advice, a sentence each. A model from nothing, or of another kind, is not advised.
+    steps, memory: as of `Seen`."""
+    if recipe.model.family != "sd" or recipe.model.weights == "random":
+        return []
+    seen = Seen(recipe, steps, memory)
+    left = [(path, words) for path, rule in _RULES for words in rule(seen)]
+    return [f"{path} {words}; advised: {ADVICE[path]}" for path, words in left]
+
+
+def _rate(seen: Seen) -> Iterator[str]:
+    data = seen.recipe.data
+    most = 5e-6 if data.resolution < 768 else 2.5e-6
+    if seen.has_rate and data.batch_size * seen.recipe.optim.accumulation <= 8 and seen.rate > 1.5 * most:
+        yield f"comes to {seen.rate:.3g} with batches of {data.batch_size} at {data.resolution}"
+
+
+def _decay(seen: Seen) -> Iterator[str]:
+    schedule, steps = seen.recipe.optim.schedule, seen.steps
+    if schedule.decay_steps is None or steps is None or schedule.kind in ("constant", "piecewise"):
+        return
+    if schedule.decay_steps < steps:
+        what = "rises again after it" if schedule.beyond == "wave" else "stays at its floor after it"
+        yield f"is {schedule.decay_steps:,} and the run has {steps:,} steps: the rate {what}"
+    elif schedule.decay_steps > 3 * steps:
+        yield f"is {schedule.decay_steps:,} and the run has {steps:,} steps: the rate hardly falls"
+
+
+def _power(seen: Seen) -> Iterator[str]:
+    optim = seen.recipe.optim
+    if optim.lr_batch_power and optim.lr > 5e-6 and seen.has_rate:
+        yield f"multiplies a rate of {optim.lr:g}"
+
+
+def _accumulation(seen: Seen) -> Iterator[str]:
+    if seen.recipe.optim.accumulation > 1 and seen.recipe.data.batch_size >= 6:
+        yield f"is {seen.recipe.optim.accumulation} with batches of {seen.recipe.data.batch_size}"
+
+
+def _adacoor(seen: Seen) -> Iterator[str]:
+    optimizer = seen.recipe.optim.optimizer
+    if optimizer.kind == "adacoor" and seen.recipe.data.batch_size > 8:
+        yield f"is adacoor with batches of {seen.recipe.data.batch_size}"
+    if optimizer.kind == "adacoor" and optimizer.eps != 1e-8:
+        yield f"is adacoor with eps {optimizer.eps:g}"
+
+
+def _dropout(seen: Seen) -> Iterator[str]:
+    if seen.recipe.data.captions.dropout > 0.15:
+        yield f"is {seen.recipe.data.captions.dropout:g}"
+
+
+def _flip(seen: Seen) -> Iterator[str]:
+    if seen.recipe.data.flip > 0:
+        yield f"is {seen.recipe.data.flip:g}"
+
+
+def _recompute(seen: Seen) -> Iterator[str]:
+    resolution, is_on = seen.recipe.data.resolution, seen.recipe.run.recompute.enabled
+    if seen.memory is None:
+        return
+    if is_on and resolution < 640 and seen.memory > 0.8 * BOUNDARY:
+        yield f"is true at {resolution} on {seen.memory / 1e9:.0f} GB"
+    if not is_on and resolution > 768 and seen.memory <= 1.1 * BOUNDARY:
+        yield f"is false at {resolution} on {seen.memory / 1e9:.0f} GB"
+
+
+def _offset(seen: Seen) -> Iterator[str]:
+    offset = seen.recipe.objective.noise_offset
+    if offset > 0.1:
+        yield f"is {offset:g}"
+    elif offset > 0.03 and seen.steps is not None and seen.steps > 50_000:
+        yield f"is {offset:g} over {seen.steps:,} steps"
+
+
+def _pyramid(seen: Seen) -> Iterator[str]:
+    discount = seen.recipe.objective.pyramid_discount
+    if discount > 0.4 and (seen.steps is None or seen.steps >= 2000):
+        yield f"is {discount:g}"
+
+
+def _gamma(seen: Seen) -> Iterator[str]:
+    gamma = seen.recipe.objective.min_snr_gamma
+    if gamma is not None and gamma not in (1.0, 5.0, 20.0):
+        yield f"is {gamma:g}"
+
+
+def _zero(seen: Seen) -> Iterator[str]:
+    recipe = seen.recipe
+    if recipe.objective.zero_terminal_snr and recipe.model.prediction == "epsilon":
+        yield "is true, and model.prediction is epsilon"
+    elif recipe.objective.zero_terminal_snr and not recipe.sample.guidance_rescale:
+        yield "is true, and sample.guidance_rescale is 0"
+
+
+def _decay_of_average(seen: Seen) -> Iterator[str]:
+    ema = seen.recipe.optim.ema
+    if ema.rule != "constant" or ema.strength is not None:
+        return
+    if ema.interval >= 50 and ema.decay > 0.99:
+        yield f"is {ema.decay:g} with an interval of {ema.interval}"
+    elif ema.interval == 1 and not 0.999 <= ema.decay <= 0.9999:
+        yield f"is {ema.decay:g}"
+
+
+def _strength(seen: Seen) -> Iterator[str]:
+    strength = seen.recipe.optim.ema.strength
+    if strength is not None and not 0.01 <= strength <= 0.15:
+        yield f"is {strength:g}"
+
+
+def _home_of_average(seen: Seen) -> Iterator[str]:
+    ema = seen.recipe.optim.ema
+    if ema.rule == "none" or seen.memory is None:
+        return
+    if ema.device == "same" and seen.memory <= 17.5e9:
+        yield f"is same on {seen.memory / 1e9:.0f} GB"
+    if ema.device == "cpu" and seen.memory >= 40e9:
+        yield f"is cpu on {seen.memory / 1e9:.0f} GB"
+
+
+_RULES: tuple[tuple[str, Callable[[Seen], Iterator[str]]], ...] = (
+    ("optim.lr", _rate),
+    ("optim.schedule.decay_steps", _decay),
+    ("optim.lr_batch_power", _power),
+    ("optim.accumulation", _accumulation),
+    ("optim.optimizer.kind", _adacoor),
+    ("data.captions.dropout", _dropout),
+    ("data.flip", _flip),
+    ("run.recompute.enabled", _recompute),
+    ("objective.noise_offset", _offset),
+    ("objective.pyramid_discount", _pyramid),
+    ("objective.min_snr_gamma", _gamma),
+    ("objective.zero_terminal_snr", _zero),
+    ("optim.ema.decay", _decay_of_average),
+    ("optim.ema.strength", _strength),
+    ("optim.ema.device", _home_of_average),
+)
