@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.recipe.optim import OptimSettings
 from mezzotint.recipe.read import read_text
 from mezzotint.training import lr
+from mezzotint.training import update as update_module
 from mezzotint.training.update import Update
 
 Prepare = Callable[..., Any]
@@ -280,10 +282,22 @@ def test_ema_interval_counts_steps_between_updates(prepare: Prepare) -> None:
     assert_alike(shadow.weights, followed([weights[0], weights[2]], [0.5]))
 
 
+class AtOnce:
+    """Does what it is given, where it is given."""
+
+    def __init__(self, **_: Any) -> None: ...
+
+    def submit(self, work: Callable[..., None], *given: Any) -> Future[None]:
+        done: Future[None] = Future()
+        done.set_result(work(*given))
+        return done
+
+
 # breaks if the shadow always lay beside the weights, or always on the CPU; a GPU is imitated, nothing is computed
 @pytest.mark.effect("optim.ema.device")
 @pytest.mark.parametrize(("where", "wanted"), [("same", "cuda"), ("cpu", "cpu")])
-def test_ema_device_is_where_the_shadow_lives(where: str, wanted: str) -> None:
+def test_ema_device_is_where_the_shadow_lives(where: str, wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(update_module, "ThreadPoolExecutor", AtOnce)  # imitated tensors belong to one thread
     words = ["optim.ema.rule=constant", f"optim.ema.device={where}"]
     settings = read_text("schema: 1", overrides=words).recipe.optim
     with FakeTensorMode():
