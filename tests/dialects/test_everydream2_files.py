@@ -136,7 +136,6 @@ def test_a_key_that_does_nothing_is_a_note_that_names_the_file() -> None:
         ({"clip_skip": 9}, "clip_skip in train.json", "E1017", "must be 0 to 4, got 9"),
         ({"ema_device": "tpu"}, "ema_device in train.json", "E1017", "takes cpu, cuda"),
         ({"plugins": ["a.B"]}, "plugins in train.json", "E1018", "Python classes"),
-        ({"wandb": True}, "wandb in train.json", "E1018", "sends nothing"),
         ({"data_root": {"resolver": "zip", "path": "a"}}, "data_root in train.json", "E1017", "is a path, a list"),
         ({"data_root": {"resolver": "json", "path": "a", "x": 1}}, "data_root in train.json", "E1017", "unknown key x"),
         ({"data_root": 7}, "data_root in train.json", "E1017", "is a path, a list"),

@@ -15,7 +15,7 @@ from mezzotint.data import plan, schedule_file
 from mezzotint.recipe.read import located
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.single import Runtime
-from mezzotint.tasks import assemble
+from mezzotint.tasks import _live, assemble
 from mezzotint.tasks._arguments import parse
 
 FILES = {
@@ -87,6 +87,29 @@ def test_a_folder_with_every_kind_of_file_goes_on_to_the_same_end(world: Any, fo
         line for line in durable.read_lines(world.root / "whole" / "data_report.jsonl") if line["class"] == "noted"
     ]
     assert noted == []
+
+
+def test_settings_changed_between_epochs_and_ctrl_c_lead_to_the_same_end(
+    world: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = world.root / "live.yaml"
+    told = {0: "objective: {noise_offset: 0.02}", 1: "objective: {noise_offset: 0.1, min_snr_gamma: 5}", 2: "{"}
+    decide = _live.LiveSettings._decide
+
+    def changing(self: _live.LiveSettings, epoch: int) -> dict[str, Any]:
+        file.write_text(told.get(epoch, told[1]) + "\n")
+        return decide(self, epoch)
+
+    monkeypatch.setattr(_live.LiveSettings, "_decide", changing)
+    words = settings(folder, run__live__path=str(file), run__epochs=3, run__steps=None, run__save__every="1 epoch")
+    assert world.wait(world.fork("whole", **words)) == 0
+    assert world.wait(world.fork("parts", fault="step.begin@5:int", **words)) == 130
+    assert world.end("parts").step == 5
+    assert world.wait(world.fork("parts", **words)) == 0
+    assert world.end("parts") == world.end("whole")
+    said = world.out("parts")
+    assert "epoch 2: objective.noise_offset is 0.1 from here" in said
+    assert "is not followed in epoch 3" in said
 
 
 def test_check_shows_names_and_what_fills_batches_badly(world: Any, folder: Path, capsys: Any) -> None:

@@ -199,8 +199,7 @@ _SHOWING = (
     Row("sample_prompts", "text", "sample_prompts.txt", "computed", ("sample.file",),
         about="a .txt or .json; where the default is not there, captions of the data set"),
     Row("run_name", "text", None, "without effect", about="curves are named by their folder"),
-    _switch("wandb", outcome="refused",
-            about="a run sends nothing; leave it out: TensorBoard's files and metrics.jsonl lie in the run folder"),
+    _switch("wandb", "run.wandb.mode", outcome="computed", about="TensorBoard's files are written as well"),
 )
 
 _IDLE = (

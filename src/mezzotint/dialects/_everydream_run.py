@@ -35,6 +35,9 @@ def _place(draft: Draft) -> str:
         draft.note("project_name", f"is written {project}, since it names folders and files")
     folder = f"{draft.text('logdir').rstrip('/')}/{project}-{STAMP}"
     draft.set("run.name", project, "project_name")
+    if draft.given["wandb"]:
+        draft.set("run.wandb.mode", "online", "wandb")
+        draft.set("run.wandb.project", project, "project_name")
     draft.set("run.folder", folder, "project_name", "logdir")
     draft.set("run.export.link", "ckpts", "logdir")
     draft.set("run.tensorboard", True, "logdir")
