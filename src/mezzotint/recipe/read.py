@@ -97,15 +97,16 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def located(reading: Reading) -> Recipe:
-    """The recipe with `model.path`, `data.path` and `run.export.folder` made absolute, the first two where they were
-    found, and `~` opened everywhere.
+    """The recipe with the paths of `model`, `data.path` and `run.export.folder` made absolute, all but the last where
+    they were found, and `~` opened everywhere.
 
     What is not found stays as written, for the task to say so; `places` lists where it was looked for.
     """
     recipe, beside = reading.recipe, reading.path.parent if reading.path else None
     config = locate(recipe.model.config, beside, shipped=MODELS) if recipe.model.config is not None else None
     place = locate(recipe.model.path, beside, shipped=MODELS)
-    model = recipe.model.model_copy(update={"path": place, "config": config})
+    vae = locate(recipe.model.vae, beside) if recipe.model.vae is not None else None
+    model = recipe.model.model_copy(update={"path": place, "config": config, "vae": vae})
     cache = recipe.data.cache.model_copy(update={"path": recipe.data.cache.path.expanduser()})
     folders = tuple(locate(path, beside, shipped=DATA) for path in recipe.data.path)
     data = recipe.data.model_copy(update={"path": folders, "cache": cache})
