@@ -209,6 +209,32 @@ def shallow_sd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def sdxl_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole small SDXL in a folder, with random weights; its denoiser is told sizes."""
+    from mezzotint.families.sdxl import Family  # slow to import, and few tests need it
+
+    folder = tmp_path_factory.mktemp("sdxl") / "model"
+    tiny = Family.tiny(5)
+    settings = ModelSettings(family="sdxl", path=assets / "models" / "tiny-sdxl")
+    tiny.export(folder, settings=settings, weights={}, dtype="fp32", schedule=tiny.schedule, prediction="epsilon")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def refiner_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Configurations of a small refiner: one text encoder, and a score in the place of the target size."""
+    folder = tmp_path_factory.mktemp("refiner") / "model"
+    shutil.copytree(assets / "models" / "tiny-sdxl", folder)
+    shutil.copyfile(assets / "models" / "sdxl-refiner" / "model_index.json", folder / "model_index.json")
+    for component in ("text_encoder", "tokenizer"):
+        shutil.rmtree(folder / component)
+    path = folder / "unet" / "config.json"
+    narrower = {"cross_attention_dim": 48, "projection_class_embeddings_input_dim": 40 + 5 * 8}
+    path.write_text(json.dumps(json.loads(path.read_text()) | narrower))
+    return folder
+
+
 # --- whole runs -----------------------------------------------------------------------------------------------------
 
 

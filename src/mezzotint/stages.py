@@ -145,9 +145,23 @@ class StepBatches:
 
 
 @dataclass(frozen=True, slots=True)
+class Framing:
+    """Which part of which picture is drawn, for models that are told so: in the words of `Batch`.
+
+    original_size, crop_top_left, target_size: (B, 2) int64, height (row) first. negative: (B,) bool, what guidance
+    leads away from; None is none of them.
+    """
+
+    original_size: Tensor
+    crop_top_left: Tensor
+    target_size: Tensor
+    negative: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Condition:
-    """What the denoiser is told besides the noisy latents. vector: (B, V), pooled text and size embeddings, fused.
-    masks: by name, family's own."""
+    """What the denoiser is told besides the noisy latents. vector: (B, V) float32, numbers besides the text: of SDXL
+    sizes in pixels, as the network embeds them. masks: by name, family's own."""
 
     text: TextEmbedding
     stills: TextEmbedding | None = None

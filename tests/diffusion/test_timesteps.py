@@ -37,3 +37,40 @@ def test_every_timestep_comes_equally_often() -> None:
 
 def test_an_empty_batch_draws_nothing() -> None:
     assert timesteps.draw(np.array([], dtype=np.uint64), 0, 1000).shape == (0,)
+
+
+weight = st.lists(st.floats(0, 10), min_size=1, max_size=40).filter(any)
+
+
+@given(weight, st.lists(address, min_size=1, max_size=20))
+def test_a_shared_draw_is_the_inverse_of_the_cumulative_shares(weights: list[float], addresses: list[int]) -> None:
+    table = timesteps.shares(np.array(weights))
+    drawn = timesteps.draw_shared(np.array(addresses, dtype=np.uint64), table)
+    assert drawn.dtype == np.int64
+    sums = np.cumsum(weights) / np.cumsum(weights)[-1]
+    for a, t in zip(addresses, drawn.tolist(), strict=True):
+        assert weights[t] > 0, "what has no share is never drawn"
+        u = (a >> 11) / 2**53
+        assert (sums[t - 1] if t else 0.0) - 1e-15 <= u <= sums[t] + 1e-15
+
+
+def test_the_ends_of_a_shared_draw_are_reached_and_not_passed() -> None:
+    ends = np.array([0, 2**64 - 1], dtype=np.uint64)
+    assert timesteps.draw_shared(ends, timesteps.shares(np.array([0.0, 1.0, 3.0, 2.0, 0.0]))).tolist() == [1, 3]
+    thirds = timesteps.shares(np.full(1000, 1 / 3))  # whose sum is rounded
+    assert timesteps.draw_shared(ends, thirds).tolist() == [0, 999]
+
+
+def test_shared_draws_come_as_often_as_they_should() -> None:
+    weights = timesteps.bias_weights("range", multiplier=4.0, begin=10, end=20, num_timesteps=50)
+    drawn = timesteps.draw_shared(draws.keys(0, "timestep", 0, np.arange(100_000)), timesteps.shares(weights))
+    expected = weights * 100_000
+    counts = np.bincount(drawn, minlength=50)
+    assert ((counts - expected) ** 2 / expected).sum() < 90  # χ² with 49 degrees of freedom, p ≈ 3e-4
+    assert expected[10] == expected[19] == 4 * expected[20]
+
+
+def test_equal_shares_are_drawn_as_evenly_as_without_shares() -> None:
+    addresses = draws.keys(1, "timestep", 0, np.arange(10_000))
+    shared = timesteps.draw_shared(addresses, timesteps.shares(np.ones(1000)))
+    assert (shared == timesteps.draw(addresses, 0, 1000)).mean() > 0.999, "the same but for the last bits"

@@ -90,6 +90,30 @@ def test_config_is_where_a_single_files_configurations_lie(prepare: Prepare, one
         prepare(model__path=file, model__weights="files")
 
 
+# breaks if the model's own autoencoder were used all the same, for the cache's address, or for the export
+@pytest.mark.effect("model.vae")
+def test_vae_takes_the_place_of_the_models_own(prepare: Prepare, tmp_path: Path) -> None:
+    own = prepare(data__cache__latents=False, optim__ema__rule="none")
+    own.trainer.export(own.trainer)
+    [exported] = own.job.folder.exports.iterdir()
+    other = shutil.copytree(exported / "vae", tmp_path / "other")
+    weights = load_file(other / "diffusion_pytorch_model.safetensors")
+    weights["encoder.conv_out.bias"][:4] += 1.0
+    save_file({name: t.half() for name, t in weights.items()}, other / "diffusion_pytorch_model.safetensors")
+    changed = prepare(model__vae=other, data__cache__latents=False, optim__ema__rule="none")
+    pixels = torch.zeros(1, 3, 16, 16)
+    means = [ready.family.encode_media(pixels).chunk(2, dim=1)[0] for ready in (own, changed)]
+    assert not torch.allclose(means[0], means[1], atol=0.1)
+    settings = [ready.job.recipe.model for ready in (own, changed)]
+    assert sd.Family.media_identity(settings[0]) != sd.Family.media_identity(settings[1])
+    assert sd.Family.text_identity(settings[0]) == sd.Family.text_identity(settings[1])
+    assert any(str(other) in note for note in changed.family.notes)
+    changed.trainer.export(changed.trainer)
+    [again] = changed.job.folder.exports.iterdir()
+    written = load_file(again / "vae" / "diffusion_pytorch_model.safetensors")
+    assert all(torch.equal(written[name], t.half()) for name, t in weights.items())
+
+
 # breaks if the averaged copy were taken all the same, or never
 @pytest.mark.effect("model.ema_weights")
 def test_ema_weights_chooses_the_copy_that_is_trained(prepare: Prepare, one_file: tuple[Path, Path]) -> None:

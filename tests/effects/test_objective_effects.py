@@ -141,3 +141,54 @@ def test_input_perturbation_is_seen_and_not_asked_for() -> None:
     extra = (other.x_t - one.x_t) / (1 - STABLE_DIFFUSION.alpha_bar[700]).sqrt()
     assert float(extra.std()) == pytest.approx(0.1, rel=0.03)
     assert abs(float((extra * one.noise).mean())) < 0.1 * 3 / 6400**0.5
+
+
+def drawn_by(prepare: Prepare, count: int = 20_000, **settings: Any) -> Tensor:
+    """How often each of the 1000 timesteps is drawn, over its even share."""
+    objective = prepare(**{f"objective__{key}": value for key, value in settings.items()}).objective
+    drawn = objective.noise(torch.zeros(count, 4, 1, 1), draws_of(count)).model_t
+    return torch.bincount(drawn, minlength=1000).float() * 1000 / count
+
+
+# breaks if the bias did not reach the draw, reached the loss as well, preferred the wrong end, or end were inclusive
+@pytest.mark.effect("objective.timestep_bias.strategy", "objective.timestep_bias.multiplier")
+def test_timestep_bias_draws_some_more_often_and_weighs_nothing(prepare: Prepare) -> None:
+    none = drawn_by(prepare, timestep_bias__multiplier=4)
+    assert float(none[:250].mean()) == pytest.approx(1, abs=0.05)
+    whole = 0.25 * 4 + 0.75
+    for strategy, some in (("earlier", slice(0, 250)), ("later", slice(750, 1000))):
+        found = drawn_by(prepare, timestep_bias__strategy=strategy, timestep_bias__multiplier=4)
+        assert float(found[some].mean()) == pytest.approx(4 / whole, abs=0.1)
+        assert float(found[300:700].mean()) == pytest.approx(1 / whole, abs=0.05)
+    ready = prepare(objective__timestep_bias__strategy="earlier", objective__timestep_bias__multiplier=1e9)
+    noised = at(ready.objective, [0, 999])
+    assert ready.objective.loss(ready.objective.target(noised), noised, torch.ones(2)).weight.tolist() == [1, 1]
+    assert all(t < 250 for _ in range(3) for t in ready.step().report.timesteps)
+
+
+# breaks if range ignored its ends, or took the last one in
+@pytest.mark.effect("objective.timestep_bias.begin", "objective.timestep_bias.end")
+def test_timestep_bias_range_has_its_begin_and_not_its_end(prepare: Prepare) -> None:
+    found = drawn_by(
+        prepare, timestep_bias__strategy="range", timestep_bias__multiplier=1e9,
+        timestep_bias__begin=200, timestep_bias__end=210,
+    )  # fmt: skip
+    assert found.nonzero().flatten().tolist() == list(range(200, 210))
+    both = drawn_by(
+        prepare, timestep_bias__strategy="range", timestep_bias__multiplier=3, timestep_bias__begin=200,
+        timestep_bias__end=500, timesteps=[400, 600],
+    )  # fmt: skip
+    assert both.nonzero().flatten().min() >= 400
+    assert both.nonzero().flatten().max() < 600
+    assert float(both[400:500].sum() / both[500:600].sum()) == pytest.approx(3, rel=0.1)
+
+
+# breaks if another share of the timesteps were preferred
+@pytest.mark.effect("objective.timestep_bias.portion")
+def test_timestep_bias_portion_is_the_share_that_is_preferred(prepare: Prepare) -> None:
+    for strategy, low, high in (("earlier", 0, 100), ("later", 900, 1000)):
+        found = drawn_by(
+            prepare, timestep_bias__strategy=strategy, timestep_bias__multiplier=1e9, timestep_bias__portion=0.1
+        )
+        places = found.nonzero().flatten()
+        assert (int(places.min()), int(places.max())) == (low, high - 1)

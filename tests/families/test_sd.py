@@ -69,7 +69,7 @@ def test_posterior_moments_equal_the_stock_autoencoders(family: Family, golden: 
 
 def test_clip_skip_leaves_out_the_last_layers_and_keeps_the_final_norm(family: Family) -> None:
     stock = CLIPTextModel.from_pretrained(FOLDER / "text_encoder", local_files_only=True).eval()
-    ids = torch.tensor(family._tokenizer(["a cat"], padding="max_length").input_ids)
+    ids = torch.tensor(family._tokenizer("text_encoder")(["a cat"], padding="max_length").input_ids)
     with torch.no_grad():
         hidden = stock(ids, output_hidden_states=True).hidden_states
         for skip in (1, 2):

@@ -7,7 +7,7 @@ import os
 import random
 import re
 import signal
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -27,7 +27,7 @@ from mezzotint.data.cached import LatentCache, TextCache
 from mezzotint.data.catalogue import Catalogue
 from mezzotint.diffusion import noise
 from mezzotint.errors import CacheError, DatasetError, RecipeError
-from mezzotint.families.base import ModelFamily, posterior_sample
+from mezzotint.families.base import Encodes, ModelFamily, posterior_sample
 from mezzotint.families.sd import Family
 from mezzotint.recipe.data import DataSettings
 from mezzotint.stages import TextEmbedding
@@ -42,19 +42,19 @@ SIZES = [(32, 32), (40, 40), (64, 32), (32, 64), (48, 40), (33, 50)]
 class Encoder:
     """A family that encodes by a formula and counts. It stands for a model where only the bookkeeping is looked at."""
 
-    parts: tuple[str, ...]
+    asked: Encodes
     pictures: int = 0
     captions: list[str] = field(default_factory=list)
     spoil: Callable[[Tensor], Tensor] = lambda moments: moments
 
     def encode_media(self, pixels: Tensor) -> Tensor:
-        assert "vae" in self.parts
+        assert self.asked == "media"
         self.pictures += len(pixels)
         mean = nn.functional.avg_pool2d(pixels, 8)
         return self.spoil(torch.cat([mean, mean.abs() + 0.1], dim=1))
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
-        assert "text_encoder" in self.parts
+        assert self.asked == "text"
         self.captions += captions
         keys = torch.tensor([draws.text_key(c) >> 1 for c in captions])
         return TextEmbedding(noise.normal(keys, (4, 3)))
@@ -109,8 +109,8 @@ def filled(
     said: list[str] = []
     spoil = changes.pop("spoil", lambda moments: moments)
 
-    def load(parts: Collection[str]) -> ModelFamily:
-        encoders.append(Encoder(tuple(parts), spoil=spoil))
+    def load(asked: Encodes) -> ModelFamily:
+        encoders.append(Encoder(asked, spoil=spoil))
         return cast(ModelFamily, encoders[-1])
 
     rows = changes.pop("rows", np.arange(len(catalogue), dtype=np.int32))
@@ -140,11 +140,11 @@ def test_the_first_filling_makes_everything_and_the_second_nothing(root: Path) -
 
 
 def test_each_part_is_loaded_only_when_it_is_needed(root: Path) -> None:
-    assert [e.parts for e in filled(root).encoders] == [("vae",), ("text_encoder",)]
+    assert [e.asked for e in filled(root).encoders] == ["media", "text"]
     (root / "pictures" / "1.txt").write_text("another")
-    assert [e.parts for e in filled(root).encoders] == [("text_encoder",)]
+    assert [e.asked for e in filled(root).encoders] == ["text"]
     paint(root / "pictures" / "1.png", (40, 40), 77)
-    assert [e.parts for e in filled(root).encoders] == [("vae",)]
+    assert [e.asked for e in filled(root).encoders] == ["media"]
 
 
 def test_an_edited_caption_and_an_edited_picture_are_made_again_and_nothing_else(root: Path) -> None:
@@ -328,7 +328,7 @@ def test_a_picture_replaced_under_the_index_is_noticed_when_it_is_read(root: Pat
     with pytest.raises(DatasetError, match=r"3\.png: its content is not what the index says") as caught:
         fill(
             catalogue, rows, settings, latents=latents, text=None, device=torch.device("cpu"),
-            load=lambda parts: cast(ModelFamily, Encoder(tuple(parts))), say=lambda _: None,
+            load=lambda asked: cast(ModelFamily, Encoder(asked)), say=lambda _: None,
         )  # fmt: skip
     assert caught.value.code == "E1251"
 

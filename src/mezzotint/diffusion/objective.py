@@ -19,7 +19,7 @@ from mezzotint import draws
 from mezzotint.diffusion import noise, prediction, pyramid, timesteps, weighting
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.objective import ObjectiveSettings
+from mezzotint.recipe.objective import ObjectiveSettings, TimestepBiasSettings
 from mezzotint.stages import Loss, Noised
 
 
@@ -64,6 +64,7 @@ class Objective:
         self.schedule = schedule.rescaled_to_zero_terminal_snr() if settings.zero_terminal_snr else schedule
         self.prediction = prediction
         self._range = _usable_range(settings.timesteps, schedule.num_timesteps)
+        self._shares = _biased(settings.timestep_bias, self._range, schedule.num_timesteps)
         self._weights = _timestep_weights(settings, self.schedule, prediction)
 
     def to(self, device: torch.device | str) -> Self:
@@ -79,10 +80,13 @@ class Objective:
         self._weights = _timestep_weights(settings, self.schedule, self.prediction).to(self._weights.device)
 
     def noise(self, x_0: Tensor, draws: StepDraws) -> Noised:
-        """Noised latents at timesteps drawn evenly from `objective.timesteps`. x_0: (B, C, *spatial), B addresses in
-        draws."""
-        drawn = torch.from_numpy(timesteps.draw(draws.timestep, *self._range))
-        return self.noise_at(x_0, draws, drawn.to(x_0.device, non_blocking=True))
+        """Noised latents at timesteps drawn from `objective.timesteps`: evenly, or as `objective.timestep_bias` says.
+        x_0: (B, C, *spatial), B addresses in draws."""
+        if self._shares is None:
+            drawn = timesteps.draw(draws.timestep, *self._range)
+        else:
+            drawn = timesteps.draw_shared(draws.timestep, self._shares)
+        return self.noise_at(x_0, draws, torch.from_numpy(drawn).to(x_0.device, non_blocking=True))
 
     def noise_at(self, x_0: Tensor, draws: StepDraws, timesteps: Tensor) -> Noised:
         """Noised latents at given timesteps. timesteps: (B,) int64 on the device, below T.
@@ -170,6 +174,23 @@ def _usable_range(asked: tuple[int, int], num_timesteps: int) -> tuple[int, int]
             code="E1051",
         )
     return low, high
+
+
+def _biased(bias: TimestepBiasSettings, drawn: tuple[int, int], num_timesteps: int) -> NDArray[np.uint64] | None:
+    """Shares of the timesteps that are drawn at all; None where they are alike."""
+    if bias.strategy == "none":
+        return None
+    weights = timesteps.bias_weights(
+        bias.strategy,
+        multiplier=bias.multiplier,
+        begin=min(bias.begin, num_timesteps),
+        end=min(bias.end, num_timesteps),
+        portion=bias.portion,
+        num_timesteps=num_timesteps,
+    )
+    weights[: drawn[0]] = 0.0
+    weights[drawn[1] :] = 0.0
+    return timesteps.shares(weights)
 
 
 def _timestep_weights(settings: ObjectiveSettings, schedule: Schedule, kind: str) -> Tensor:

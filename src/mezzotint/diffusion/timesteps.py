@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_NUMBERS = 1 << 53
+"""How many numbers a draw by shares tells apart: as many as float64 counts exactly."""
+
 
 def draw(addresses: NDArray[np.uint64], low: int, high: int) -> NDArray[np.int64]:
     """Whole numbers in [low, high), evenly, one at each address; equal to low + `draws.below(address, high − low)`.
@@ -19,6 +22,29 @@ def draw(addresses: NDArray[np.uint64], low: int, high: int) -> NDArray[np.int64
     carried = ((addresses & np.uint64(0xFFFFFFFF)) * count) >> half
     above: NDArray[Any] = ((addresses >> half) * count + carried) >> half
     return above.astype(np.int64) + low
+
+
+def shares(weights: NDArray[np.float64]) -> NDArray[np.uint64]:
+    """The table for `draw_shared`: for each timestep, the 53-bit numbers below which it or an earlier one is drawn.
+
+    weights: (T,), how often each is to be drawn, ≥ 0 and not all 0, whatever they sum to. Returns (T,) uint64, rising.
+    """
+    assert (weights >= 0).all(), weights
+    assert weights.any(), "nothing to draw"
+    sums = np.cumsum(weights)  # one after the other: the same on every machine
+    edges: NDArray[np.uint64] = np.floor(sums / sums[-1] * _NUMBERS).astype(np.uint64)
+    edges[np.flatnonzero(weights)[-1] :] = _NUMBERS  # whatever the sum was rounded to, every number has its timestep
+    return edges
+
+
+def draw_shared(addresses: NDArray[np.uint64], table: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Timesteps by their shares, one at each address: the first whose edge lies above the address's upper 53 bits.
+
+    addresses: (B,) uint64 of `draws.keys`. table: of `shares`. Whole numbers are compared, so that every machine draws
+    the same. A timestep of weight 0 is never drawn. Returns (B,) int64.
+    """
+    found: NDArray[np.int64] = np.searchsorted(table, addresses >> np.uint64(11), side="right").astype(np.int64)
+    return found
 
 
 def bias_weights(

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.model import ModelSettings
-from mezzotint.stages import Batch, Condition, Noised, TextEmbedding
+from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 
 Prediction = Literal["epsilon", "v", "x0", "edm"]
+Encodes = Literal["media", "text"]
+"""What is asked of a family that is loaded to encode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +43,16 @@ class ModelFamily(ABC):
     grid: Grid
     trainable: ClassVar[tuple[str, ...]] = ("denoiser",)
     """Parts that can be trained."""
+    text_parts: tuple[str, ...] = ("text_encoder",)
+    """Parts that make text embeddings: of the class, all that its models may have; of a model, those it has."""
     notes: tuple[str, ...] = ()
     """Sentences for the reader about what was met in the model's files."""
 
     @classmethod
     @abstractmethod
     def load(cls, settings: ModelSettings, only: Collection[str] | None = None, *, seed: int = 0) -> Self:
-        """Reads the model's files on the CPU in float32, eval mode; only the parts named, all by default.
+        """Reads the model's files on the CPU in float32, eval mode; only the parts named, all by default. A part that
+        models of the family may have and this one has not is passed over.
 
         settings.path must be resolved. seed: of random weights, where settings.weights asks for them.
         Raises WeightsError naming the file, what was found in it, and what to do.
@@ -66,7 +71,8 @@ class ModelFamily(ABC):
     @abstractmethod
     def fingerprint(cls, settings: ModelSettings, part: str, *, seed: int = 0) -> str:
         """64 hexadecimal digits that name a part's weights and configuration, from its files, without loading the
-        part. "schedule" (noise schedule and prediction) and "tokenizer" are asked for like parts."""
+        part. "schedule" (noise schedule and prediction) and "tokenizer" are asked for like parts. A part that the
+        model has not has a name, too."""
 
     @classmethod
     @abstractmethod
@@ -103,8 +109,9 @@ class ModelFamily(ABC):
         return tuple(0 for _ in captions)
 
     @abstractmethod
-    def condition(self, text: TextEmbedding, batch: Batch | None) -> Condition:
-        """What the denoiser is told. batch: for size conditioning; None while sampling at the model's own size."""
+    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
+        """What the denoiser is told. batch: of training, whose sizes it is told where it knows sizes; None while
+        sampling, of pictures that `framing` describes: None is whole ones of the model's own size."""
 
     @abstractmethod
     def predict(self, noised: Noised, condition: Condition) -> Tensor:

@@ -16,7 +16,8 @@ class ModelSettings(Section):
     """The model: where its files lie and what of it is trained."""
 
     family: Annotated[str, NEVER] = "sd"
-    """The kind of model: a file name in `families/`. `sd` is Stable Diffusion 1.x and 2.x."""
+    """The kind of model: a file name in `families/`. `sd` is Stable Diffusion 1.x and 2.x, `sdxl` SDXL's base model and
+    its refiner."""
 
     path: Annotated[NamedPath, FREE] = Path("tiny-sd")
     """A folder in diffusers' layout (model_index.json, unet/, vae/, text_encoder/, tokenizer/, scheduler/), a model in
@@ -25,7 +26,12 @@ class ModelSettings(Section):
 
     config: Annotated[NamedPath | None, FREE] = None
     """For a model in one file: a folder with its configurations, tokenizer and scheduler, in diffusers' layout. None
-    takes those that ship and fit the file's tensors: SD 1.x, SD 2.x."""
+    takes those that ship and fit the file's tensors: SD 1.x, SD 2.x, SDXL, its refiner."""
+
+    vae: Annotated[NamedPath | None, FREE] = None
+    """An autoencoder that takes the place of the model's own: its folder (config.json and weights), another model's
+    folder, or its .safetensors file. For SDXL one that is repaired for half precision (fp16-fix). It is also what an
+    export has. None keeps the model's."""
 
     ema_weights: Annotated[Literal["ignore", "use"], NEVER] = "ignore"
     """For a model in one file that holds an averaged copy of its denoiser besides (`model_ema.*`): `ignore` trains from
@@ -42,11 +48,12 @@ class ModelSettings(Section):
 
     clip_skip: Annotated[int, Field(ge=0, le=4), NEVER] = 0
     """How many of the text encoder's last layers are left out; the final layer norm is applied all the same. 0 takes
-    the last layer. SD2 folders already have the last layer removed."""
+    the last layer. SD2 folders already have the last layer removed. SDXL always leaves out one layer and the norm, and
+    this many more; its pooled text is that of the last layer in any case."""
 
     train: Annotated[Names, NEVER] = ("denoiser",)
-    """The parts that are trained, of `denoiser` and `text_encoder`. All others are frozen. A trained text encoder
-    refuses a text cache."""
+    """The parts that are trained, of `denoiser`, `text_encoder` and, of SDXL, `text_encoder_2`. All others are frozen.
+    A trained text encoder refuses a text cache."""
 
     last_layers: Annotated[PositiveInt | None, NEVER] = None
     """Of a trained text encoder, train only the last so many layers and what comes after them; its embeddings and
@@ -61,3 +68,8 @@ class ModelSettings(Section):
     """Which kernel computes attention. `auto` lets torch choose (EveryDream2's `sdp`); `math` is the plain formula,
     slow and exact to follow; `slice` is that formula for half of the heads at a time, which spares memory only while
     sampling; `xformers` is that package's (extra `xformers`)."""
+
+    @property
+    def trained_encoders(self) -> tuple[str, ...]:
+        """The text encoders among the parts that are trained."""
+        return tuple(part for part in self.train if part.startswith("text_encoder"))

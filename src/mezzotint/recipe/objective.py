@@ -9,6 +9,32 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 from mezzotint.recipe.base import ALLOW, NEVER, Section
 
 
+class TimestepBiasSettings(Section):
+    """Which timesteps are drawn more often than others. A sample's loss is not weighted back."""
+
+    strategy: Annotated[Literal["none", "earlier", "later", "range"], ALLOW] = "none"
+    """`none` draws all alike. `earlier` prefers the first timesteps, those of little noise, and so fine detail; `later`
+    the last ones, and so composition; `range` those from `objective.timestep_bias.begin` to `end`."""
+
+    multiplier: Annotated[PositiveFloat, ALLOW] = 1.0
+    """How many times as often the preferred timesteps are drawn, each of them. Below 1 they are drawn less often."""
+
+    begin: Annotated[int, Field(ge=0, lt=1000), ALLOW] = 0
+    """The first preferred timestep of `range`."""
+
+    end: Annotated[int, Field(gt=0, le=1000), ALLOW] = 1000
+    """Where `range` ends; this timestep itself is not preferred."""
+
+    portion: Annotated[float, Field(ge=0.0, le=1.0), ALLOW] = 0.25
+    """Which share of the timesteps `earlier` and `later` prefer."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> TimestepBiasSettings:
+        if self.begin >= self.end:
+            raise ValueError(f"objective.timestep_bias.begin must lie below end, got {self.begin} and {self.end}")
+        return self
+
+
 class ObjectiveSettings(Section):
     """The mathematics of a training step."""
 
@@ -54,6 +80,9 @@ class ObjectiveSettings(Section):
     timesteps: Annotated[tuple[int, int], ALLOW] = (0, 1000)
     """Timesteps are drawn evenly from the first (inclusive) to the second (exclusive), out of the schedule's 1000. (0,
     1000) is all of them."""
+
+    timestep_bias: TimestepBiasSettings = TimestepBiasSettings()
+    """Timesteps that are drawn more often. `objective.timesteps` says which are drawn at all."""
 
     @model_validator(mode="after")
     def _ordered(self) -> ObjectiveSettings:

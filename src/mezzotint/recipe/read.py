@@ -97,7 +97,7 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def located(reading: Reading) -> Recipe:
-    """The recipe with `model.path`, `optim.ema.start`, `data.path`, `data.holdout.path`, `sample.file` and
+    """The recipe with the paths of `model`, `optim.ema.start`, `data.path`, `data.holdout.path`, `sample.file` and
     `run.export.folder` made absolute, all but the last where they were found, and `~` opened everywhere.
 
     What is not found stays as written, for the task to say so; `places` lists where it was looked for.
@@ -105,7 +105,8 @@ def located(reading: Reading) -> Recipe:
     recipe, beside = reading.recipe, reading.path.parent if reading.path else None
     config = locate(recipe.model.config, beside, shipped=MODELS) if recipe.model.config is not None else None
     place = locate(recipe.model.path, beside, shipped=MODELS)
-    model = recipe.model.model_copy(update={"path": place, "config": config})
+    vae = locate(recipe.model.vae, beside) if recipe.model.vae is not None else None
+    model = recipe.model.model_copy(update={"path": place, "config": config, "vae": vae})
     optim = recipe.optim
     if optim.ema.start is not None:
         start = locate(optim.ema.start, beside, shipped=MODELS)

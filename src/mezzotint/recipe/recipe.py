@@ -43,10 +43,11 @@ class Recipe(Section):
     def _agree(self) -> Recipe:
         if self.run.steps is not None and self.run.epochs is not None:
             raise ValueError("run.steps and run.epochs are both set; give one of them")
-        if self.data.cache.text and "text_encoder" in self.model.train:
+        encoders = self.model.trained_encoders
+        if self.data.cache.text and encoders:
             raise ValueError(
                 "data.cache.text keeps what the text encoder said before training, but "
-                "model.train includes text_encoder; "
+                f"model.train includes {encoders[0]}; "
                 "set data.cache.text=false or train the denoiser alone"
             )
         for name in ("part_lr", "part_optimizer", "part_schedule"):

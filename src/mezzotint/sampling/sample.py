@@ -20,7 +20,7 @@ from mezzotint.recipe.sample import SolverName, Spacing
 from mezzotint.sampling.guidance import guided, together
 from mezzotint.sampling.solvers import Solver
 from mezzotint.shapes import Size
-from mezzotint.stages import Noised, TextEmbedding
+from mezzotint.stages import Framing, Noised, TextEmbedding
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def sample_latents(
         descent = Solver(solver, schedule, prediction, steps=steps, device=device, spacing=spacing)
         text, negative = _texts(family, requests, device)
         x = descent.start(initial_noise(family, requests).to(device))
-        predict = partial(_denoise, family)
+        predict = partial(_denoise, family, requests)
         for number, t in enumerate(descent.timesteps):
             seen = descent.model_input(x, t)
             predicted = guided(predict, seen, t, text=text, negative=negative, scale=guidance, rescale=guidance_rescale)
@@ -175,12 +175,22 @@ def as_bytes(pixels: Tensor) -> NDArray[np.uint8]:
     return levels.permute(1, 2, 0).to("cpu", torch.uint8).numpy()
 
 
-def _denoise(family: ModelFamily, model_input: Tensor, t: Tensor, text: TextEmbedding) -> Tensor:
+def _denoise(
+    family: ModelFamily, requests: Sequence[Request], model_input: Tensor, t: Tensor, text: TextEmbedding
+) -> Tensor:
     """The family's prediction while sampling, where there is no x_0 and no noise to tell apart."""
     seen = Noised(
         x_0=model_input, noise=model_input, x_t=model_input, model_input=model_input, model_t=t, level=t.float()
     )
-    return family.predict(seen, family.condition(text, None))
+    return family.predict(seen, family.condition(text, None, _whole(requests, len(model_input), model_input.device)))
+
+
+def _whole(requests: Sequence[Request], count: int, device: torch.device) -> Framing:
+    """Whole pictures of the requests' size. count: theirs, or twice as many, those of the negative texts first."""
+    size = requests[0].size
+    sizes = torch.tensor([[size.height, size.width]], device=device).expand(count, 2)
+    negative = torch.arange(count, device=device) < count - len(requests)
+    return Framing(sizes, torch.zeros_like(sizes), sizes, negative)
 
 
 def _texts(

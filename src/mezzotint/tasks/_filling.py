@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from mezzotint.data.cached import LatentCache, LatentLayout, TextCache
 from mezzotint.data.pieces import read_picture, to_pixels
 from mezzotint.diffusion import noise
 from mezzotint.errors import DatasetError
-from mezzotint.families.base import ModelFamily, posterior_sample
+from mezzotint.families.base import Encodes, ModelFamily, posterior_sample
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.data import DataSettings
 from mezzotint.tasks._wanted import Ledger, WantedLatents, WantedText, in_words, share, wanted_latents, wanted_text
@@ -68,12 +68,12 @@ class CacheSummary:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What encoding needs: the data, the family on demand, this process's place. `load` is called with the parts that
-    are needed."""
+    """What encoding needs: the data, the family on demand, this process's place. `load` is called with what it is to
+    encode."""
 
     catalogue: Catalogue
     settings: DataSettings
-    load: Callable[[Collection[str]], ModelFamily]
+    load: Callable[[Encodes], ModelFamily]
     device: torch.device
     rank: int
     world_size: int
@@ -87,7 +87,7 @@ def fill(
     *,
     latents: LatentCache | None,
     text: TextCache | None,
-    load: Callable[[Collection[str]], ModelFamily],
+    load: Callable[[Encodes], ModelFamily],
     device: torch.device,
     extra_captions: Sequence[str] = (),
     rank: int = 0,
@@ -99,8 +99,8 @@ def fill(
     """Encodes whatever the caches lack of these rows (held-out rows belong to them, too) and of `extra_captions` (such
     as preview prompts). The empty caption is always there. Entries are durable when this returns, on all processes.
 
-    load: called with the parts that are needed, ("vae",) or ("text_encoder",), and only when something is absent; the
-    family comes back with these parts on `device` in the type they compute in. barrier: waits for all processes.
+    load: called with what is to be encoded, and only when something is absent; the family comes back with the parts for
+    it on `device`, in the type they compute in. barrier: waits for all processes.
     verify_bytes: entries are read and checked when all of them are no more bytes than this; None checks any number.
     Raises DatasetError for a picture that cannot be read any more, CacheError, StorageError; what was finished stays.
     """
@@ -226,7 +226,7 @@ def _fill_latents(worker: Worker, latents: LatentCache, pictures: Sequence[_Pict
     if not count:
         return 0
     progress, encoded = _Progress(worker, "pictures", count), 0
-    family = worker.load(("vae",))
+    family = worker.load("media")
     with ThreadPoolExecutor(max_workers=max(worker.settings.workers, 1)) as pool:
         for found, of_bucket in zip(pictures, mine, strict=True):
             w = found.wanted
@@ -307,7 +307,7 @@ def _fill_text(worker: Worker, text: TextCache, captions: _Captions) -> int:
     if not len(mine):
         return 0
     progress, encoded = _Progress(worker, "captions", len(mine)), 0
-    family = worker.load(("text_encoder",))
+    family = worker.load("text")
     for some in _batches(mine, _CAPTIONS_PER_BATCH):
         entries = some[_still_absent(text.store(), wanted.addresses, some)]
         if len(entries):

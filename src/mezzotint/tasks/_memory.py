@@ -212,7 +212,7 @@ class Outline:
 
     def _frozen_text(self, samples: int) -> TextEmbedding | None:
         """None when the text encoder is trained, so that its own pass counts."""
-        if "text_encoder" in self.recipe.model.train:
+        if set(self.family.text_parts) & set(self.recipe.model.train):
             return None
         with torch.no_grad():
             return self.family.encode_text([""] * samples)
@@ -236,9 +236,10 @@ class Outline:
 
 
 def described(kind: type[ModelFamily], settings: ModelSettings) -> ModelFamily:
-    """A family with all its parts on the meta device, from configurations alone. Raises WeightsError."""
+    """A family with all its parts on the meta device, from configurations alone; an autoencoder from elsewhere is taken
+    to be as large as the model's own. Raises WeightsError."""
     with _EmptyOnMeta():
-        return kind.load(settings.model_copy(update={"weights": "random"}))
+        return kind.load(settings.model_copy(update={"weights": "random", "vae": None}))
 
 
 class _EmptyOnMeta(TorchFunctionMode):

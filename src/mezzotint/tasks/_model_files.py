@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,10 @@ from torch import nn
 from mezzotint import registry
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.model import ModelSettings
+from mezzotint.weights.components import shapes as network_shapes
 from mezzotint.weights.files import SIZES, TensorInfo, read_header, shards
 from mezzotint.weights.folder import ModelFolder, find_weights, open_folder
+from mezzotint.weights.other_vae import open_vae
 from mezzotint.weights.single_file import SingleFile, open_single
 
 
@@ -50,7 +53,10 @@ def components(
     for path in (folder.root / name for name in folder.components()):
         part = held.get(path.name, "")
         try:
-            found.append(_component(path, part, parts.get(part), settings))
+            if part == "vae" and settings.vae is not None:
+                found.append(_other_vae(settings.vae, folder))
+            else:
+                found.append(_component(path, part, parts.get(part), settings))
         except WeightsError as error:
             found.append(Component(path.name, part, "", _bytes(path), 0, ()))
             if part and settings.weights == "files":
@@ -69,18 +75,35 @@ def _in_one_file(settings: ModelSettings) -> tuple[tuple[Component, ...], list[W
             prediction=settings.prediction,
         )
         parts = {"unet": "denoiser"}
-        return tuple(_of_one_file(name, parts.get(name, name), single) for name in sorted(single.layout.networks)), []
+        return tuple(
+            _other_vae(settings.vae, single.folder)
+            if name == "vae" and settings.vae is not None
+            else _of_one_file(name, parts.get(name, name), single)
+            for name in sorted(single.layout.networks)
+        ), []
     except WeightsError as error:
         return (), [error]
+
+
+def _other_vae(path: Path, folder: ModelFolder) -> Component:
+    """What `model.vae` names. bytes: of its tensors."""
+    other = open_vae(path, folder.config("vae"), folder.root / "vae" / "config.json")
+    found = _stored("vae", "vae", other.path.name, other.stored.header())
+    shapes = network_shapes("vae", other.config, where=other.where)
+    _require_count(other.path, found.parameters, sum(map(math.prod, shapes.values())))
+    return found
 
 
 def _of_one_file(name: str, part: str, single: SingleFile) -> Component:
     stored = single.component(name)
     stored.require_known()
-    header = stored.header()
+    return _stored(name, part, single.path.name, stored.header())
+
+
+def _stored(name: str, part: str, file: str, header: Mapping[str, TensorInfo]) -> Component:
     size = sum(_numbers(info) * SIZES[info.dtype] for info in header.values())
     types = tuple(sorted({info.dtype for info in header.values()}))
-    return Component(name, part, single.path.name, size, sum(map(_numbers, header.values())), types)
+    return Component(name, part, file, size, sum(map(_numbers, header.values())), types)
 
 
 def _component(path: Path, part: str, module: nn.Module | None, settings: ModelSettings) -> Component:
@@ -122,10 +145,7 @@ def _component_of(part: str, module: nn.Module, folder: ModelFolder) -> str:
 
 
 def _numbers(info: TensorInfo) -> int:
-    count = 1
-    for side in info.shape:
-        count *= side
-    return count
+    return math.prod(info.shape)
 
 
 def _bytes(folder: Path) -> int:

@@ -176,7 +176,7 @@ class PreviewPrompts:
         absent = [text for text in dict.fromkeys(texts) if text not in self._made and not self._is_cached(text)]
         if not absent:
             return
-        family = encoders(self._recipe, family_class(self._recipe), self._runtime.device)(("text_encoder",))
+        family = encoders(self._recipe, family_class(self._recipe), self._runtime.device)("text")
         with torch.no_grad():
             self._made |= {text: _moved(family.encode_text([text]), torch.device("cpu")) for text in absent}
 

@@ -95,8 +95,8 @@ def _parameter_line(recipe: Recipe, model: Model) -> str:
         total = sum(p.numel() for p in module.parameters())
         moving = trained.get(part, 0)
         lines.append(f"{part} {moving:,} of {total:,} trained" if moving else f"{part} {total:,} frozen")
-    absent = {"text_encoder", "vae"} - set(model.family.parts())
-    return "; ".join(lines + [f"{part} not loaded (cached)" for part in sorted(absent)])
+    cached = (*model.family.text_parts * recipe.data.cache.text, *("vae",) * recipe.data.cache.latents)
+    return "; ".join(lines + [f"{part} not loaded (cached)" for part in cached if part not in model.family.parts()])
 
 
 def _data_line(recipe: Recipe, dataset: Dataset) -> str:

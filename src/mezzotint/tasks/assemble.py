@@ -21,7 +21,7 @@ from mezzotint.data.loader import plan_columns
 from mezzotint.data.plan import Timeline
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.families.base import ModelFamily, Prediction
+from mezzotint.families.base import Encodes, ModelFamily, Prediction
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.data import DataSettings, HoldoutSettings
 from mezzotint.recipe.optim import OptimSettings
@@ -33,8 +33,10 @@ from mezzotint.training.precision import LossScale, Precision, cast
 from mezzotint.training.trained import trained_parameters
 from mezzotint.training.update import Update
 
-FROM_THE_FOLDER = ("denoiser", "text_encoder", "vae", "schedule", "tokenizer")
-"""What of a model's folder a run may depend on, and no checkpoint holds."""
+
+def from_the_folder(kind: type[ModelFamily]) -> tuple[str, ...]:
+    """What of a model's folder a run may depend on, and no checkpoint holds."""
+    return ("denoiser", *kind.text_parts, "vae", "schedule", "tokenizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +186,12 @@ def open_caches(recipe: Recipe, kind: type[ModelFamily]) -> Caches:
     return Caches(latents, text)
 
 
-def encoders(recipe: Recipe, kind: type[ModelFamily], device: torch.device) -> Callable[[Collection[str]], ModelFamily]:
+def encoders(recipe: Recipe, kind: type[ModelFamily], device: torch.device) -> Callable[[Encodes], ModelFamily]:
     """How a cache gets the parts it needs: frozen, on the device, in the type of frozen parts."""
     dtype = Precision.of(recipe.run).frozen
 
-    def load(parts: Collection[str]) -> ModelFamily:
+    def load(what: Encodes) -> ModelFamily:
+        parts = kind.text_parts if what == "text" else ("vae",)
         family = kind.load(recipe.model, only=parts, seed=recipe.run.seed)
         for module in family.parts().values():
             cast(module.requires_grad_(False).eval(), dtype)
@@ -202,7 +205,7 @@ def needed_parts(recipe: Recipe) -> tuple[str, ...]:
     """The parts that training itself computes with: what is cached is not loaded."""
     parts = ["denoiser"]
     if not recipe.data.cache.text:
-        parts.append("text_encoder")
+        parts += family_class(recipe).text_parts
     if not recipe.data.cache.latents:
         parts.append("vae")
     return tuple(parts)

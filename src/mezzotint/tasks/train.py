@@ -228,7 +228,7 @@ class Job:
     def _identify(self, kind: type[ModelFamily]) -> resume.Identity:
         return resume.Identity(
             data=self.dataset.catalogue.fingerprint,
-            parts=assemble.identities(self.recipe, kind, assemble.FROM_THE_FOLDER),
+            parts=assemble.identities(self.recipe, kind, assemble.from_the_folder(kind)),
             world_size=self.runtime.world_size,
             device=self.runtime.device.type,
             torch=torch.__version__,

@@ -163,7 +163,7 @@ def decoder(recipe: Recipe, family: ModelFamily, device: torch.device) -> Callab
 
     def decode(latents: Tensor) -> Tensor:
         if not loaded:
-            loaded.append(encoders(recipe, family_class(recipe), device)(("vae",)))
+            loaded.append(encoders(recipe, family_class(recipe), device)("media"))
         return loaded[0].decode_media(latents)
 
     return decode

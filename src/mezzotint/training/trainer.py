@@ -169,7 +169,7 @@ class Trainer:
     _failed_save: str = ""
 
     def __post_init__(self) -> None:
-        self._trains_text = any(name.startswith("text_encoder/") for name in self.trained)
+        self._trains_text = any(name.split("/")[0] in self.family.text_parts for name in self.trained)
 
     def run(self) -> None:
         """Trains from where progress stands to its last step. Raises Diverged, StorageError (of the final save),

@@ -1,0 +1,113 @@
+"""Diffusion told in σ: what goes into a network, what its output means, and how much a level of noise counts.
+
+Here x_σ = x_0 + σ ε, and a denoiser is D(x_σ, σ) = c_skip x_σ + c_out F(c_in x_σ, c_noise), with F the network (Karras
+et al. 2022, arXiv:2206.00364, eq. 7). The discrete models of latent diffusion are the same thing on a table of 1000 σ:
+√ᾱ x_σ is their x_t, and the index in the table their timestep. σ: any shape, above 0, float32; results have its shape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from mezzotint.diffusion.prediction import expand_to
+
+ScalingName = Literal["epsilon", "v", "edm", "v-edm", "epsilon-unscaled"]
+WeightingName = Literal["unit", "epsilon", "v", "edm"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """Factors at some σ, each of σ's shape."""
+
+    c_skip: Tensor
+    c_out: Tensor
+    c_in: Tensor
+    c_noise: Tensor
+
+
+def scaling(kind: ScalingName, sigma: Tensor, *, sigma_data: float = 0.5) -> Scaling:
+    """The factors of a kind of network. sigma_data: σ_d, the deviation of clean latents, for "edm" alone.
+
+    "epsilon": it says ε. "v": it says v. "edm": preconditioned for σ_d (Karras et al. 2022, table 1). "v-edm": as "v",
+    told ¼ ln σ. "epsilon-unscaled": says ε of an input that is not scaled, MindONE's `EpsScaling2`. c_noise is σ for
+    discrete models, who are told the index of the nearest σ in the table instead (`nearest`). Raises ValueError for
+    another kind.
+    """
+    one, root = torch.ones_like(sigma), (sigma**2 + 1.0).sqrt()
+    match kind:
+        case "epsilon":
+            return Scaling(one, -sigma, 1.0 / root, sigma)
+        case "epsilon-unscaled":
+            return Scaling(one, -sigma, one, sigma)
+        case "v" | "v-edm":
+            told = sigma if kind == "v" else 0.25 * sigma.log()
+            return Scaling(1.0 / (sigma**2 + 1.0), -sigma / root, 1.0 / root, told)
+        case "edm":
+            whole = sigma**2 + sigma_data**2
+            return Scaling(
+                sigma_data**2 / whole, sigma * sigma_data / whole.sqrt(), 1.0 / whole.sqrt(), 0.25 * sigma.log()
+            )
+        case _:
+            raise ValueError(f"no scaling is called {kind!r}")
+
+
+def denoised(network_output: Tensor, x_sigma: Tensor, factors: Scaling) -> Tensor:
+    """D, the clean latents that a network's output means, float32. network_output, x_sigma: (B, C, …); factors of
+    (B,)."""
+    skip, out = (expand_to(c, x_sigma.ndim) for c in (factors.c_skip, factors.c_out))
+    return skip * x_sigma.float() + out * network_output.float()
+
+
+def level_weight(kind: WeightingName, sigma: Tensor, *, sigma_data: float = 0.5) -> Tensor:
+    """How much (D − x_0)² counts at σ: "unit" 1, "epsilon" σ⁻², "v" (σ² + 1)/σ², "edm" (σ² + σ_d²)/(σ σ_d)².
+
+    With the scaling of the same name this is the plain error of what the network says: of ε, of v, and of EDM's
+    effective target. Raises ValueError for another kind.
+    """
+    match kind:
+        case "unit":
+            return torch.ones_like(sigma)
+        case "epsilon":
+            return sigma**-2.0
+        case "v":
+            return (sigma**2 + 1.0) / sigma**2
+        case "edm":
+            return (sigma**2 + sigma_data**2) / (sigma * sigma_data) ** 2
+        case _:
+            raise ValueError(f"no weighting is called {kind!r}")
+
+
+def nearest(table: Tensor, sigma: Tensor) -> Tensor:
+    """The index of the nearest entry of a table (T,) for each σ, by absolute difference; of two the lower. int64."""
+    return (sigma.reshape(-1, 1) - table.reshape(1, -1)).abs().argmin(dim=1).reshape(sigma.shape)
+
+
+def log_normal(normals: Tensor, *, mean: float = -1.2, std: float = 1.2) -> Tensor:
+    """σ of training, exp(mean + std · n), from standard normal numbers (Karras et al. 2022, table 1)."""
+    return (mean + std * normals).exp()
+
+
+def karras_sigmas(steps: int, *, sigma_min: float = 0.002, sigma_max: float = 80.0, rho: float = 7.0) -> Tensor:
+    """σ of sampling, falling, with 0 at the end: (steps + 1,) float32 (Karras et al. 2022, eq. 5)."""
+    ramp = torch.linspace(0, 1, steps, dtype=torch.float32)
+    low, high = sigma_min ** (1.0 / rho), sigma_max ** (1.0 / rho)
+    return torch.cat([(high + ramp * (low - high)) ** rho, torch.zeros(1)])
+
+
+def spread_sigmas(table: Tensor, steps: int) -> Tensor:
+    """So many σ of a table (T,) that rises, falling from its last, evenly spread, with 0 at the end: (steps + 1,).
+
+    Stability's choice of timesteps: ⌊T − 1 − k (T − 1)/steps⌋ for k = 0 … steps − 1, so that the lowest is never 0 but
+    with a step for every entry. Raises ValueError for more steps than entries.
+    """
+    count = len(table)
+    if not 0 < steps <= count:
+        raise ValueError(f"a table of {count} levels gives 1 to {count} steps, got {steps}")
+    if steps == count:
+        return torch.cat([table.flip(0), table.new_zeros(1)])
+    places = [count - 1 - -(-(k * (count - 1)) // steps) for k in range(steps)]
+    return torch.cat([table[places], table.new_zeros(1)])

@@ -1,0 +1,145 @@
+"""SDXL's base model and its refiner (Podell et al. 2023, arXiv:2307.01952), from folders and single files, to folders.
+
+The base model reads a caption through two text encoders, CLIP ViT-L/14 and OpenCLIP ViT-bigG/14, the refiner through
+the second alone. Of each it takes the states before the last layer, without the final norm, side by side; of the second
+also its projected text, from the last layer. Besides, the denoiser is told sizes as plain numbers, in this order:
+
+    base     original height, original width, crop top, crop left, target height, target width
+    refiner  original height, original width, crop top, crop left, aesthetic score
+
+The original size is the picture's own, turned as its EXIF entry says. The crop is that of this very placement, in
+pixels of the resized picture, before it is mirrored: a mirror changes no number. The target size is the bucket's. So do
+diffusers' example and MindONE's, but that MindONE takes the size before turning and diffusers draws the crop anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import ClassVar, Self, cast
+
+import torch
+from torch import Tensor
+
+from mezzotint.families._stable import StableFamily, like_parameters
+from mezzotint.families._stable_files import Configs, Joint, Kin, open_source, read_folder
+from mezzotint.recipe.model import ModelSettings
+from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.weights.folder import ModelFolder, shipped
+from mezzotint.weights.layouts import sdxl
+
+AESTHETIC_SCORE, NEGATIVE_AESTHETIC_SCORE = 6.0, 2.5
+"""What the refiner is told of pictures, and of what guidance leads away from, as Stability's programs do."""
+
+_BASE_NUMBERS, _REFINER_NUMBERS = 6, 5
+_TOKENIZERS = {"text_encoder": "tokenizer", "text_encoder_2": "tokenizer_2"}
+
+
+def _absent(folder: ModelFolder) -> Collection[str]:
+    """The refiner has no first text encoder, and its model_index.json says so."""
+    told = folder.index.get("text_encoder")
+    return ("text_encoder",) if not isinstance(told, list) or not any(told) else ()
+
+
+def _joints(configs: Configs) -> Iterator[Joint]:
+    unet, pooled = configs["denoiser"], configs["text_encoder_2"].get("projection_dim", 512)
+    widths = [int(configs[part].get("hidden_size", 512)) for part in _TOKENIZERS if part in configs]
+    numbers = _BASE_NUMBERS if "text_encoder" in configs else _REFINER_NUMBERS
+    told = int(pooled) + numbers * int(unet.get("addition_time_embed_dim") or 0)
+    yield "the denoiser is told more than text by", unet.get("addition_embed_type"), "text_time"
+    yield "the denoiser takes text of width", unet.get("cross_attention_dim"), sum(widths)
+    yield "the denoiser takes text and sizes of width", unet.get("projection_class_embeddings_input_dim"), told
+
+
+class Family(StableFamily):
+    """SDXL's base model, or its refiner: the one without a first text encoder."""
+
+    trainable: ClassVar[tuple[str, ...]] = ("denoiser", "text_encoder", "text_encoder_2")
+    text_parts = tuple(_TOKENIZERS)
+    kin = Kin(
+        name="sdxl",
+        trains="SDXL's base model and its refiner",
+        components={"denoiser": "unet", **{part: part for part in _TOKENIZERS}, "vae": "vae"},
+        networks={
+            "denoiser": "unet",
+            "text_encoder": "clip_text",
+            "text_encoder_2": "clip_text_projected",
+            "vae": "vae",
+        },
+        tokenizers=_TOKENIZERS,
+        layout=sdxl.LAYOUT,
+        scale=0.13025,
+        fewest_layers=2,
+        absent=_absent,
+        joints=_joints,
+    )
+
+    @classmethod
+    def tiny(cls, seed: int = 0) -> Self:
+        """The shipped tiny-sdxl, a base model under a million parameters, with random weights."""
+        return cls._narrowed(read_folder(cls.kin, shipped("tiny-sdxl"), "random", seed), {})
+
+    @classmethod
+    def text_identity(cls, settings: ModelSettings, *, seed: int = 0) -> str:
+        """See ModelFamily."""
+        source = open_source(cls.kin, settings, seed)
+        told = [
+            f"{part}={source.fingerprint(part)} tokenizer={source.tokenizer_fingerprint(part)} "
+            f"tokens={source.length(part)}"
+            for part in source.text_parts
+        ]
+        return f"sdxl-text-1 {' '.join(told)} clip_skip={settings.clip_skip}"
+
+    def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
+        """See ModelFamily: states (B, 77, 2048) and pooled (B, 1280), of the refiner (B, 77, 1280), without a mask.
+
+        An empty caption is encoded as any other. The first tokenizer fills up with its end token, the second with 0,
+        as the encoders were trained.
+        """
+        told = [self._encoded(part, captions) for part in self.text_parts]
+        return TextEmbedding(torch.cat([text.states for text in told], dim=-1), pooled=told[-1].pooled)
+
+    def _encoded(self, part: str, captions: Sequence[str]) -> TextEmbedding:
+        encoder, config = self._part(part), self._source.configs[part]
+        if not captions:
+            like = next(encoder.parameters())
+            empty = like.new_empty((0, self._source.length(part), int(config["hidden_size"])))
+            return TextEmbedding(empty, pooled=like.new_empty((0, int(config.get("projection_dim", 512)))))
+        told = encoder(self._tokens(part, captions), output_hidden_states=True)
+        return TextEmbedding(told.hidden_states[-(self._clip_skip + 2)], pooled=getattr(told, "text_embeds", None))
+
+    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
+        """See ModelFamily: the text, and `vector` (B, 6) or (B, 5), the numbers in the order that the module tells."""
+        told = batch or framing or self._whole(text)
+        numbers = [told.original_size, told.crop_top_left]
+        if "text_encoder" in self.text_parts:
+            numbers.append(told.target_size)
+        else:
+            negative = framing.negative if framing is not None else None
+            is_negative = torch.zeros(len(text.states), dtype=torch.bool) if negative is None else negative
+            numbers.append(torch.where(is_negative, NEGATIVE_AESTHETIC_SCORE, AESTHETIC_SCORE)[:, None])
+        device = text.states.device
+        vector = torch.cat([n.to(device, torch.float32, non_blocking=True) for n in numbers], dim=1)
+        return Condition(text, vector=vector)
+
+    def predict(self, noised: Noised, condition: Condition) -> Tensor:
+        """See ModelFamily. Sizes go to the denoiser in float32, which keeps every whole number, whatever its type."""
+        unet = self._part("denoiser")
+        text, pooled = condition.text, condition.text.pooled
+        assert pooled is not None, "a text of another family"
+        assert condition.vector is not None, "a condition of another family"
+        added = {"text_embeds": like_parameters(pooled, unet), "time_ids": condition.vector}
+        predicted = unet(
+            like_parameters(noised.model_input, unet),
+            noised.model_t,
+            encoder_hidden_states=like_parameters(text.states, unet),
+            added_cond_kwargs=added,
+            return_dict=False,
+        )[0]
+        return cast(Tensor, predicted)
+
+    def _whole(self, text: TextEmbedding) -> Framing:
+        """Whole pictures of the size that the denoiser was made for."""
+        sample = self._source.configs["denoiser"].get("sample_size") or 128
+        sides = sample if isinstance(sample, (list, tuple)) else (sample, sample)
+        size = torch.tensor([[side * self.grid.pixels for side in sides]]).expand(len(text.states), 2)
+        return Framing(size, torch.zeros_like(size), size)

@@ -1,0 +1,144 @@
+"""SDXL from pictures to a folder that the stock pipeline opens: cached, stopped and gone on with, in two processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
+from PIL import Image
+from safetensors.torch import load_file
+
+from mezzotint import durable
+from mezzotint.cli import main
+from mezzotint.families.sdxl import Family
+from mezzotint.recipe.model import ModelSettings
+from mezzotint.weights.files import read_header
+
+CACHED = {"data__cache__latents": True, "data__cache__text": True, "data__cache__crops": 2}
+
+
+@pytest.fixture
+def settings(sdxl_folder: Path) -> dict[str, Any]:
+    return {"model__family": "sdxl", "model__path": sdxl_folder, "model__weights": "files", "run__steps": 4}
+
+
+def losses(folder: Path) -> list[float]:
+    return [line["loss"] for line in durable.read_lines(folder / "metrics.jsonl") if "loss" in line]
+
+
+@pytest.mark.parametrize("cached", [{}, CACHED], ids=["encoded", "cached"])
+def test_a_stopped_run_ends_as_a_whole_one(world: Any, settings: dict[str, Any], cached: dict[str, Any]) -> None:
+    given = settings | cached
+    assert world.train("whole", **given) == 0
+    assert world.train("parts", **given | {"run__steps": 2}) == 0
+    assert world.train("parts", **given) == 0
+    whole, parts = world.end("whole"), world.end("parts")
+    assert parts == whole
+    assert len(set(losses(world.root / "whole"))) == 4
+
+
+def test_a_cached_run_loads_no_encoder_and_goes_out_whole(
+    world: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    asked: list[frozenset[str] | None] = []
+    plain = Family.load.__func__  # type: ignore[attr-defined]
+
+    def watched(cls: Any, told: ModelSettings, only: Any = None, *, seed: int = 0) -> Any:
+        asked.append(None if only is None else frozenset(only))
+        return plain(cls, told, only, seed=seed)
+
+    monkeypatch.setattr(Family, "load", classmethod(watched))
+    given = settings | CACHED | {"run__export__single_file": True, "run__preview__every": 4}
+    given |= {"sample__prompts": ["a red circle"], "sample__steps": 2, "sample__size": [64, 48]}
+    assert world.train("run", **given) == 0
+    assert asked.count(frozenset({"denoiser"})) == 1
+    assert set(asked) <= {frozenset(s) for s in ({"denoiser"}, {"vae"}, {"text_encoder", "text_encoder_2"})}
+    said = capsys.readouterr().out
+    assert "text_encoder not loaded (cached); text_encoder_2 not loaded (cached); vae not loaded (cached)" in said
+
+    exports = world.root / "run" / "exports"
+    [folder, file] = [exports / "step-00000004", exports / "step-00000004.safetensors"]
+    opened: Any = StableDiffusionXLPipeline.from_pretrained(str(folder), local_files_only=True)
+    trained = load_file(world.root / "run" / "checkpoints" / "step-00000004" / "weights.safetensors")
+    for name, tensor in opened.unet.state_dict().items():
+        assert torch.equal(tensor, trained[f"w/denoiser/{name}"])
+    starts = ("model.diffusion_model.", "first_stage_model.", "conditioner.embedders.0.", "conditioner.embedders.1.")
+    names = read_header(file)
+    assert all(any(name.startswith(start) for name in names) for start in starts)
+    single = Family.load(ModelSettings(family="sdxl", path=file, config=folder), only=["denoiser"])
+    for name, tensor in single.parts()["denoiser"].state_dict().items():
+        assert torch.equal(tensor, opened.unet.state_dict()[name])
+
+
+def test_sizes_of_the_cached_placement_reach_the_denoiser(
+    world: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With random crops kept in a cache, what conditions is the crop of the entry that is read."""
+    told: list[list[float]] = []
+    plain = Family.predict
+
+    def watched(self: Family, noised: Any, condition: Any) -> torch.Tensor:
+        told.extend(condition.vector.tolist())
+        return plain(self, noised, condition)
+
+    monkeypatch.setattr(Family, "predict", watched)
+    assert world.train("run", **settings | CACHED | {"data__buckets__shape": "square", "run__steps": 4}) == 0
+    assert {tuple(line[4:]) for line in told} == {(48.0, 48.0)}
+    by_size: dict[tuple[float, ...], set[tuple[float, ...]]] = {}
+    for line in told:
+        by_size.setdefault(tuple(line[:2]), set()).add(tuple(line[2:4]))
+    assert by_size.keys() == {(48, 48), (48, 64), (64, 48)}, "height first"
+    assert by_size[48, 48] == {(0, 0)}
+    assert all(top == 0 and 0 <= left <= 16 for top, left in by_size[48, 64])
+    assert all(left == 0 and 0 <= top <= 16 for top, left in by_size[64, 48])
+    assert len(by_size[48, 64]) > 1, "several crops"
+
+
+def test_both_text_encoders_are_trained_and_the_cache_of_text_is_refused(
+    world: Any, settings: dict[str, Any], capsys: Any
+) -> None:
+    given = settings | {"model__train": ["denoiser", "text_encoder", "text_encoder_2"], "run__steps": 4}
+    assert world.train("run", **given) == 0
+    base = Family.load(ModelSettings(family="sdxl", path=settings["model__path"]))
+    trained = load_file(world.root / "run" / "checkpoints" / "step-00000004" / "weights.safetensors")
+    for part in ("text_encoder", "text_encoder_2"):
+        moved = [n for n, t in base.parts()[part].state_dict().items() if not torch.equal(t, trained[f"w/{part}/{n}"])]
+        assert len(moved) > 20, part
+    opened: Any = StableDiffusionXLPipeline.from_pretrained(
+        str(world.root / "run" / "exports" / "step-00000004"), local_files_only=True
+    )
+    assert torch.equal(opened.text_encoder_2.text_projection.weight, trained["w/text_encoder_2/text_projection.weight"])
+    capsys.readouterr()
+    second = {"model__train": ["denoiser", "text_encoder_2"], "data__cache__text": True}
+    assert world.train("refused", **settings | second) == 2
+    assert "model.train includes text_encoder_2" in capsys.readouterr().err
+
+
+@pytest.mark.distributed
+def test_two_processes_with_a_cache_and_a_trained_encoder_come_to_the_same(
+    world: Any, settings: dict[str, Any]
+) -> None:
+    given = settings | {"model__train": ["denoiser", "text_encoder", "text_encoder_2"], "data__cache__latents": True}
+    assert world.train("one", **given) == 0
+    for child in world.fork_group("two", 2, **given):
+        assert world.wait(child) == 0, world.out("two")
+    assert losses(world.root / "two") == pytest.approx(losses(world.root / "one"), rel=2e-5)
+
+
+def test_check_and_sample_know_the_family(world: Any, settings: dict[str, Any], capsys: Any) -> None:
+    recipe, *words = world.words("looked-at", **settings)
+    assert main(["check", recipe, *words]) == 0
+    said = capsys.readouterr().out
+    assert "sdxl at" in said
+    assert "text_encoder_2" in said
+    assert (
+        main(["sample", recipe, *words, "--prompt=a red circle", f"--out={world.root / 'out'}", "sample.steps=2"]) == 0
+    )
+    [picture] = (world.root / "out").glob("0*.png")
+    with Image.open(picture) as image:
+        assert image.size == (48, 48)
+        assert np.asarray(image).std() > 0

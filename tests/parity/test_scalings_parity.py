@@ -1,0 +1,99 @@
+"""Denoisers told in σ, recorded from Stability's generative-models: tables, factors, weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import Tensor
+
+from mezzotint.diffusion import preconditioning
+from mezzotint.diffusion.preconditioning import ScalingName, WeightingName
+from mezzotint.diffusion.prediction import add_noise, velocity
+from mezzotint.diffusion.schedule import Schedule
+
+RECORD = load_file(Path(__file__).parent / "data" / "mindone-sdxl" / "scalings.safetensors")
+SIGMAS = RECORD["probe_sigmas"]
+TABLE = Schedule.scaled_linear().sigma
+
+
+def same(found: Tensor, name: str, *, rtol: float = 1e-6) -> None:
+    expected = RECORD[name]
+    worst = float(((found - expected).abs() / expected.abs().clamp_min(1e-12)).max())
+    print(f"\n{name}: worst relative deviation {worst:.1e}")  # shown by pytest -s
+    torch.testing.assert_close(found, expected, rtol=rtol, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "sigma_data"),
+    [("eps", "epsilon", 0.5), ("v", "v", 0.5), ("v_edm_cnoise", "v-edm", 0.5), ("edm0.5", "edm", 0.5),
+     ("edm1.0", "edm", 1.0)],
+)  # fmt: skip
+@pytest.mark.parametrize("factor", ["c_skip", "c_out", "c_in", "c_noise"])
+def test_factors_are_the_recorded_ones(name: str, kind: ScalingName, sigma_data: float, factor: str) -> None:
+    same(getattr(preconditioning.scaling(kind, SIGMAS, sigma_data=sigma_data), factor), f"scaling.{name}.{factor}")
+
+
+@pytest.mark.parametrize(("name", "kind"), [("unit", "unit"), ("eps", "epsilon"), ("v", "v"), ("edm0.5", "edm")])
+def test_weights_are_the_recorded_ones(name: str, kind: WeightingName) -> None:
+    same(preconditioning.level_weight(kind, SIGMAS), f"weighting.{name}")
+
+
+def test_the_tables_are_the_recorded_ones() -> None:
+    # cumulative products in float32 here, in float64 there
+    same(TABLE, "legacy_ddpm_1000_ascending", rtol=2e-5)
+    same(TABLE, "discrete_denoiser_sigmas", rtol=2e-5)
+    for steps in (1, 4, 20, 30, 40, 50):
+        same(preconditioning.spread_sigmas(TABLE, steps), f"legacy_ddpm_{steps}_with_zero", rtol=2e-5)
+    for steps in (4, 20, 40):
+        same(preconditioning.karras_sigmas(steps), f"edm_{steps}_with_zero")
+    custom = preconditioning.karras_sigmas(10, sigma_min=0.03, sigma_max=14.61, rho=3)
+    same(custom, "edm_custom_10_smin0.03_smax14.61_rho3")
+
+
+def test_levels_between_the_tables_entries_go_to_the_nearest() -> None:
+    found = preconditioning.nearest(TABLE, SIGMAS)
+    assert torch.equal(found, RECORD["probe_sigma_to_idx"])
+    same(TABLE[found], "probe_quantized_sigma", rtol=2e-5)
+    assert torch.equal(preconditioning.nearest(TABLE, TABLE), torch.arange(1000))
+
+
+def test_continuous_levels_are_log_normal() -> None:
+    same(preconditioning.log_normal(RECORD["edm_sampling_rand"]), "edm_sampling_sigma")
+
+
+@given(st.integers(0, 999), st.integers(0, 2**32 - 1))
+def test_the_discrete_models_are_the_same_thing_on_a_table(t: int, seed: int) -> None:
+    """A network that says ε or v rightly gives x_0 back, is given x_t, and has its plain error as weighted error."""
+    generator = torch.Generator().manual_seed(seed)
+    x_0, eps, wrong = (torch.randn(1, 4, 2, 2, generator=generator, dtype=torch.float64) for _ in range(3))
+    alpha_bar = Schedule.scaled_linear().alpha_bar[t : t + 1]
+    sigma = TABLE[t : t + 1].double()
+    x_sigma = x_0 + sigma * eps
+    said: dict[ScalingName, Tensor] = {"epsilon": eps, "v": velocity(x_0, eps, alpha_bar)}
+    for kind, right in said.items():
+        factors = preconditioning.scaling(kind, sigma)
+        torch.testing.assert_close(factors.c_in * x_sigma, add_noise(x_0, eps, alpha_bar), rtol=1e-4, atol=1e-4)
+        found = preconditioning.denoised(right, x_sigma, factors)
+        torch.testing.assert_close(found.double(), x_0, rtol=1e-3, atol=1e-3)
+        error = (preconditioning.denoised(right + wrong, x_sigma, factors) - found).square()
+        weighted = preconditioning.level_weight("epsilon" if kind == "epsilon" else "v", sigma) * error
+        torch.testing.assert_close(weighted.double(), wrong.square(), rtol=2e-2, atol=2e-3)
+
+
+def test_unknown_kinds_and_too_many_steps_are_refused() -> None:
+    with pytest.raises(ValueError, match="no scaling"):
+        preconditioning.scaling("eps", SIGMAS)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="no weighting"):
+        preconditioning.level_weight("eps", SIGMAS)  # type: ignore[arg-type]
+    for steps in (0, 1001):
+        with pytest.raises(ValueError, match="1 to 1000 steps"):
+            preconditioning.spread_sigmas(TABLE, steps)
+    assert preconditioning.spread_sigmas(TABLE, 1000).tolist() == [*TABLE.flip(0).tolist(), 0.0]
+    once = preconditioning.scaling("epsilon-unscaled", SIGMAS)
+    assert torch.equal(once.c_in, torch.ones_like(SIGMAS))
+    assert torch.equal(once.c_out, -SIGMAS)

@@ -1,0 +1,184 @@
+"""A small SDXL of Stability's generative-models: its file, denoiser, autoencoder, text encoders and gradients.
+
+The weights are drawn here as they were drawn there: one CPU generator of seed 1234, denoiser, autoencoder, CLIP and
+OpenCLIP one after the other, names sorted; matrices and kernels by 1/√(fan in), scales of norms by 0.1 around 1, all
+other vectors by 0.05. The text encoders, which are stored, hold that against the record.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from mezzotint.families.sdxl import Family
+from mezzotint.recipe.model import ModelSettings
+from mezzotint.stages import Condition, Framing, Noised, TextEmbedding
+from mezzotint.weights.folder import shipped
+from mezzotint.weights.single_file import open_single
+
+DATA = Path(__file__).parent / "data" / "mindone-sdxl"
+RECORD = load_file(DATA / "tiny_sdxl.safetensors")
+STARTS = ("model.diffusion_model.", "first_stage_model.", "conditioner.embedders.0.", "conditioner.embedders.1.")
+CONFIGS: dict[str, dict[str, Any]] = {
+    "unet": {
+        "attention_head_dim": [2, 4], "block_out_channels": [32, 64], "cross_attention_dim": 64,
+        "norm_num_groups": 32, "projection_class_embeddings_input_dim": 80,
+    },
+    "vae": {
+        "block_out_channels": [32, 64], "down_block_types": ["DownEncoderBlock2D"] * 2, "layers_per_block": 1,
+        "norm_num_groups": 32, "scaling_factor": 0.13025, "up_block_types": ["UpDecoderBlock2D"] * 2,
+    },
+    "text_encoder": {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 0, "vocab_size": 1000},
+    "text_encoder_2": {
+        "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 0, "hidden_size": 32, "intermediate_size": 128,
+        "num_attention_heads": 2, "projection_dim": 32, "vocab_size": 1000,
+    },
+}  # fmt: skip
+
+
+def drawn() -> dict[str, Tensor]:
+    """All 510 tensors under Stability's names."""
+    shapes: dict[str, list[Any]] = json.loads((DATA / "names.json").read_text())
+    generator = torch.Generator().manual_seed(1234)
+    found = {}
+    for start in STARTS:
+        for name in sorted(name for name in shapes if name.startswith(start)):
+            number = torch.randn(tuple(shapes[name][1]), generator=generator)
+            if number.ndim > 1:
+                found[name] = number / number[0].numel() ** 0.5
+            else:
+                found[name] = 1 + 0.1 * number if name.endswith(".weight") else 0.05 * number
+    assert found.keys() == shapes.keys()
+    return found
+
+
+@pytest.fixture(scope="module")
+def weights() -> dict[str, Tensor]:
+    return drawn()
+
+
+@pytest.fixture(scope="module")
+def settings(weights: dict[str, Tensor], tmp_path_factory: pytest.TempPathFactory) -> ModelSettings:
+    root = tmp_path_factory.mktemp("stability")
+    folder = shutil.copytree(shipped("tiny-sdxl"), root / "config")
+    for name, changed in CONFIGS.items():
+        path = folder / name / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    save_file(weights, root / "model.safetensors")
+    return ModelSettings(family="sdxl", path=root / "model.safetensors", config=folder)
+
+
+@pytest.fixture(scope="module")
+def family(settings: ModelSettings) -> Family:
+    return Family.load(settings)
+
+
+@pytest.fixture
+def text(family: Family, monkeypatch: pytest.MonkeyPatch) -> TextEmbedding:
+    """What the encoders say of the recorded tokens."""
+    ids = {"text_encoder": RECORD["input_ids_clip"], "text_encoder_2": RECORD["input_ids_openclip"]}
+    monkeypatch.setattr(Family, "_tokens", lambda self, part, captions: ids[part])
+    with torch.no_grad():
+        return family.encode_text(["", ""])
+
+
+def same(found: Tensor, name: str, *, rtol: float = 1e-4, atol: float = 1e-4) -> None:
+    expected = RECORD[name]
+    print(f"\n{name}: worst deviation {float((found - expected).abs().max()):.1e}")  # shown by pytest -s
+    torch.testing.assert_close(found, expected, rtol=rtol, atol=atol)
+
+
+def noised(x: Tensor, t: Tensor) -> Noised:
+    return Noised(x_0=x, noise=x, x_t=x, model_input=x, model_t=t, level=t.float())
+
+
+def sizes() -> Framing:
+    names = ("original_size_as_tuple", "crop_coords_top_left", "target_size_as_tuple")
+    return Framing(*(RECORD[name].long() for name in names))
+
+
+def vector_of(family: Family, condition: Condition) -> Tensor:
+    """What the denoiser adds to its time embedding: pooled text and embedded sizes, as it puts them together itself."""
+    unet: Any = family.parts()["denoiser"]
+    seen: list[Tensor] = []
+    hook = unet.add_embedding.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    with torch.no_grad():
+        family.predict(noised(RECORD["x"], RECORD["timesteps"]), condition)
+    hook.remove()
+    return seen[0]
+
+
+def test_the_weights_are_those_of_the_record(weights: dict[str, Tensor]) -> None:
+    stored = load_file(DATA / "text_encoders.safetensors")
+    compared = [name for name in stored if name in weights and stored[name].ndim]
+    assert len(compared) > 90
+    for name in compared:
+        torch.testing.assert_close(weights[name], stored[name], rtol=0, atol=2e-7)
+
+
+def test_every_tensor_of_the_file_has_its_place(settings: ModelSettings, weights: dict[str, Tensor]) -> None:
+    single = open_single(settings.path, Family.kin.layout, config=settings.config)
+    assert single.besides.unknown == ()
+    taken = sum(len(table.present(weights)) for table in single.tables.values())
+    assert taken == len(weights) - len(single.besides.extras)
+    assert single.besides.extras == ("conditioner.embedders.1.model.logit_scale",)
+
+
+def test_the_text_encoders_say_what_the_conditioner_says(text: TextEmbedding) -> None:
+    assert text.pooled is not None
+    same(text.states, "crossattn", rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(text.pooled, RECORD["vector"][:, :32], rtol=1e-5, atol=1e-5)
+
+
+def test_sizes_are_embedded_in_the_conditioners_order(family: Family, text: TextEmbedding) -> None:
+    same(vector_of(family, family.condition(text, None, sizes())), "vector", rtol=1e-4, atol=2e-5)
+
+
+def test_with_the_text_zeroed_the_sizes_stay(family: Family, text: TextEmbedding) -> None:
+    assert text.pooled is not None
+    nothing = TextEmbedding(torch.zeros_like(text.states), pooled=torch.zeros_like(text.pooled))
+    same(vector_of(family, family.condition(nothing, None, sizes())), "vector_zero_txt", rtol=1e-4, atol=2e-5)
+    assert torch.equal(nothing.states, RECORD["crossattn_zero_txt"])
+
+
+def test_prediction_and_gradients_are_the_recorded_ones(settings: ModelSettings) -> None:
+    family = Family.load(settings, only=["denoiser"])
+    x = RECORD["x"].clone().requires_grad_()
+    recorded = TextEmbedding(RECORD["context"], pooled=RECORD["y"][:, :32])
+    out = family.predict(noised(x, RECORD["timesteps"]), family.condition(recorded, None, sizes()))
+    same(out.detach(), "unet_out")
+    loss = out.square().mean()
+    same(loss.detach()[None], "loss_mean_square", rtol=1e-5)
+    loss.backward()
+    assert x.grad is not None
+    same(x.grad, "grad_x", atol=2e-7)
+    single = open_single(settings.path, family.kin.layout, config=settings.config)
+    names = [name for name in RECORD if name.startswith("grad.")]
+    assert len(names) == 5
+    for name in names:
+        entry = single.tables["unet"].reads("model.diffusion_model." + name.removeprefix("grad."))
+        assert entry is not None
+        [ours] = entry.ours
+        grad = family.parts()["denoiser"].get_parameter(ours).grad
+        assert grad is not None
+        same(grad, name, atol=2e-7)
+
+
+@torch.no_grad()
+def test_the_autoencoders_moments_and_pictures_are_the_recorded_ones(family: Family) -> None:
+    vae: Any = family.parts()["vae"]
+    same(vae.encode(RECORD["image"]).latent_dist.parameters, "vae_moments")
+    mean, std = family.encode_media(RECORD["image"]).chunk(2, dim=1)
+    same(mean / 0.13025, "vae_mean")
+    expected = (0.5 * RECORD["vae_logvar"].clamp(-30, 20)).exp()
+    torch.testing.assert_close(std / 0.13025, expected, rtol=1e-4, atol=1e-4)
+    same(vae.decode(RECORD["z"]).sample, "vae_decoded")
+    pictures = family.decode_media(RECORD["z"] * 0.13025)
+    torch.testing.assert_close(pictures, RECORD["vae_decoded"].clamp(-1, 1), rtol=1e-4, atol=1e-4)

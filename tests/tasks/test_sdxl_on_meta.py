@@ -1,0 +1,38 @@
+"""SDXL in its full size, on the meta device: how large its parts are, and what a step keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mezzotint.recipe.read import located, read_text
+from mezzotint.shapes import Size
+from mezzotint.tasks._memory import Outline, memory_of
+
+UNETS = {"sdxl": 2_567_463_684, "sdxl-refiner": 2_259_526_660}
+ENCODERS = {"text_encoder": 123_060_480, "text_encoder_2": 694_659_840}
+VAE = 83_653_863
+
+
+def outline(model: str, **settings: Any) -> Outline:
+    words = [f"{key.replace('__', '.')}={value}" for key, value in settings.items()]
+    return Outline(located(read_text(f"model: {{family: sdxl, path: {model}}}", "test", words)))
+
+
+@pytest.mark.parametrize("model", UNETS)
+def test_parts_of_the_full_size_have_as_many_parameters_as_the_published_models(model: str) -> None:
+    parts = {part.name: part for part in memory_of(outline(model), {}).parts}
+    encoders = {part: n for part, n in ENCODERS.items() if model == "sdxl" or part == "text_encoder_2"}
+    assert {name: part.parameters for name, part in parts.items()} == {"denoiser": UNETS[model], "vae": VAE} | encoders
+    assert parts["denoiser"].trained == UNETS[model]
+    assert not any(part.trained for name, part in parts.items() if name != "denoiser")
+
+
+def test_a_step_at_the_full_size_can_be_told_without_its_memory() -> None:
+    cached = outline("sdxl", data__cache__latents=True, data__cache__text=True, run__recompute__enabled=True)
+    found = memory_of(cached, {Size(1024, 1024): 1})
+    assert [part.name for part in found.parts if part.loaded] == ["denoiser"]
+    assert found.weights == pytest.approx(4 * UNETS["sdxl"], rel=1e-3)
+    assert found.text_numbers == 77 * 2048 + 1280
+    assert 2e8 < found.worst < 4e9
