@@ -270,6 +270,10 @@ CODES: dict[str, str] = {
     "E1218": "Captions whose tags are shuffled and a text cache that keeps one order of each do not go together: every "
     "visit would see the same order. Set data.cache.shuffles to the number of orders that are drawn and kept, or "
     "encode captions at each visit with data.cache.text=false.",
+    "E1230": "A clip cannot be used: it is not a regular file, of no known format, a playlist, sound alone, damaged or "
+    "cut off, has more pixels in a frame than data.max_pixels, frames of different sizes, or it ends before a "
+    "frame that is wanted. The message says which. Clips are decoded once when the data set is indexed, and "
+    "told by their content, not by their name.",
     "E1250": "A picture that could be read when the data set was indexed cannot be read any more: it was "
     "removed, replaced or cut short, or its disk has gone. The message names the file. Restore it, or "
     "start the same command again: the picture is left out then, and the data report says so.",

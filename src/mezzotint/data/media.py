@@ -96,7 +96,7 @@ class Probe:
 def probe(path: Path, max_pixels: int) -> Probe:
     """Decodes a picture entirely and says what it is. Raises DatasetError E1206 with the reason it cannot be used: not
     a regular file, no known format, more than `max_pixels`, damaged, float pixels."""
-    with _readable(path) as file:
+    with readable_file(path) as file:
         digest = hashlib.file_digest(file, "sha256").digest()
         _check_png(file)
         # any colour will do, the pixels are not kept
@@ -111,7 +111,7 @@ def picture(path: Path, placement: Placement, *, resize: str, background: str, m
     crop: the order of torchvision's transforms on pictures, with identical pixels. background: #rrggbb behind what is
     transparent. Raises DatasetError E1206.
     """
-    with _readable(path) as file:
+    with readable_file(path) as file:
         image, _ = _decoded(file, max_pixels, background)
         target, (top, left) = placement.resized, placement.crop_top_left
         if image.size != (target.width, target.height):
@@ -125,14 +125,16 @@ def picture(path: Path, placement: Placement, *, resize: str, background: str, m
 def digest_of(path: Path) -> bytes | None:
     """SHA-256 of a file as it is now, or None when it cannot be read."""
     try:
-        with _readable(path) as file:
+        with readable_file(path) as file:
             return hashlib.file_digest(file, "sha256").digest()
     except DatasetError:
         return None
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[BufferedReader]:
+def readable_file(path: Path, code: str = "E1206") -> Iterator[BufferedReader]:
+    """A regular file, open for reading; whatever goes wrong with it, while it is opened or by whoever reads it, becomes
+    a DatasetError with this code."""
     try:
         # without O_NONBLOCK, opening a named pipe would wait for ever
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -143,11 +145,11 @@ def _readable(path: Path) -> Iterator[BufferedReader]:
     except DatasetError:
         raise
     except Unusable as error:
-        raise DatasetError(f"{path}: {error}", code="E1206") from error
+        raise DatasetError(f"{path}: {error}", code=code) from error
     except OSError as error:
-        raise DatasetError(f"{path}: {error.strerror or _one_line(error)}", code="E1206") from error
+        raise DatasetError(f"{path}: {error.strerror or _one_line(error)}", code=code) from error
     except Exception as error:  # a damaged file can make a decoder raise anything
-        raise DatasetError(f"{path}: damaged: {_one_line(error)}", code="E1206") from error
+        raise DatasetError(f"{path}: damaged: {_one_line(error)}", code=code) from error
 
 
 def _one_line(error: Exception) -> str:

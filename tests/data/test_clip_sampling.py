@@ -1,0 +1,88 @@
+"""Which frames a visit sees: within the clip, everywhere in it, and by address alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mezzotint import draws
+from mezzotint.data.clip_sampling import (
+    ClipSampling,
+    drawn,
+    num_starts,
+    stills_of_clip,
+    times_at_rate,
+    times_of,
+    unusable,
+)
+
+
+@given(
+    available=st.integers(1, 400),
+    num_frames=st.integers(1, 65),
+    stride=st.integers(1, 4),
+    starts=st.sampled_from(["all", "reference"]),
+    address=st.integers(0, 2**64 - 1),
+)
+def test_frames_lie_in_the_clip_and_in_one_window(
+    available: int, num_frames: int, stride: int, starts: str, address: int
+) -> None:
+    sampling = ClipSampling(num_frames, stride, starts="all" if starts == "all" else "reference", short="repeat")
+    found = drawn(available, sampling, address)
+    assert len(found) == num_frames
+    assert found.min() >= 0
+    assert found.max() < available
+    assert (np.diff(found) >= 0).all()
+    assert found[-1] - found[0] < sampling.window
+    assert found.tolist() == drawn(available, sampling, address).tolist()
+
+
+def test_every_place_is_drawn_and_the_reference_leaves_out_the_last() -> None:
+    begins = {
+        starts: {int(drawn(12, ClipSampling(5, starts=starts), draws.key(0, "frames", n))[0]) for n in range(400)}
+        for starts in ("all", "reference")
+    }
+    assert begins["all"] == set(range(8))
+    assert begins["reference"] == set(range(7))
+    assert num_starts(5, ClipSampling(5)) == num_starts(5, ClipSampling(5, starts="reference")) == 1
+
+
+def test_too_short_a_clip_is_refused_in_words() -> None:
+    assert unusable(17, ClipSampling(17)) is None
+    assert unusable(16, ClipSampling(17)) == "too short: 16 frames, and 17 are wanted"
+    assert unusable(1, ClipSampling(17)) == "too short: 1 frame, and 17 are wanted"
+    assert unusable(33, ClipSampling(17, 2)) == "too short: 33 frames, and 34 are wanted (17 at a stride of 2)"
+    assert unusable(16, ClipSampling(17, short="repeat")) is None
+    assert unusable(40, ClipSampling(17), start=23) is None
+    assert unusable(40, ClipSampling(17), start=24) == "too short: frames 24 to 40 are wanted and it has 40"
+
+
+def test_pictures_of_a_clip_begin_with_its_first_and_end_with_its_last_frame() -> None:
+    for num in range(2, 18):
+        found = stills_of_clip(17, num)
+        assert (found[0], found[-1]) == (0, 16)
+        assert len(set(found.tolist())) == num
+
+
+def test_a_frame_is_asked_for_in_its_middle() -> None:
+    assert times_of([0, 1, 29], begin=2.0, rate=10).tolist() == pytest.approx([2.05, 2.15, 4.95])
+
+
+@given(
+    rate=st.sampled_from([10.0, 24.0, 30000 / 1001, 60.0]),
+    wanted=st.sampled_from([4.0, 8.0, 24.0, 30.0]),
+    frames=st.integers(1, 300),
+    address=st.integers(0, 2**64 - 1),
+)
+def test_frames_at_a_rate_are_evenly_spaced_and_lie_in_the_clip(
+    rate: float, wanted: float, frames: int, address: int
+) -> None:
+    seconds = frames / rate
+    found = times_at_rate(seconds, num_frames=9, wanted_rate=wanted, begin=1.5, rate=rate, address=address)
+    if found is None:
+        assert 8 / wanted + 1 / rate > seconds
+        return
+    assert np.diff(found) == pytest.approx(1 / wanted)
+    assert 1.5 < found[0] <= found[-1] < 1.5 + seconds

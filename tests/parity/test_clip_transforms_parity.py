@@ -1,0 +1,52 @@
+"""Clips that Open-Sora-Plan has resized and cropped, recorded, against ours; and OpenCV's filter, the port's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mezzotint.data.clip_transforms import port_square, project_long_side, project_square, to_bytes
+from mezzotint.data.pieces import to_pixels
+
+DATA = Path(__file__).parent / "data" / "open-sora-plan"
+RECORD = load_file(DATA / "transforms.safetensors")
+OPENCV = load_file(DATA / "opencv_bicubic.safetensors")
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("case", ["small", "tall", "wide"])
+def test_both_recorded_transforms_come_out_the_same(case: str) -> None:
+    clip = RECORD[f"{case}.in.clip_uint8_tchw"]
+    for name, ours in {
+        "center_crop_resize16": project_square(clip, 16),
+        "longside16_stridecrop4": project_long_side(clip, 16, 4),
+    }.items():
+        recorded = RECORD[f"{case}.out.{name}_minus1_1"]
+        assert ours.shape == recorded.shape
+        # on its way to the device as any picture
+        assert (to_pixels(ours.clone(), CPU) - recorded).abs().max() < 1e-6, name
+        assert (to_pixels(to_bytes(ours), CPU) - recorded).abs().max() <= 0.5 / 127.5 + 1e-6
+
+
+def test_the_records_hold_clips_that_are_enlarged_and_made_smaller() -> None:
+    sizes = {case: RECORD[f"{case}.in.clip_uint8_tchw"].shape[-2:] for case in ("small", "tall", "wide")}
+    assert min(sizes["small"]) < 16 < max(sizes["tall"])
+
+
+@pytest.mark.parametrize("case", sorted({name.split(".")[0] for name in OPENCV}))
+def test_the_filter_of_the_port_is_that_of_opencv_to_the_bit(case: str) -> None:
+    """The record holds whole resized pictures; of ours the middle square is left."""
+    before, resized = OPENCV[f"{case}.in"], OPENCV[f"{case}.out"]
+    side = min(resized.shape[-2:])
+    top, left = (resized.shape[-2] - side) // 2, (resized.shape[-1] - side) // 2
+    ours = port_square(before, side)
+    assert ours.dtype == torch.uint8
+    assert torch.equal(ours, resized[..., top : top + side, left : left + side])
+
+
+def test_project_and_port_differ() -> None:
+    clip = RECORD["wide.in.clip_uint8_tchw"]
+    assert not torch.equal(port_square(clip, 16), to_bytes(project_square(clip, 16)))
