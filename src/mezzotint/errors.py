@@ -313,7 +313,8 @@ CODES: dict[str, str] = {
     " Configuration and weights come from different models, or the file holds something else, such as a "
     "LoRA.",
     "E1406": "The files belong to another kind of model than the recipe's `model.family`. `sd` reads Stable "
-    "Diffusion 1.x and 2.x text-to-image models, folders and single files; the message says what the files look like.",
+    "Diffusion 1.x and 2.x text-to-image models, `sdxl` SDXL's base model and its refiner, folders and single files; "
+    "the message says what the files look like. The same for `model.vae`, which wants an autoencoder.",
     "E1407": "The folder has configurations and no weights. Give the path of a complete model, or write "
     "`model.weights: random` if you mean to train from nothing.",
     "E1408": "The weights are there as pickle files only (.bin, .ckpt, .pt). Opening one can run code, so Mezzotint "
@@ -332,7 +333,8 @@ CODES: dict[str, str] = {
     "512-pixel base models the noise. This file does not say which it is: neither in its header (ModelSpec) nor in a "
     ".yaml beside it. Write model.prediction=v or model.prediction=epsilon.",
     "E1414": "A model in one file has the layout of Stable Diffusion, and none of the configurations that ship fits "
-    "its size. `model.config` names a folder with its configurations, tokenizer and scheduler in diffusers' layout.",
+    "its size, or `model.config` names those of another model. `model.config` is a folder with the file's own "
+    "configurations, tokenizer and scheduler in diffusers' layout.",
     "E1415": "`model.ema_weights: use` asks for the averaged copy of the denoiser (`model_ema.*`) in a single file, "
     "and this file has none: it was left out when the file was made smaller. The plain weights are there.",
     "E1416": "A weight is too large for the type that was asked for: fp16 ends at 65504. bf16 has the range of fp32.",

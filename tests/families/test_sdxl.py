@@ -29,8 +29,9 @@ from mezzotint.recipe.model import ModelSettings
 from mezzotint.sampling.sample import Request, sample_latents
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, Framing, Noised, TextEmbedding
-from mezzotint.weights import write_single
+from mezzotint.weights import mindspore, write_single
 from mezzotint.weights.folder import open_folder, shipped
+from mezzotint.weights.layouts import mindone_sdxl
 from mezzotint.weights.layouts import sdxl as layout
 from mezzotint.weights.remains import Remains
 
@@ -402,6 +403,18 @@ def test_one_file_holds_the_same_model_and_goes_out_again(sdxl_folder: Path, fam
     assert Family.text_identity(settings) == Family.text_identity(settings)
     with pytest.raises(WeightsError, match=r"model\.config=FOLDER"):
         Family.load(ModelSettings(family="sdxl", path=file))
+
+
+def test_a_mindspore_checkpoint_is_the_same_model(sdxl_folder: Path, family: Family, tmp_path: Path) -> None:
+    folder = open_folder(sdxl_folder)
+    found = {name: folder.weights(name) for name in mindone_sdxl.LAYOUT.networks}
+    tensors = {name: load_file(place.path) for name, place in found.items() if place is not None}
+    file = tmp_path / "model.ckpt"
+    mindspore.write(file, write_single.assemble(mindone_sdxl.LAYOUT, folder, tensors, Remains()))
+    loaded = Family.load(ModelSettings(family="sdxl", path=file, config=sdxl_folder))
+    for part, module in family.parts().items():
+        for name, tensor in module.state_dict().items():
+            assert torch.equal(loaded.parts()[part].state_dict()[name], tensor)
 
 
 def test_a_refiners_configurations_do_not_open_a_base_models_file(
