@@ -114,7 +114,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["zzz"], "it knows train"),
         (["train"], "no recipe is given"),
         (["train", "optim.lr=1"], "'optim.lr=1' stands where the recipe belongs"),
-        (["train", "--as", "everydream2", "--", "--lr", "1"], "known: diffusers-sd"),
+        (["train", "--as", "everydream3", "--", "--lr", "1"], "did you mean everydream2"),
         (["train", "nowhere.yaml"], "there is no recipe nowhere.yaml"),
         (["explain"], "write a setting, a section or a code"),
         (["explain", "E9999"], "there is no error code E9999"),

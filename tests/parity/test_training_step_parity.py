@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ class AtGivenTimesteps(Objective):
 
     def noise(self, x_0: Tensor, draws: StepDraws) -> Noised:
         first, second, third = (torch.full((len(x_0),), place) for place in range(len(STREAMS)))
-        given = StepDraws(noise=first, offset=second, timestep=draws.timestep, perturbation=third)
+        given = replace(draws, noise=first, offset=second, perturbation=third)
         return self.noise_at(x_0, given, TENSORS["input.timesteps"])
 
 

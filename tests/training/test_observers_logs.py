@@ -190,13 +190,13 @@ def test_a_resumed_run_hides_what_the_killed_attempt_wrote_beyond_its_checkpoint
 def test_the_smoothed_loss_goes_on_over_a_resume(folder: RunFolder) -> None:
     whole, first = TensorBoardLog(folder, every=1), TensorBoardLog(folder, every=1)
     for step in range(4):
-        whole._smoothed.take(report(step).loss)
+        whole._scalars.take(report(step))
         if step < 2:
-            first._smoothed.take(report(step).loss)
+            first._scalars.take(report(step))
     rest = TensorBoardLog(folder, every=1, start_step=2)
     rest.load(json.loads(json.dumps(first.state())))
     for step in range(2, 4):
-        rest._smoothed.take(report(step).loss)
+        rest._scalars.take(report(step))
     assert rest.state() == whole.state()
 
 

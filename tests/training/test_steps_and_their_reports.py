@@ -102,8 +102,8 @@ def test_means_by_timestep_go_on_over_a_resume(tmp_path: Path) -> None:
     resumed.load(whole.state())
     last = report_of(6, 50.0, 6.0)
     for board in (whole, resumed):
-        board._sort_by_timestep(last)
-    assert resumed._scalars(last)["loss/by_timestep/0"] == whole._scalars(last)["loss/by_timestep/0"] == 3.5
+        board._scalars.take(last)
+    assert resumed._scalars.of(last)["loss/by_timestep/0"] == whole._scalars.of(last)["loss/by_timestep/0"] == 3.5
 
 
 class OneAtATime(Sequence[Any]):
