@@ -274,6 +274,12 @@ CODES: dict[str, str] = {
     "cut off, has more pixels in a frame than data.max_pixels, frames of different sizes, or it ends before a "
     "frame that is wanted. The message says which. Clips are decoded once when the data set is indexed, and "
     "told by their content, not by their name.",
+    "E1231": "A list of clips cannot be read as one. Each line names a folder and an annotation file, or a folder, a "
+    "folder of text embeddings and an annotation file, with commas between them. The message names file and "
+    "line.",
+    "E1232": "An annotation file cannot be read as one: it is a JSON list of objects with `path` (below the folder) "
+    "and `cap` (the caption), and for clips, if they are not to be sampled anywhere, `frame_idx` "
+    "(`start:end`). The message names file and entry.",
     "E1250": "A picture that could be read when the data set was indexed cannot be read any more: it was "
     "removed, replaced or cut short, or its disk has gone. The message names the file. Restore it, or "
     "start the same command again: the picture is left out then, and the data report says so.",
@@ -296,8 +302,14 @@ CODES: dict[str, str] = {
     "E1306": "`mezzotint cache` was asked to fill the caches of a recipe that uses none. Add "
     "data.cache.latents=true to keep latents, data.cache.text=true to keep text embeddings, to the "
     "recipe or to the command.",
+<<<<<<< HEAD
     "E1307": "What `mezzotint cache` would make depends on `run.seed`, by crops, flips or kept draws, and `run.seed` "
     "is -1: each new run draws its own. Give the number, or let `mezzotint train` fill the cache.",
+=======
+    "E1310": "A file of text embeddings that Open-Sora-Plan made (.npz) cannot be used: it is not there, damaged, "
+    "holds pickled objects or other arrays than text_emb and mask, or embeddings of another length or width "
+    "than the model takes. Make it again with model.max_length as it is in the recipe.",
+>>>>>>> issue7
     "E1400": "The model's files cannot be used. The message names the file and what was found in it.",
     "E1401": "A model file or folder is not where the recipe says. `model.path` is a folder in diffusers' layout, "
     "a model in one file, or the name of a model that ships with Mezzotint; relative paths are looked up beside the "

@@ -1,0 +1,102 @@
+"""Text embeddings as Open-Sora-Plan and its MindSpore port keep them: one .npz for each entry of an annotation, found
+by name. Read without pickle; shapes and lengths are checked, their age cannot be.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mezzotint import durable
+from mezzotint.errors import CacheError
+
+_HEADER_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """What T5 says of one caption. states: (L, D) float32, its last hidden states, padding included. mask: (L,) uint8,
+    1 where a token counts."""
+
+    states: NDArray[np.float32]
+    mask: NDArray[np.uint8]
+
+
+def name_of(media: str, others: Iterable[tuple[str, str]]) -> str:
+    """The name of an entry's file below the folder of embeddings: the media file's own with another ending and, before
+    it, the other keys of the entry with their values, in its order (`Fish/a-frame_idx-0:65.npz`).
+
+    media: path of the clip or picture as the entry has it. others: key and value of all but `path` and `cap`.
+    """
+    return os.path.splitext(media)[0] + "".join(f"-{key}-{value}" for key, value in others) + ".npz"
+
+
+def read(path: Path, *, length: int, width: int) -> TextFile:
+    """The embedding in a file. length: tokens that the model is given (`model_max_length`). width: of its text encoder.
+
+    Raises CacheError E1310 with the reason a file cannot be used: not there, damaged, pickled, other arrays, another
+    length or width, numbers that are not finite, a mask of anything but 0 and 1.
+    """
+    try:
+        arrays = _arrays(path, most=8 * length * width + _HEADER_BYTES)
+    except OSError as error:
+        raise _refused(path, error.strerror or str(error)) from error
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError) as error:
+        raise _refused(path, f"damaged, or no embeddings: {error}") from error
+    states, mask = (_without_batch(arrays[name], dims) for name, dims in (("text_emb", 2), ("mask", 1)))
+    if states.ndim != 2 or mask.ndim != 1 or len(states) != len(mask):
+        raise _refused(path, f"text_emb has the shape {states.shape} and mask {mask.shape}; (L, D) and (L,) are needed")
+    if len(states) != length:
+        raise _refused(path, f"holds {len(states)} tokens and the model is given {length}")
+    if states.shape[1] != width:
+        raise _refused(path, f"is {states.shape[1]} wide and the model's text is {width} wide")
+    if states.dtype.kind != "f" or mask.dtype.kind not in "bui" or not np.isin(mask, (0, 1)).all():
+        raise _refused(path, "text_emb must be floats and mask 0 or 1")
+    if not np.isfinite(states).all():
+        raise _refused(path, "holds numbers that are not finite")
+    return TextFile(states.astype(np.float32), mask.astype(np.uint8))
+
+
+def write(path: Path, text: TextFile) -> None:
+    """Writes an embedding so that both trainers read it; what is there is replaced whole. Raises StorageError."""
+    assert text.states.ndim == 2
+    assert text.mask.shape == text.states.shape[:1]
+    file = io.BytesIO()
+    np.savez(file, text_emb=text.states.astype(np.float32), mask=text.mask.astype(np.uint8))
+    with durable.storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    durable.write_file(path, file.getvalue())
+
+
+def _arrays(path: Path, most: int) -> dict[str, NDArray[Any]]:
+    """The two arrays of an archive whose members are looked at before they are unpacked."""
+    with zipfile.ZipFile(path) as archive:
+        sizes = {member.filename.removesuffix(".npy"): member.file_size for member in archive.infolist()}
+    for name in ("text_emb", "mask"):
+        if name not in sizes:
+            raise _refused(path, f"has no {name}, but {', '.join(map(repr, sorted(sizes))) or 'nothing'}")
+        if sizes[name] > most:
+            raise _refused(path, f"{name} has {sizes[name]:,} bytes, more than the model's text can need ({most:,})")
+    with np.load(path, allow_pickle=False) as archive:
+        found = {name: archive[name] for name in ("text_emb", "mask")}
+    if not all(isinstance(array, np.ndarray) for array in found.values()):
+        raise ValueError("its members are no arrays")
+    return found
+
+
+def _without_batch(array: NDArray[Any], dims: int) -> NDArray[Any]:
+    return array[0] if array.ndim == dims + 1 and array.shape[0] == 1 else array
+
+
+def _refused(path: Path, reason: str) -> CacheError:
+    return CacheError(f"{path}: {reason}; make the text cache again, or train without it", code="E1310")
