@@ -302,14 +302,11 @@ CODES: dict[str, str] = {
     "E1306": "`mezzotint cache` was asked to fill the caches of a recipe that uses none. Add "
     "data.cache.latents=true to keep latents, data.cache.text=true to keep text embeddings, to the "
     "recipe or to the command.",
-<<<<<<< HEAD
     "E1307": "What `mezzotint cache` would make depends on `run.seed`, by crops, flips or kept draws, and `run.seed` "
     "is -1: each new run draws its own. Give the number, or let `mezzotint train` fill the cache.",
-=======
     "E1310": "A file of text embeddings that Open-Sora-Plan made (.npz) cannot be used: it is not there, damaged, "
     "holds pickled objects or other arrays than text_emb and mask, or embeddings of another length or width "
     "than the model takes. Make it again with model.max_length as it is in the recipe.",
->>>>>>> issue7
     "E1400": "The model's files cannot be used. The message names the file and what was found in it.",
     "E1401": "A model file or folder is not where the recipe says. `model.path` is a folder in diffusers' layout, "
     "a model in one file, or the name of a model that ships with Mezzotint; relative paths are looked up beside the "
