@@ -21,7 +21,7 @@ from mini import world
 LENGTH = 24
 """Tokens of a caption, start and end included; the world's longest takes 16."""
 
-MERGES = 640
+MERGES = 540
 """Pairs of symbols that are joined: the world's words whole, the rest for ordinary English."""
 
 _SCENES = 2000  # of these the captions are read: every word of the grammar is among them many times
