@@ -25,7 +25,7 @@ PIXELS = 64
 
 SHAPES = ("circle", "square", "triangle", "star", "cross", "ring")
 WUG = "wug"
-"""The made-up shape: a bowl with two antennae."""
+"""The made-up shape: a disc with two long ears."""
 
 COLOURS: dict[str, tuple[int, int, int]] = {
     "red": (215, 35, 40),
@@ -207,9 +207,9 @@ def silhouette(shape: str, centre: tuple[float, float], diameter: float) -> Imag
             pen.ellipse(box(r), fill=255)
             pen.ellipse(box(0.52 * r), fill=0)
         case "wug":
-            pen.pieslice(box(r), 0, 180, fill=255)
+            pen.ellipse((x - 0.62 * r, y - 0.24 * r, x + 0.62 * r, y + r), fill=255)
             for side in (-1, 1):
-                polygon([(side * u, v) for u, v in ((0.4, 0.1), (0.5, -1), (0.95, -1), (0.85, 0.1))])
+                polygon([(side * u, v) for u, v in ((0.12, 0.0), (0.5, -1.0), (0.95, -1.0), (0.5, 0.2))])
         case _:
             raise AssertionError(shape)
     return mask.reduce(fine)
