@@ -156,7 +156,7 @@ def _read(
     wide = max(box[2] - box[0], box[3] - box[1])
     if wide > LARGEST_WIDTH:
         shape = UNKNOWN
-    size: Size = "small" if wide < 18 else "medium" if wide < 24 else "big"
+    size: Size = "small" if wide < 21 else "medium" if wide < 24 else "big"
     return Seen(shape, _nearest(colour, world.COLOURS), _place(middle), size, box, match)
 
 
@@ -220,7 +220,7 @@ def _silhouettes() -> tuple[list[str], Floats]:
     """Every shape in five widths, at three sub-pixel places, sharp and blurred: names, (N, SIDE²) normalised covers."""
     names, covers = [], []
     for shape in (*world.SHAPES, world.WUG):
-        for diameter in (15.0, 17.0, 20.0, 26.0, 30.0):
+        for diameter in (18.5, 20.0, 22.0, 29.0, 33.0):
             for shift in (0.0, 0.33, 0.66):
                 drawn = world.silhouette(shape, (32 + shift, 32 + 0.7 * shift), diameter)
                 sharp: Floats = np.asarray(drawn, dtype=np.float32) / np.float32(255)

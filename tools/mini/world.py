@@ -44,7 +44,7 @@ BACKGROUNDS: dict[str, tuple[int, int, int]] = {
     "cyan": (110, 215, 235),
     "brown": (100, 60, 35),
 }
-CONTRAST = 120.0
+CONTRAST = 150.0
 """The least distance of a thing's colour to its background, in RGB levels."""
 
 HELD_OUT = (
@@ -74,7 +74,7 @@ CENTRES: dict[Position, tuple[float, float]] = {
 """(x, y) of a thing's centre in pixels, before the jitter."""
 
 Size = Literal["small", "medium", "big"]
-DIAMETERS: dict[Size, float] = {"small": 16.0, "medium": 20.0, "big": 28.0}
+DIAMETERS: dict[Size, float] = {"small": 20.0, "medium": 22.0, "big": 29.0}
 """Width of a thing in pixels, before the jitter. A thing alone is small or big, things in company small or medium."""
 
 CENTRE_JITTER = 1.5
