@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from diffusers import StableDiffusionPipeline
 from transformers import CLIPTokenizer
 
@@ -16,7 +17,7 @@ from mezzotint.families.sd import Family
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.weights import components
 from mezzotint.weights.folder import shipped
-from mini import make_model, make_tokenizer, measure, world
+from mini import make_model, make_tokenizer, measure, record, world
 from mini.card import card
 
 TEXTS = [text for index in range(300) for text in world.captions(world.scene(index, 5))]
@@ -134,12 +135,34 @@ def test_the_card_tells_every_kind_and_model() -> None:
     text = card(_figures(), {"unet": 2_540_324, "text_encoder": 416_000, "vae": 1_000_000})
     assert "UNet 2.54 M, text encoder 0.42 M, VAE 1.00 M; in half precision 7.9 MB" in text
     assert "ddim, 20 steps, guidance 3, seed 7" in text
-    for words in ("| 500 seen | average |", "| 200 held out | untrained |", "Apache-2.0"):
+    for words in ("| 500 seen | average |", "| 200 held out | untrained |", "| blind choice | 12.5 % |", "Apache-2.0"):
         assert words in text
+
+
+def test_a_record_keeps_the_curve_and_tells_no_paths(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    recipe = {
+        "model": {"path": str(tmp_path / "mini-start")},
+        "data": {"path": ["~/mini-world"]},
+        "run": {"steps": 500},
+    }
+    (run / "recipe.yaml").write_text("# a comment\n" + json.dumps(recipe))
+    (run / "environment.json").write_text("{}")
+    (run / "history.jsonl").write_text("")
+    steps = [{"step": n, "loss": 2.0 if n <= 250 else 1.0, "norm": 0.5, "images_per_s": 9.0} for n in range(1, 501)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in [*steps, {"step": 500}]))
+    record.record(run, tmp_path / "kept")
+    kept = yaml.safe_load((tmp_path / "kept" / "recipe.yaml").read_text())
+    assert kept == {"model": {"path": "mini-start"}, "data": {"path": ["mini-world"]}, "run": {"steps": 500}}
+    lines = (tmp_path / "kept" / "curve.csv").read_text().splitlines()
+    assert lines[0] == "step,loss,norm,images_per_s"
+    assert len(lines) == 101
+    assert (lines[1], lines[-1]) == ("5,2,0.5,9", "500,1,0.5,9")
 
 
 def _figures() -> dict[str, object]:
     row = {"colour": 0.96, "shape": 0.91, "position": 0.955, "relation": None, "count": 1.0, "all": 0.87}
     by_kind = {"seen": {"prompts": 500, **row}, "held_out": {"prompts": 200, **row}}
     told = {"solver": "ddim", "steps": 20, "guidance": 3.0, "seed": 7}
-    return {"settings": told, "models": {"average": by_kind, "untrained": by_kind}}
+    return {"settings": told, "chance": measure.CHANCE, "models": {"average": by_kind, "untrained": by_kind}}

@@ -8,8 +8,8 @@ from typing import Any
 _KINDS = {
     "seen": "one thing, pairs of shape and colour that the training showed",
     "held_out": "one thing, pairs that the training never showed",
-    "relations": "two things, one left of, right of, above or below the other",
-    "counts": "two or three things alike",
+    "relations": "two things, one left of, right of, above or below the other; colour and shape of both",
+    "counts": "two or three things alike; colour and shape of all",
 }
 
 
@@ -29,21 +29,25 @@ def _figures(figures: Mapping[str, Any]) -> str:
     lines = [
         "## Figures\n",
         f"Drawn with {told['solver']}, {told['steps']} steps, guidance {told['guidance']:g}, seed {told['seed']}, and "
-        "read off the pixels by the recognisers of `tools/mini/recognise.py`. Shares of pictures in which the named "
-        "attribute is as asked; in the last two kinds, colour and shape of every thing.\n",
-        "| prompts | | colour | shape | position | relation | count | all |",
+        "read off the pixels by the recognisers\nof `tools/mini/recognise.py`: the share of pictures in which what is "
+        "named is as asked.\n",
+        *(f"- {kind.replace('_', ' ')}: {meaning}" for kind, meaning in _KINDS.items()),
+        "",
+        "| prompts | weights | colour | shape | position | relation | count | all |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for kind, meaning in _KINDS.items():
+    for kind in _KINDS:
         for name, by_kind in figures["models"].items():
-            row = by_kind.get(kind)
-            if row is not None:
-                cells = " | ".join(
-                    _percent(row[key]) for key in ("colour", "shape", "position", "relation", "count", "all")
-                )
-                lines.append(f"| {row['prompts']} {kind.replace('_', ' ')} | {name} | {cells} |")
-        lines.append(f"| {kind.replace('_', ' ')}: {meaning} | | | | | | | |")
+            if kind in by_kind:
+                row = by_kind[kind]
+                lines.append(_row(f"{row['prompts']} {kind.replace('_', ' ')}", name, row))
+    lines.append(_row("one thing", "blind choice", figures["chance"]))
     return "\n".join(lines) + "\n\n"
+
+
+def _row(prompts: str, name: str, shares: Mapping[str, float | None]) -> str:
+    cells = (_percent(shares.get(key)) for key in ("colour", "shape", "position", "relation", "count", "all"))
+    return " | ".join((f"| {prompts}", name, *cells)) + " |"
 
 
 def _percent(share: float | None) -> str:
