@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export GLOO_SOCKET_IFNAME ?= lo
 
-.PHONY: demo test slow faults check docs format clean
+.PHONY: demo demo-photos test slow faults check docs format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -15,8 +15,11 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(STAMP)  ## train a small model on real photographs; a few minutes on two cores
+demo: $(STAMP)  ## teach the model that ships a new word; three minutes on two cores
 	$(BIN)/python tools/demo.py
+
+demo-photos: $(STAMP)  ## train a small model from nothing on real photographs; a few minutes on two cores
+	$(BIN)/python tools/demo_photos.py
 
 test: $(STAMP)  ## the tests that CI runs: static checks, then pytest
 	$(BIN)/ruff check src tests tools

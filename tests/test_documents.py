@@ -166,7 +166,7 @@ def commands() -> list[Any]:
 
 
 def test_command_lines_are_found() -> None:
-    assert {"make demo", "make test", "mezzotint train tiny_cpu"} <= set(commands())
+    assert {"make demo", "make test", "mezzotint train mini data.path=shapes run.name=first"} <= set(commands())
     assert sum("-m mezzotint" in command for command in commands()) >= 3
 
 

@@ -1,77 +1,113 @@
-"""`make demo`: real photographs → cache → training of a small model from nothing → curve, previews, exported folder.
+"""`make demo`: mezzotint-mini learns a word, and draws it in colours and at places that it was never shown.
 
-The photographs travel in the scikit-image wheel; captions are written here. Everything lies in `demo/` and can be
-deleted. Running it again goes on where it stopped; `rm -r demo` starts anew.
+Twelve pictures of a made-up thing, and some of the world that the model knows, so that it keeps what it knows; the
+recipe `mini`, all weights trained; an examination before and after, read off the pixels. Everything lies in `demo/wug/`
+and can be deleted. Running it again goes on where it stopped; `rm -r demo/wug` starts anew.
 """
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
-import skimage
+from PIL import Image
 
+from mezzotint import durable
 from mezzotint.cli import main
+from mezzotint.weights.folder import shipped
 
-PHOTOGRAPHS = {
-    "astronaut.png": "a portrait of an astronaut in an orange suit before a flag",
-    "brick.png": "a grey brick wall",
-    "camera.png": "a black and white photo of a man with a camera on a tripod",
-    "chelsea.png": "a close photo of a ginger cat",
-    "clock_motion.png": "a black and white photo of a clock",
-    "coffee.png": "a cup of coffee on a wooden table",
-    "coins.png": "rows of old coins on a dark ground",
-    "grass.png": "grey grass from above",
-    "gravel.png": "grey gravel",
-    "hubble_deep_field.jpg": "many galaxies in a black sky",
-    "ihc.png": "a microscope picture of tissue, blue and brown",
-    "moon.png": "the grey surface of the moon",
-    "motorcycle_left.png": "a motorcycle in a workshop, seen from the left",
-    "motorcycle_right.png": "a motorcycle in a workshop, seen from the right",
-    "retina.jpg": "a retina, an orange disc on a black ground",
-    "rocket.jpg": "a rocket on its launch pad under a blue sky",
-}
-HERE = Path("demo")
-BEFORE = """\
-A small model of Stable Diffusion's structure starts from random weights and sees sixteen photographs over and over.
-What you can expect: the loss falls, and previews move from noise towards the colours and the layout of the photograph
-that the prompt names. What you cannot: sharp pictures, or anything new. The model is three hundred times smaller than
-Stable Diffusion, knows nothing but these pictures, and its picture coder keeps blurred colours only.
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from mini import lesson, measure
+from mini.lesson import Answers
+
+HERE = Path("demo/wug")
+REPEATS = (12, 1)
+"""How often an epoch visits each of the twelve pictures, and each of the others."""
+SHOWN = (0, 6, 12, 18, 24, 1, 7, 13, 19)
+"""Prompts for wugs on the sheet: every colour and place among them."""
+SHOWN_OLD = (5, 37, 74)
+"""Prompts for the old world on the sheet."""
+
+BEFORE = f"""\
+mezzotint-mini, which ships with Mezzotint, draws shapes in colours and at places. It has never heard of a wug.
+It is now shown twelve pictures of wugs: red, blue and yellow; on the left, on the right, at the top, in the middle.
+Beside them it is shown {lesson.KEPT} pictures of what it knows, drawn here, so that it forgets nothing: regularisation
+pictures, as one would take with pictures of one's own. Then it is asked for wugs in five other colours and at five
+other places.
 """
-PROMPTS = ("astronaut.png", "coffee.png", "rocket.jpg", "chelsea.png")
 AFTER = """\
-Look at {grid}: a row for each prompt and kind of weights, a column for each time they were drawn.
-Try:  press Ctrl-C in a run and start `make demo` again: it goes on, to the same bits.
-      mezzotint train photos data.path=YOUR_FOLDER run.name=mine     the same on your own pictures with captions
-      mezzotint explain optim.lr      mezzotint check photos data.path=YOUR_FOLDER
+before and after   {sheet}
+previews           {grid}
+curve              {curve}
+report             {report}
+the model          {model}     (a folder that diffusers opens)
+Try:  mezzotint sample {model} --prompt="a pink wug in the bottom left"
+      mezzotint train mini data.path=YOUR_FOLDER      on your own pictures, each with its caption in a .txt file
+      press Ctrl-C in a run and start it again: it goes on, to the same bits.
 """
-
-
-def write_photographs(folder: Path) -> None:
-    """Copies the photographs and writes a caption beside each."""
-    source = Path(skimage.__file__).parent / "data"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, caption in PHOTOGRAPHS.items():
-        if not (folder / name).exists():
-            shutil.copyfile(source / name, folder / name)
-        (folder / name).with_suffix(".txt").write_text(caption + "\n")
 
 
 def run() -> int:
     """The whole demonstration; returns the exit status."""
     began = time.monotonic()
     print(BEFORE)
-    write_photographs(HERE / "photos")
-    prompts = ", ".join(f'"{PHOTOGRAPHS[name]}"' for name in PROMPTS)
-    places = [f"data.path={HERE / 'photos'}", f"data.cache.path={HERE / 'cache'}", f"run.folder={HERE / 'run'}"]
-    status = main(["train", "photos", *places, f"sample.prompts=[{prompts}]"])
-    if status == 0:
-        print()
-        print(AFTER.format(grid=HERE / "run" / "samples" / "grid.png"))
-        print(f"{time.monotonic() - began:.0f} seconds in all")
-    return status
+    folders = lesson.write(HERE / "pictures")
+    before = lesson.examine(measure.load(shipped("mezzotint-mini")))
+    print(told("before", before), flush=True)
+    status = main(["train", "mini", *words(folders)])
+    if status != 0:
+        return status
+    model = newest(HERE / "run" / "exports")
+    after = lesson.examine(measure.load(model))
+    print(f"\n{told('before', before)}\n{told('after', after)}\n")
+    durable.write_json(HERE / "figures.json", {"before": figures(before), "after": figures(after)})
+    draw_sheet(HERE / "before-after.png", folders[0], before, after)
+    logs = HERE / "run" / "logs"
+    places = {"grid": HERE / "run" / "samples" / "grid.png", "curve": logs / "loss.png", "report": logs / "report.txt"}
+    print(AFTER.format(sheet=HERE / "before-after.png", model=model, **places))
+    print(f"{time.monotonic() - began:.0f} seconds in all")
+    return 0
+
+
+def words(folders: tuple[Path, Path]) -> list[str]:
+    """What the demonstration asks of the recipe `mini` besides what stands in it."""
+    prompts = ["a green wug at the bottom", "a purple wug in the top left", "a red wug on the left", "a blue star"]
+    return [
+        f"data.path=[{folders[0]}, {folders[1]}]",
+        f"data.repeats=[{REPEATS[0]}, {REPEATS[1]}]",
+        f"data.cache.path={HERE / 'cache'}",
+        f"run.folder={HERE / 'run'}",
+        "sample.prompts=[" + ", ".join(f'"{prompt}"' for prompt in prompts) + "]",
+    ]
+
+
+def newest(exports: Path) -> Path:
+    """The averaged weights of the last export."""
+    return max(exports.glob("step-*-ema"))
+
+
+def figures(answers: Answers) -> dict[str, Mapping[str, float]]:
+    """The shares of an examination, for a file."""
+    return {"new": answers.new, "old": answers.old}
+
+
+def told(when: str, answers: Answers) -> str:
+    """Two lines: how much of what was asked is as asked."""
+    lines = []
+    for what, row in (("the new word", answers.new), ("the old world", answers.old)):
+        shares = "   ".join(f"{name} {row[name]:4.0%}" for name in ("shape", "colour", "position", "all"))
+        lines.append(f"{when:<7} {what:<14} {shares}")
+    return "\n".join(lines)
+
+
+def draw_sheet(path: Path, wugs: Path, before: Answers, after: Answers) -> None:
+    """Writes the sheet: what was shown, and pairs of before and after."""
+    asked_new, asked_old = lesson.questions(len(before.new_pictures), len(before.old_pictures))
+    rows = [(asked_new[n][0], before.new_pictures[n], after.new_pictures[n]) for n in SHOWN]
+    rows += [(asked_old[n][0], before.old_pictures[n], after.old_pictures[n]) for n in SHOWN_OLD]
+    lesson.sheet([Image.open(path) for path in sorted(wugs.glob("*.png"))], rows).save(path, optimize=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,104 @@
+"""The model that ships: what it draws, where it opens, and a short fine-tune that teaches it a word."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from diffusers import DDIMScheduler, StableDiffusionPipeline
+
+from mezzotint.cli import main
+from mezzotint.weights.folder import shipped
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+from mini import lesson, measure, world
+from mini.lesson import Answers
+
+MODEL = shipped("mezzotint-mini")
+LARGEST = 8_000_000
+"""Bytes of all weights together."""
+QUICK = argparse.Namespace(seed=7, steps=12, guidance=3.0, solver="ddim", batch=30)
+STEPS = 120
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> object:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def before() -> Answers:
+    return lesson.examine(measure.load(MODEL), new=30, old=30, steps=QUICK.steps)
+
+
+def test_it_draws_what_it_is_asked(before: Answers) -> None:
+    assert before.old["colour"] >= 0.9
+    assert before.old["shape"] >= 0.9
+    assert before.old["position"] >= 0.85
+
+
+def test_it_draws_pairs_that_it_was_never_shown() -> None:
+    asked = world.prompts("held_out", 20, 7)
+    row = measure.judged(list(measure.pictures(measure.load(MODEL), asked, QUICK)), asked, "held_out")
+    assert row["colour"] >= 0.75
+    assert row["shape"] >= 0.65
+
+
+def test_it_is_small_and_says_what_it_is() -> None:
+    files = sorted(MODEL.rglob("*.safetensors"))
+    assert {path.parent.name for path in files} == {"unet", "text_encoder", "vae"}
+    assert sum(path.stat().st_size for path in files) <= LARGEST
+    card = (MODEL / "README.md").read_text("utf-8")
+    assert "license: apache-2.0" in card
+    assert re.search(r"\| 500 seen \| \w+ \| [\d.]+ % \|", card)
+    config = json.loads((MODEL / "scheduler" / "scheduler_config.json").read_text("utf-8"))
+    assert config["prediction_type"] == "v_prediction"
+
+
+def test_it_opens_in_diffusers_and_draws_there_what_it_draws_here() -> None:
+    pipeline = StableDiffusionPipeline.from_pretrained(MODEL, local_files_only=True, safety_checker=None)
+    pipeline.set_progress_bar_config(disable=True)
+    assert isinstance(pipeline.scheduler, DDIMScheduler)
+    asked = [("a red circle on the left", _scene("circle", "red", "left")),
+             ("a yellow star on the right", _scene("star", "yellow", "right"))]  # fmt: skip
+    generator = torch.Generator().manual_seed(3)
+    drawn = pipeline(
+        [text for text, _ in asked], num_inference_steps=20, guidance_scale=3.0, generator=generator, output_type="np"
+    ).images
+    pixels = [np.rint(picture * 255).astype(np.uint8) for picture in drawn]
+    assert measure.judged(pixels, asked, "seen")["all"] == 1.0
+
+
+def _scene(shape: str, colour: str, position: world.Position) -> world.Scene:
+    return world.Scene("single", (world.Thing(shape, colour, "big", position),), "grey", 0)
+
+
+def test_a_short_fine_tune_teaches_it_a_word(before: Answers, tmp_path: Path) -> None:
+    wugs, others = lesson.write(tmp_path / "pictures", kept=24)
+    words = [
+        f"data.path=[{wugs}, {others}]",
+        "data.repeats=[8, 4]",
+        f"data.cache.path={tmp_path / 'cache'}",
+        f"run.folder={tmp_path / 'run'}",
+        f"run.steps={STEPS}",
+        "data.batch_size=16",
+        "run.threads=1",
+        "run.preview.every=null",
+        "run.save.every=null",
+        "run.tensorboard=false",
+    ]
+    assert main(["train", "mini", *words]) == 0
+    model = tmp_path / "run" / "exports" / f"step-{STEPS:08d}-ema"
+    after = lesson.examine(measure.load(model), new=30, old=30, steps=QUICK.steps)
+    assert before.new["shape"] <= 0.1, "it has never heard of a wug"
+    assert after.new["shape"] >= 0.4
+    assert after.old["all"] >= before.old["all"] - 0.2

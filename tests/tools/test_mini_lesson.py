@@ -1,0 +1,128 @@
+"""The lesson of the demonstration, the pictures of night and glare, and the page of knobs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mezzotint.recipe.read import read
+from mini import knobs, lesson, night, recognise, world
+
+
+def pictures_of(folder: Path) -> dict[str, np.ndarray]:
+    found = {}
+    for path in sorted(folder.glob("*.png")):
+        with Image.open(path) as image:
+            found[path.name] = np.asarray(image)
+    return found
+
+
+def test_the_lesson_is_twelve_wugs_and_a_world_without_them(tmp_path: Path) -> None:
+    wugs, others = lesson.write(tmp_path, kept=20)
+    shown, old = pictures_of(wugs), pictures_of(others)
+    assert (len(shown), len(old)) == (12, 20)
+    assert {recognise.look(pixels)[0].shape for pixels in shown.values()} == {"wug"}
+    assert all(thing.shape != "wug" for pixels in old.values() for thing in recognise.look(pixels))
+    told = [path.with_suffix(".txt").read_text() for path in sorted(wugs.glob("*.png"))]
+    assert all(line.count("wug") == 1 for text in told for line in text.splitlines())
+
+
+def test_nothing_that_is_asked_was_shown() -> None:
+    shown = {(s.things[0].colour, s.things[0].position) for s in world.wug_scenes()}
+    asked_new, asked_old = lesson.questions(50, 40)
+    colours, places = {c for c, _ in shown}, {p for _, p in shown}
+    for text, scene in asked_new:
+        assert "wug" in text
+        assert scene.things[0].colour not in colours
+        assert scene.things[0].position not in places
+    assert all("wug" not in text for text, _ in asked_old)
+    taught = {world.scene(index, lesson.KEPT_SEED).address for index in range(lesson.KEPT)}
+    assert not taught & {scene.address for _, scene in (*asked_new, *asked_old)}
+
+
+def test_the_sheet_shows_every_pair_beside_each_other() -> None:
+    black, white = np.zeros((64, 64, 3), np.uint8), np.full((64, 64, 3), 255, np.uint8)
+    red = np.zeros((64, 64, 3), np.uint8)
+    red[..., 0] = 255
+    image = np.asarray(lesson.sheet([Image.fromarray(white)], [("one", black, red), ("two", red, black)] * 2))
+    is_red = (image == (255, 0, 0)).all(axis=2)
+    assert is_red.sum() == 4 * 128 * 128
+    is_black = (image == (0, 0, 0)).all(axis=2)
+    assert is_black.sum() >= 4 * 128 * 128
+    rows = np.flatnonzero(is_red.any(axis=1))
+    assert is_red[rows[0]].sum() == 3 * 128, "three pairs in the first line"
+    assert is_red[rows[-1]].sum() == 128
+
+
+@pytest.mark.parametrize("light", night.LIGHTS)
+def test_night_and_glare_keep_the_thing_and_take_the_light(light: night.Light) -> None:
+    for scene in night.scenes(20, 5):
+        plain = np.asarray(world.draw(scene)).astype(int)
+        lit = np.asarray(night.draw(scene, light)).astype(int)
+        assert (lit[0, 0] == (0 if light == "dark" else 255)).all()
+        x, y = world.CENTRES[scene.things[0].position]
+        if scene.things[0].shape != "ring":
+            ground = 0 if light == "dark" else 255
+            wanted = ground + night.KEPT * (plain[int(y), int(x)] - ground)
+            assert np.abs(lit[int(y), int(x)] - wanted).max() <= 1
+        assert lit.mean() < 15 or lit.mean() > 225
+
+
+def test_night_is_written_and_asked_for_from_two_worlds(tmp_path: Path) -> None:
+    folder = night.write(tmp_path)
+    told = [path.read_text().strip() for path in sorted(folder.glob("*.txt"))]
+    assert len(told) == len(list(folder.glob("*.png"))) == night.PICTURES
+    assert sum(text.endswith(night.WORDS["dark"]) for text in told) == night.PICTURES // 2
+    asked = night.prompts(20)
+    taught = {scene.address for scene in night.scenes(night.PICTURES, night.SEED)}
+    assert not taught & {scene.address for _, scene, _ in asked}
+    assert all(text.endswith(night.WORDS[light]) for text, _, light in asked)
+
+
+# --- the page of knobs ------------------------------------------------------------------------------------------------
+
+
+def test_every_run_of_the_knobs_is_a_recipe_and_every_row_has_its_run() -> None:
+    for run in knobs.RUNS.values():
+        assert read("mini", ["data.path=x", *run.words])
+    rows = [row for knob in knobs.KNOBS.values() for row in knob.rows]
+    assert {row.run for row in rows} - {None} == set(knobs.RUNS)
+    assert {knobs.subject_of(knob) for knob in knobs.KNOBS.values()} == {"wug", "night"}
+
+
+def test_the_page_tells_the_stored_figures() -> None:
+    text = knobs.PAGE.read_text("utf-8")
+    assert knobs.laid_in(text) == text, "run: python tools/mini/knobs.py page"
+    told = set(re.findall(r"pictures/knobs/([a-z-]+)\.png", text))
+    assert told == set(knobs.KNOBS) == {path.stem for path in knobs.PICTURES.glob("*.png")}
+    for name, knob in knobs.KNOBS.items():
+        stored = json.loads((knobs.PICTURES / f"{name}.json").read_text("utf-8"))
+        assert [row["what"] for row in stored["rows"]] == [row.what for row in knob.rows]
+        assert (knobs.PICTURES / f"{name}.png").stat().st_size < 200_000
+        assert f"python tools/mini/knobs.py {name}" in text
+
+
+def test_a_figure_that_was_changed_by_hand_would_be_found() -> None:
+    text = knobs.PAGE.read_text("utf-8")
+    cell = re.search(r"\| (\d+) % \|", text)
+    assert cell
+    changed = text[: cell.start(1)] + str(int(cell[1]) + 1) + text[cell.end(1) :]
+    assert knobs.laid_in(changed) == text
+
+
+def test_tables_tell_shares_in_percent_and_levels_as_they_are() -> None:
+    rows = [
+        {"what": "off", "figures": {"new word: shape": 0.805, "dark: level": 12.34}},
+        {"what": "on", "figures": {"new word: shape": 1.0, "dark: level": 3.0}},
+    ]
+    assert knobs.table({"rows": rows}).splitlines() == [
+        "| | new word: shape | dark: level |",
+        "| --- | --- | --- |",
+        "| off | 80 % | 12.3 |",
+        "| on | 100 % | 3.0 |",
+    ]

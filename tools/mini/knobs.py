@@ -1,0 +1,261 @@
+"""What single settings do, tried on mezzotint-mini: short runs that differ in one setting, pictures and figures.
+
+    python tools/mini/knobs.py offset-noise          # trains what is missing, draws, measures
+    python tools/mini/knobs.py all
+    python tools/mini/knobs.py page                  # lays the stored figures into docs/what-the-knobs-do.md again
+
+Each knob ends as docs/pictures/knobs/NAME.png and NAME.json, and as a table of docs/what-the-knobs-do.md. Runs lie in
+demo/knobs/ and are shared by the knobs; what is there is not trained again. A run takes about a minute on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from mezzotint import durable
+from mezzotint.cli import main as mezzotint
+from mezzotint.families.sd import Family
+from mezzotint.sampling import grids
+from mezzotint.weights.folder import shipped
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from mini import lesson, measure, night
+from mini.measure import Pixels
+
+ROOT = Path(__file__).resolve().parents[2]
+PICTURES = ROOT / "docs" / "pictures" / "knobs"
+PAGE = ROOT / "docs" / "what-the-knobs-do.md"
+STEPS = 300
+ASKED = 80
+"""Questions of each kind that a model is asked."""
+SHOWN = (0, 6, 12, 18, 24, 1)
+"""Those of them that are on the sheet."""
+
+Subject = Literal["wug", "night"]
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A training from mezzotint-mini. subject: what is taught. words: what differs from the recipe `mini`."""
+
+    subject: Subject
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a table and of a sheet. run: a name of RUNS; None is the model that ships. weights, guidance: what
+    draws, and how."""
+
+    what: str
+    run: str | None
+    weights: Literal["average", "raw"] = "average"
+    guidance: float = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """A setting that is tried."""
+
+    title: str
+    rows: tuple[Row, ...]
+
+
+RUNS: dict[str, Run] = {
+    "plain": Run("wug"),
+    "constant": Run("wug", ("optim.schedule.kind=constant",)),
+    "min-snr": Run("wug", ("objective.min_snr_gamma=5",)),
+    "no-dropout": Run("wug", ("data.captions.dropout=0",)),
+    "much-dropout": Run("wug", ("data.captions.dropout=0.5",)),
+    "accumulated": Run("wug", ("data.batch_size=8", "optim.accumulation=4")),
+    "small-batch": Run("wug", ("data.batch_size=8",)),
+    "night": Run("night"),
+    "night-offset": Run("night", ("objective.noise_offset=0.1",)),
+    "night-zero": Run("night", ("objective.zero_terminal_snr=true",)),
+}
+
+KNOBS: dict[str, Knob] = {
+    "average": Knob(
+        "optim.ema: trained weights and their average",
+        (
+            Row("constant rate, trained weights", "constant", "raw"),
+            Row("constant rate, average", "constant"),
+            Row("cosine, trained weights", "plain", "raw"),
+            Row("cosine, average", "plain"),
+        ),
+    ),
+    "schedule": Knob(
+        "optim.schedule.kind: cosine and constant, trained weights",
+        (Row("constant", "constant", "raw"), Row("cosine", "plain", "raw")),
+    ),
+    "min-snr": Knob(
+        "objective.min_snr_gamma: without, and 5",
+        (Row("without (null)", "plain"), Row("γ = 5", "min-snr")),
+    ),
+    "guidance": Knob(
+        "data.captions.dropout and sample.guidance",
+        tuple(
+            Row(f"dropout {dropout}, guidance {scale:g}", run, guidance=scale)
+            for dropout, run in (("0", "no-dropout"), ("0.1", "plain"), ("0.5", "much-dropout"))
+            for scale in (1.0, 3.0, 7.5)
+        ),
+    ),
+    "zero-terminal-snr": Knob(
+        "objective.zero_terminal_snr: very dark and very bright pictures, v-prediction",
+        (Row("before", None), Row("off", "night"), Row("on", "night-zero")),
+    ),
+    "offset-noise": Knob(
+        "objective.noise_offset: very dark and very bright pictures",
+        (Row("before", None), Row("0", "night"), Row("0.1", "night-offset")),
+    ),
+    "accumulation": Knob(
+        "optim.accumulation and data.batch_size",
+        (
+            Row("batch 32", "plain"),
+            Row("batch 8, accumulation 4", "accumulated"),
+            Row("batch 8", "small-batch"),
+        ),
+    ),
+}
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+def model_of(row: Row, folder: Path, base: Path, steps: int) -> Path:
+    """The model that a row draws with; trained first when it is not there."""
+    if row.run is None:
+        return base
+    run = RUNS[row.run]
+    place = folder / row.run
+    export = place / "exports" / f"step-{steps:08d}{'-ema' if row.weights == 'average' else ''}"
+    if not (export / "model_index.json").is_file():
+        train(run, place, folder, base, steps)
+    return export
+
+
+def train(run: Run, place: Path, folder: Path, base: Path, steps: int) -> None:
+    """One short run. Raises SystemExit when it ends with another status than 0."""
+    words = [f"model.path={base}", f"data.cache.path={folder / 'cache'}", f"run.folder={place}", f"run.steps={steps}"]
+    words += ["run.threads=1", "run.preview.every=null", "run.save.every=null", "run.tensorboard=false"]
+    if run.subject == "wug":
+        wugs, others = lesson.write(folder / "pictures")
+        words += [f"data.path=[{wugs}, {others}]", "data.repeats=[8, 2]"]
+    else:
+        words += [f"data.path={night.write(folder / 'night')}", "data.repeats=4"]
+    status = mezzotint(["train", "mini", *words, *run.words])
+    if status != 0:
+        raise SystemExit(status)
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+
+
+def answers(row: Row, model: Path, subject: Subject) -> tuple[list[Pixels], Figures]:
+    """The pictures of a row's sheet, and its figures by column."""
+    family = measure.load(model)
+    return _wug_answers(family, row) if subject == "wug" else _night_answers(family, row)
+
+
+def _wug_answers(family: Family, row: Row) -> tuple[list[Pixels], Figures]:
+    given = lesson.examine(family, new=ASKED, old=ASKED, guidance=row.guidance)
+    figures = {f"new word: {name}": share for name, share in given.new.items()}
+    figures["old world: all"] = given.old["all"]
+    return [given.new_pictures[number] for number in SHOWN], figures
+
+
+def _night_answers(family: Family, row: Row) -> tuple[list[Pixels], Figures]:
+    settings = argparse.Namespace(seed=lesson.EXAM_SEED, steps=20, guidance=row.guidance, solver="ddim", batch=40)
+    asked = night.prompts(40)
+    drawn = list(measure.pictures(family, [(text, scene) for text, scene, _ in asked], settings))
+    figures: Figures = {}
+    for light in night.LIGHTS:
+        own = [(pixels, scene) for pixels, (_, scene, lit) in zip(drawn, asked, strict=True) if lit == light]
+        true = np.mean([np.asarray(night.draw(scene, light)).mean() for _, scene in own])
+        figures[f"{light}: level"] = float(np.mean([pixels.mean() for pixels, _ in own]))
+        figures[f"{light}: true level"] = float(true)
+    return drawn[: len(SHOWN)], figures
+
+
+def subject_of(knob: Knob) -> Subject:
+    """What all rows of a knob are about."""
+    (subject,) = {RUNS[row.run].subject for row in knob.rows if row.run is not None}
+    return subject
+
+
+def try_out(name: str, folder: Path, base: Path, steps: int) -> None:
+    """Trains, draws and measures all rows of a knob; writes its sheet and its figures."""
+    knob = KNOBS[name]
+    subject = subject_of(knob)
+    cells, rows = [], []
+    for row in knob.rows:
+        drawn, figures = answers(row, model_of(row, folder, base, steps), subject)
+        cells.append(drawn)
+        rows.append({"what": row.what, "figures": figures})
+        print(row.what, "  ".join(f"{column} {value:.3f}" for column, value in figures.items()), flush=True)
+    asked = [lesson.questions(ASKED, 1)[0][number][0] for number in SHOWN]
+    if subject == "night":
+        asked = [text for text, _, _ in night.prompts(len(SHOWN))]
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    sheet = grids.sheet(cells, rows=[row.what for row in knob.rows], columns=asked, title=knob.title)
+    sheet.quantize(128).save(PICTURES / f"{name}.png", optimize=True)
+    durable.write_json(PICTURES / f"{name}.json", {"knob": knob.title, "steps": steps, "rows": rows})
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def table(told: Mapping[str, Any]) -> str:
+    """The figures of a knob as a table: shares in percent, levels as they are."""
+    rows: Sequence[Mapping[str, Any]] = told["rows"]
+    columns = list(rows[0]["figures"])
+    lines = ["| | " + " | ".join(columns) + " |", "| --- " * (1 + len(columns)) + "|"]
+    for row in rows:
+        cells = [_cell(column, row["figures"][column]) for column in columns]
+        lines.append(f"| {row['what']} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(column: str, value: float) -> str:
+    return f"{value:.1f}" if column.endswith("level") else f"{100 * value:.0f} %"
+
+
+def laid_in(text: str) -> str:
+    """The page with the stored figures between its marks."""
+    for name in KNOBS:
+        stored = PICTURES / f"{name}.json"
+        begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
+        if stored.is_file():
+            head, rest = text.split(begin)
+            _, tail = rest.split(end)
+            text = head + begin + table(json.loads(stored.read_text("utf-8"))) + end + tail
+    return text
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=(*KNOBS, "all", "page"))
+    parser.add_argument("--folder", type=Path, default=Path("demo/knobs"), help="where the runs lie")
+    parser.add_argument("--base", type=Path, default=shipped("mezzotint-mini"), help="the model they begin with")
+    parser.add_argument("--steps", type=int, default=STEPS)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    names = () if given.name == "page" else tuple(KNOBS) if given.name == "all" else (given.name,)
+    for name in names:
+        try_out(name, given.folder, given.base, given.steps)
+    durable.write_file(PAGE, laid_in(PAGE.read_text("utf-8")))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""A lesson for mezzotint-mini: what it is taught, how it is examined, and a sheet of before and after.
+
+The lesson is the word `wug`, on the twelve pictures of `world.wug_scenes`, beside pictures of the world that the model
+knows already, so that it does not forget them. The examination asks for wugs in colours and at places that none of the
+twelve shows, and for things of the old world; `recognise` reads the answers. Used by the demonstration, by
+`mini.knobs` and by a test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image, ImageDraw, ImageFont
+
+from mezzotint.families.sd import Family
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from mini import make_world, measure, world
+from mini.measure import Pixels, Prompts
+
+KEPT = 120
+"""Pictures of the old world that are shown beside the new word."""
+
+KEPT_SEED = 3
+"""Of their world; neither the training of the model nor any examination has it."""
+
+EXAM_SEED = 7
+"""Of prompts and noise of an examination, as in the model's card."""
+
+_PAPER, _INK, _FAINT = (255, 255, 255), (30, 30, 30), (120, 120, 120)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a model has drawn in an examination, and the shares of it that are as asked.
+
+    new, old: shares by attribute (colour, shape, position, all) of wugs and of things of the old world.
+    """
+
+    new_pictures: Sequence[Pixels]
+    old_pictures: Sequence[Pixels]
+    new: Mapping[str, float]
+    old: Mapping[str, float]
+
+
+def write(folder: Path, kept: int = KEPT) -> tuple[Path, Path]:
+    """Writes the pictures with their captions. Returns the folder of the wugs and that of the old world."""
+    wugs, others = folder / "wugs", folder / "world"
+    make_world.main([str(wugs), "--wug"])
+    make_world.main([str(others), "--count", str(kept), "--seed", str(KEPT_SEED)])
+    return wugs, others
+
+
+def questions(new: int, old: int) -> tuple[Prompts, Prompts]:
+    """Prompts for wugs, and for things of pairs that the old world shows."""
+    return world.wug_prompts(new), world.prompts("seen", old, EXAM_SEED)
+
+
+def examine(family: Family, *, new: int = 100, old: int = 100, guidance: float = 3.0, steps: int = 20) -> Answers:
+    """Asks a model. new, old: how many pictures of each kind. The noise is the same for every model."""
+    settings = argparse.Namespace(seed=EXAM_SEED, steps=steps, guidance=guidance, solver="ddim", batch=50)
+    asked_new, asked_old = questions(new, old)
+    drawn_new = list(measure.pictures(family, asked_new, settings))
+    drawn_old = list(measure.pictures(family, asked_old, settings))
+    return Answers(drawn_new, drawn_old, _shares(drawn_new, asked_new), _shares(drawn_old, asked_old))
+
+
+def _shares(drawn: Sequence[Pixels], asked: Prompts) -> dict[str, float]:
+    row = measure.judged(drawn, asked, "seen")
+    return {name: row[name] for name in ("colour", "shape", "position", "all")}
+
+
+# --- the sheet --------------------------------------------------------------------------------------------------------
+
+_TILE, _GAP, _ACROSS = 128, 4, 3
+_BETWEEN = 24  # pixels between two pairs
+_LINE = 22
+
+
+def sheet(taught: Sequence[Image.Image], rows: Sequence[tuple[str, Pixels, Pixels]]) -> Image.Image:
+    """What was shown on top, and below it a pair of pictures for each prompt: before, after.
+
+    taught: pictures of the lesson, 64 × 64. rows: prompt, picture before, picture after, three pairs in a line.
+    """
+    pair = 2 * _TILE + _GAP
+    width = _ACROSS * pair + (_ACROSS - 1) * _BETWEEN + 2 * _BETWEEN
+    lines = -(-len(rows) // _ACROSS)
+    top = 2 * _BETWEEN + _LINE + world.PIXELS + 2 * _LINE
+    image = Image.new("RGB", (width, top + lines * (_TILE + 2 * _LINE) + _GAP), _PAPER)
+    pen, font, small = ImageDraw.Draw(image), ImageFont.load_default(15), ImageFont.load_default(13)
+    pen.text((_BETWEEN, _BETWEEN - 6), f"taught with these {len(taught)} pictures of a wug", _INK, font)
+    for number, picture in enumerate(taught):
+        left = _BETWEEN + number * (width - 2 * _BETWEEN - world.PIXELS) // max(1, len(taught) - 1)
+        image.paste(picture, (left, _BETWEEN + _LINE))
+    y = top - 2 * _LINE + 4
+    pen.text(
+        (_BETWEEN, y), "asked in colours and at places that none of them shows; left before, right after", _INK, font
+    )
+    for number, (prompt, before, after) in enumerate(rows):
+        left = _BETWEEN + number % _ACROSS * (pair + _BETWEEN)
+        y = top + number // _ACROSS * (_TILE + 2 * _LINE)
+        for place, pixels in enumerate((before, after)):
+            tile = Image.fromarray(pixels).resize((_TILE, _TILE), Image.Resampling.BICUBIC)
+            image.paste(tile, (left + place * (_TILE + _GAP), y))
+        pen.text((left, y + _TILE + 4), prompt, _INK, small)
+    return image
