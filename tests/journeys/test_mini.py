@@ -65,7 +65,9 @@ def test_it_is_small_and_says_what_it_is() -> None:
 
 
 def test_it_opens_in_diffusers_and_draws_there_what_it_draws_here() -> None:
-    pipeline = StableDiffusionPipeline.from_pretrained(MODEL, local_files_only=True, safety_checker=None)
+    pipeline = StableDiffusionPipeline.from_pretrained(
+        MODEL, local_files_only=True, safety_checker=None, torch_dtype=torch.float32
+    )
     pipeline.set_progress_bar_config(disable=True)
     assert isinstance(pipeline.scheduler, DDIMScheduler)
     asked = [("a red circle on the left", _scene("circle", "red", "left")),
