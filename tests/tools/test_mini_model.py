@@ -95,11 +95,13 @@ def test_what_ships_is_halved_and_opens_elsewhere(start: Path, tmp_path: Path) -
     size = make_model.ship(start, figures, tmp_path / "model")
     header = sorted((tmp_path / "model").rglob("*.safetensors"))
     assert size == sum(path.stat().st_size for path in header) < make_model.LARGEST
-    pipeline = StableDiffusionPipeline.from_pretrained(
-        tmp_path / "model", local_files_only=True, safety_checker=None, torch_dtype=torch.float16
-    )
-    assert pipeline.scheduler.config.prediction_type == "v_prediction"
-    assert pipeline.unet.dtype == torch.float16
+    for dtype in (torch.float32, torch.float16):
+        told = {} if dtype is torch.float32 else {"torch_dtype": dtype}
+        pipeline = StableDiffusionPipeline.from_pretrained(
+            tmp_path / "model", local_files_only=True, safety_checker=None, **told
+        )
+        assert pipeline.scheduler.config.prediction_type == "v_prediction"
+        assert {part.dtype for part in (pipeline.unet, pipeline.text_encoder, pipeline.vae)} == {dtype}
     text = (tmp_path / "model" / "README.md").read_text("utf-8")
     assert "| 500 seen | average | 96.0 % | 91.0 % |" in text
 
