@@ -275,7 +275,8 @@ class World:
     def words(self, name: str, **settings: Any) -> list[str]:
         """`RECIPE key=value …` of a short run; `a__b=c` stands for the setting a.b."""
         recipe = self.root / f"{name}.yaml"
-        recipe.write_text("schema: 1\n")
+        if not recipe.exists():  # another process of the same run may be reading it
+            recipe.write_text("schema: 1\n")
         given: dict[str, Any] = {
             "model.path": self.model,
             "model.weights": "random",
