@@ -426,12 +426,14 @@ CODES: dict[str, str] = {
     "E1803": "A batch cannot be divided among more processes than it has samples.",
     "E1804": "Another process of this run died or hung, so that a step could not be finished. The message of that "
     "process says why; start the same command again, it goes on from the newest checkpoint.",
-    "E1805": "`run.runtime=ddp` needs several processes, and a launcher that tells each its place: torchrun or "
-    "accelerate launch. `run.runtime=auto` takes what the launch says.",
+    "E1805": "`run.runtime=ddp` and `fsdp` need several processes, and a launcher that tells each its place: torchrun "
+    "or accelerate launch. `run.runtime=auto` takes what the launch says.",
     "E1810": "A process that loads data has ended before its time: it was killed (often because the machine ran "
     "out of memory or of shared memory, /dev/shm) or it crashed while decoding. Start the same command "
     "again; it goes on from the newest checkpoint. With data.workers=0 nothing runs beside the "
     "training.",
+    "E1880": "Under `run.runtime=fsdp` the processes of a run are divided into groups of `run.shard.group`, each of "
+    "which holds the model once. The number has to divide the number of processes; leave it out to share among all.",
     "E1900": "A signal stopped the run after it had saved. The line that was printed goes on from there.",
 }
 """Every stable code with the paragraph that `mezzotint explain CODE` prints. A test holds this table against the

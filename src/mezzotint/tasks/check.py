@@ -186,7 +186,8 @@ def _look_at_shadow_start(checked: Checked, outline: Outline, start: ModelSettin
     """Whether the average can start from the model that `optim.ema.start` names, told from its configurations."""
     with checked.gathering():
         family = described(type(outline.family), start)
-        _shadow_start.refuse_another(start.path, _shadow_start.named(family.parts()), outline.trained)
+        shapes = {name: tuple(p.shape) for name, p in outline.trained.items()}
+        _shadow_start.refuse_another(start.path, _shadow_start.named(family.parts()), shapes)
         for problem in components(start, family.parts())[1]:
             checked.keep(problem)
 
