@@ -69,7 +69,8 @@ class ObjectiveSettings(Section):
 
     min_snr_gamma: Annotated[PositiveFloat | None, ALLOW] = None
     """Clamp the signal-to-noise ratio at γ when weighting the loss; 5 is usual (Hang et al. 2023, arXiv:2303.09556).
-    None weights all timesteps alike."""
+    None weights all timesteps alike. With v-prediction in the form `prediction` the noisiest timesteps, where it is
+    decided what goes where, weigh about 0.005: a model trained so from nothing did not learn positions."""
 
     min_snr_form: Annotated[Literal["prediction", "x0", "ratio"], ALLOW] = "prediction"
     """How γ weights the loss. `prediction`: min(SNR, γ)/SNR for epsilon and min(SNR, γ)/(SNR + 1) for v, as diffusers.
