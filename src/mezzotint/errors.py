@@ -224,6 +224,11 @@ CODES: dict[str, str] = {
     "E1075": "Averaged weights (the shadow) were asked for, and there are none: the run was trained without "
     "optim.ema, or what is drawn from is a model and not a run. An export of the average is a model of its own, in "
     "exports/ under a name that ends in -ema.",
+    "E1077": "Settings of the objective do not go together with what the denoiser predicts: kinds that are thought of "
+    "in σ (edm, v-edm, epsilon-unscaled) have no timestep of pure noise, and ¼ ln σ is told to edm, v-edm and v alone. "
+    "The message says which of the two, and what to write.",
+    "E1078": "A rule in `no_decay` begins with @ and is not known, or this model has not the names that it goes by. "
+    "`@norm-and-bias` works with every model, `@mindone` with those that MindONE's SDXL example knows.",
     "E1200": "The data set cannot be used as it is. The message names the file and what to do with it.",
     "E1201": "A folder of data.path is not there, is a file, or cannot be read; or data.path is empty. "
     "Relative paths are looked up beside the recipe, then in the current folder.",
@@ -431,12 +436,14 @@ CODES: dict[str, str] = {
     "E1803": "A batch cannot be divided among more processes than it has samples.",
     "E1804": "Another process of this run died or hung, so that a step could not be finished. The message of that "
     "process says why; start the same command again, it goes on from the newest checkpoint.",
-    "E1805": "`run.runtime=ddp` needs several processes, and a launcher that tells each its place: torchrun or "
-    "accelerate launch. `run.runtime=auto` takes what the launch says.",
+    "E1805": "`run.runtime=ddp` and `fsdp` need several processes, and a launcher that tells each its place: torchrun "
+    "or accelerate launch. `run.runtime=auto` takes what the launch says.",
     "E1810": "A process that loads data has ended before its time: it was killed (often because the machine ran "
     "out of memory or of shared memory, /dev/shm) or it crashed while decoding. Start the same command "
     "again; it goes on from the newest checkpoint. With data.workers=0 nothing runs beside the "
     "training.",
+    "E1880": "Under `run.runtime=fsdp` the processes of a run are divided into groups of `run.shard.group`, each of "
+    "which holds the model once. The number has to divide the number of processes; leave it out to share among all.",
     "E1900": "A signal stopped the run after it had saved. The line that was printed goes on from there.",
 }
 """Every stable code with the paragraph that `mezzotint explain CODE` prints. A test holds this table against the

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Request:
     """One micro-batch of one rank, as numbers. count: samples of the step on all ranks. bucket: number in the bucket
-    table. rows: of the catalogue, (B,). visits, factor, positions: (B,), see `Epoch` and `Batch`."""
+    table. rows: of the catalogue, (B,). visits, factor, positions: (B,), see `Epoch` and `Batch`. is_company: see
+    `Batch`."""
 
     step: int
     epoch: int
@@ -43,6 +44,7 @@ class Request:
     visits: NDArray[np.int32]
     factor: NDArray[np.float32]
     positions: NDArray[np.int64]
+    is_company: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +271,7 @@ def to_batch(piece: Piece, device: torch.device) -> Batch:
         moments=latents if piece.is_moments else None,
         latents=None if piece.is_moments else latents,
         text=text,
+        is_company=piece.request.is_company,
     )
 
 
