@@ -291,6 +291,11 @@ CODES: dict[str, str] = {
     "E1251": "A picture's content is not what the index says although its size and times are the same, so that "
     "it has another address in the cache. `touch` the file, or delete the data index, and start again: "
     "it is then read anew.",
+    "E1280": "A tar shard (data.format=webdataset) cannot be read to its end: it is empty, compressed, damaged or was "
+    "cut off while it was fetched. Shards are plain .tar files; fetch this one again, or take it away. What lies in it "
+    "is read by its place, so that nothing behind the damage can be trusted.",
+    "E1281": "data.path does not name tar shards of this machine: it is an address of the network, or its braces are "
+    "no range. Fetch the shards, and write data.path as their folder, one of them, or shards/{000..011}.tar.",
     "E1300": "The cache cannot be read or written. It holds nothing that cannot be made again: deleting "
     "it is always safe.",
     "E1301": "The cache folder cannot be written. Make it writable, or set data.cache.path to another folder. A "

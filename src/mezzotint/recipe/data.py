@@ -201,11 +201,12 @@ class DataSettings(Section):
     """How the data set is written down: a file name in `data/formats/`. `image-folder` takes every picture below the
     folder, captions beside it; `everydream` takes a folder as EveryDream2 reads it, with its yaml and txt files, or
     its manifest, a .json file; `mindone` takes those that the .csv files of a folder name, columns `dir` and `text`;
-    `metadata` takes the pictures that metadata.jsonl, .csv or .parquet name, those that
-    parquet or arrow files hold, or a data set of the Hugging Face hub (`data.path=OWNER/NAME`; extra `data`)."""
+    `webdataset` takes the pictures inside tar shards (`data.path` may name them: shards/{000..011}.tar); `metadata`
+    takes the pictures that metadata.jsonl, .csv or .parquet name, those that parquet or arrow files hold, or a data set
+    of the Hugging Face hub (`data.path=OWNER/NAME`; extra `data`)."""
 
     columns: ColumnSettings = ColumnSettings()
-    """With `data.format=metadata`: which columns are read."""
+    """With `data.format=metadata`: which columns are read; with `webdataset`, which value of a .json is the caption."""
 
     split: Annotated[str, Field(pattern=r"^\w[\w.-]*$"), ALLOW] = "train"
     """With `data.format=metadata`: the part of the data set that is used, by the names of files and folders
@@ -342,10 +343,20 @@ class DataSettings(Section):
                 "data.columns, data.split, data.hub_config and data.hub_cache have no effect with "
                 f"data.format={self.format}; set data.format=metadata, or leave them out"
             )
-        if self.format in ("metadata", "mindone") and self.captions.source != "sidecar":
+        if self.format == "webdataset" and self._of_tables() != (self.columns, *untouched[1:]):
             raise ValueError(
-                f"data.captions.source has no effect with data.format={self.format}, whose captions are a column; "
-                "leave it out, or set data.format=image-folder"
+                "data.split, data.hub_config and data.hub_cache have no effect with data.format=webdataset; "
+                "leave them out"
+            )
+        if self.format == "webdataset" and self.columns.image != "image":
+            raise ValueError(
+                "data.columns.image has no effect with data.format=webdataset, where a picture is told by its ending; "
+                "leave it out"
+            )
+        if self.format in ("metadata", "mindone", "webdataset") and self.captions.source != "sidecar":
+            raise ValueError(
+                f"data.captions.source has no effect with data.format={self.format}, where captions have their "
+                "place; leave it out, or set data.format=image-folder"
             )
         if self.format == "everydream" and (self.captions.source, self.captions.lines) != ("sidecar", "join"):
             raise ValueError(

@@ -129,7 +129,9 @@ def located(reading: Reading) -> Recipe:
 
 def locate(path: Path, beside: Path | None, *, shipped: Path | None = None) -> Path:
     """An existing path, absolute; what exists nowhere stays as written, `~` opened. beside: the recipe's folder.
-    shipped: a folder of what ships by name."""
+    shipped: a folder of what ships by name. A name with a range in braces is looked for by its folder."""
+    if "{" in path.name:
+        return locate(path.parent, beside) / path.name
     return next((place for place in places(path, beside, shipped=shipped) if place.exists()), path.expanduser())
 
 
