@@ -7,6 +7,7 @@ Past this point nothing knows which door was used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -137,6 +138,13 @@ class Draft:
         assert isinstance(value, (int, float)), flag
         return float(value)
 
+    def above_zero(self, flag: str) -> bool:
+        """Whether a whole number is above 0; refuses the flag when it is not."""
+        if self.whole(flag) > 0:
+            return True
+        self.refuse(flag, f"must be above 0, got {self.whole(flag)}", code="E1017")
+        return False
+
     def text(self, flag: str) -> str:
         """The value of a flag that is a text, "" when it has none."""
         value = self.given[flag]
@@ -233,6 +241,12 @@ class Dialect:
         for table in self.tables:
             _lay_table(table, parsed, files, {row.flag: row for row in self.rows}[table.flag])
         return files, renamed
+
+
+def run_name(folder: str) -> str:
+    """A run's name out of a folder's."""
+    last = re.split(r"[/\\]", folder.rstrip("/\\"))[-1]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).lstrip("._-")[:100] or "run"
 
 
 def _rows_into(draft: Draft, rows: Sequence[Row]) -> None:
