@@ -30,7 +30,7 @@ _USED = {
 
 def notes(draft: Draft) -> None:
     """What is written and not looked at under the strategy."""
-    strategy = draft.text("timestep_bias_strategy")
+    strategy = draft.text("timestep_bias_strategy") or "none"
     for word in ("multiplier", "begin", "end", "portion"):
         flag = f"timestep_bias_{word}"
         if flag not in draft.named or word in _USED[strategy]:

@@ -50,7 +50,7 @@ class Row:
     mapped: its value goes to `to[0]`, through `values` where that has an entry. computed: the dialect's function reads
     it and decides `to`. without effect: the run is the same whatever it says, and `about` tells why. refused: it cannot
     be done, and `about` tells why. since: the version that brought it, "" for both. now: the flag that an old spelling
-    stands for. from_json: see `_reading.Spec`.
+    stands for. from_json, may_be_empty: see `_reading.Spec`.
     """
 
     flag: str
@@ -65,6 +65,7 @@ class Row:
     required: bool = False
     now: str = ""
     from_json: Callable[[Any], Value] | None = None
+    may_be_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,8 @@ class Draft:
     """A translation in the making. given: the value of every flag, defaults filled in; named: those that were written
     down. nulls: those of them that a file leaves to their default. launched: precision and count of processes, the
     pasted launcher's words included. files: by flag or key, the
-    file it stands in when that is not the line. line: the words of the line, without launcher."""
+    file it stands in when that is not the line. line: the words of the line, without launcher. verb: what the line does
+    here when it is not what its dialect's lines usually do."""
 
     given: Mapping[str, Value]
     named: frozenset[str]
@@ -92,6 +94,7 @@ class Draft:
     nulls: frozenset[str] = frozenset()
     files: Mapping[str, str] = field(default_factory=dict)
     line: tuple[str, ...] = ()
+    verb: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
@@ -217,7 +220,7 @@ class Dialect:
         self.compute(draft)
         if draft.problems:
             raise RecipeError(f"the line of {self.name}", problems=tuple(dict.fromkeys(draft.problems)))
-        return Translation(self.verb, {"schema": 1, **draft.settings}, draft.origin, tuple(draft.notes))
+        return Translation(draft.verb or self.verb, {"schema": 1, **draft.settings}, draft.origin, tuple(draft.notes))
 
     def _knows(self, script: str) -> None:
         if script in self.strangers:
@@ -307,7 +310,7 @@ def _given(parsed: Parsed, row: Row) -> Value:
 
 
 def _spec(row: Row) -> Spec:
-    return Spec(row.flag, row.form, row.choices, row.required, row.from_json)
+    return Spec(row.flag, row.form, row.choices, row.required, row.from_json, row.may_be_empty)
 
 
 def _called(flag: str, file: str) -> str:
