@@ -458,7 +458,12 @@ def test_endings_and_conversions_of_pictures_are_all_told() -> None:
     (shown,) = re.findall(r"Endings looked at: `([^`]+)`", page)
     assert set(shown.split()) == media.SUFFIXES
     said = {"TURNED": "EXIF", "ALPHA": "transparency", "DEEP": "16-bit", "CMYK": "CMYK", "PROFILE": "colour profile"}
-    said |= {"BAD_PROFILE": "broken colour profile", "FIRST_FRAME": "first frame", "COLOUR_SPACE": "YCbCr"}
+    said |= {
+        "BAD_PROFILE": "broken colour profile",
+        "FIRST_FRAME": "first frame",
+        "COLOUR_SPACE": "YCbCr",
+        "SIDEWAYS": "onto its side",
+    }
     assert said.keys() == colour.Conversion.__members__.keys()
     for words in said.values():
         assert words in page, words

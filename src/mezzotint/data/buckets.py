@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mezzotint.data import _bucket_table
+from mezzotint.data import _bucket_table, bucket_list
 from mezzotint.recipe.data import DataSettings
 from mezzotint.shapes import Size
 
@@ -23,7 +23,7 @@ _HARDLY = 1.02
 
 def table(settings: DataSettings) -> tuple[Size, ...]:
     """The buckets of a recipe, sorted by width over height, from tall to wide; with `buckets.shape=table` in the order
-    of that table.
+    of that table, with `list` with those of one shape from small to large.
 
     Sides are multiples of `buckets.step`, the area is at most resolution², the aspect at most `buckets.max_aspect`.
     Of these sizes the table has those that fit into no other of them, so each is as large as its shape allows, and no
@@ -33,6 +33,8 @@ def table(settings: DataSettings) -> tuple[Size, ...]:
     base, step = settings.resolution, settings.buckets.step
     if settings.buckets.shape == "table":
         return _bucket_table.sizes(base)
+    if settings.buckets.shape == "list":
+        return bucket_list.sizes(settings.buckets)
     if settings.buckets.shape == "square":
         return (Size(base, base),)
     wide: list[Size] = []
@@ -52,6 +54,9 @@ def of_pictures(widths: ArrayLike, heights: ArrayLike, settings: DataSettings) -
     sizes = table(settings)
     if settings.buckets.shape == "table":
         return _nearest_by_ratio(np.asarray(widths), np.asarray(heights), sizes)
+    if settings.buckets.shape == "list":
+        shapes = bucket_list.shapes(sizes)
+        return bucket_list.of_shape(assign(widths, heights, shapes), np.asarray(widths), np.asarray(heights), sizes)
     return assign(widths, heights, sizes)
 
 

@@ -227,9 +227,11 @@ def _indexes(place: Path) -> list[Path]:
 def _newest(place: Path) -> dict[str, NDArray[Any]]:
     for index in _indexes(place):
         try:
-            return columns.read(index)[0]
+            found, about = columns.read(index)
         except (FileNotFoundError, Damaged):
             continue
+        if about.get("version") == indexing.VERSION:  # what an older one says of a picture may have meant less
+            return found
     return {}
 
 

@@ -26,6 +26,8 @@ class Conversion(IntFlag):
     BAD_PROFILE = 32
     FIRST_FRAME = 64
     COLOUR_SPACE = 128
+    SIDEWAYS = 256
+    """Besides `TURNED`: height and width changed places."""
 
 
 WORDS: dict[Conversion, str] = {
@@ -37,6 +39,7 @@ WORDS: dict[Conversion, str] = {
     Conversion.BAD_PROFILE: "unusable colour profile ignored",
     Conversion.FIRST_FRAME: "first of several frames",
     Conversion.COLOUR_SPACE: "YCbCr, Lab or HSV to RGB",
+    Conversion.SIDEWAYS: "turned onto its side by that",
 }
 """Each conversion as the data report says it."""
 

@@ -19,6 +19,7 @@ from torch.utils.data import Dataset
 from mezzotint import draws, probes
 from mezzotint.data import buckets, captions, media, plan
 from mezzotint.data.cached import LatentCache, TextCache
+from mezzotint.data.colour import Conversion
 from mezzotint.errors import DatasetError, MezzotintError
 from mezzotint.recipe.data import DataSettings
 from mezzotint.shapes import Size
@@ -204,6 +205,9 @@ class Pieces(Dataset[Any]):
         numbers = np.zeros((len(rows), 6), dtype=np.int64)
         numbers[:, 0] = self._catalogue.height[rows]
         numbers[:, 1] = self._catalogue.width[rows]
+        if self._settings.original_size == "stored":
+            sideways = (self._catalogue.conversions[rows] & np.uint16(Conversion.SIDEWAYS)) != 0
+            numbers[sideways, :2] = numbers[sideways, 1::-1]
         for line, placement in zip(numbers, placed, strict=True):
             line[2:4] = placement.crop_top_left
             line[4:6] = placement.bucket.height, placement.bucket.width
@@ -227,7 +231,12 @@ def read_picture(catalogue: Catalogue, row: int, placed: Placement, settings: Da
     path = catalogue.path(row)
     try:
         return media.picture(
-            path, placed, resize=settings.resize, background=settings.background, max_pixels=settings.max_pixels
+            path,
+            placed,
+            resize=settings.resize,
+            antialias=settings.antialias,
+            background=settings.background,
+            max_pixels=settings.max_pixels,
         )
     except (DatasetError, OSError) as error:
         reason = error.message if isinstance(error, DatasetError) else f"{path}: {error.strerror or error}"

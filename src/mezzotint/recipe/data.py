@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from mezzotint.recipe.base import ALLOW, FREE, NamedPath, Section, Share, as_list
+from mezzotint.recipe.bucket_sizes import Sizes
 
 Paths = Annotated[tuple[NamedPath, ...], BeforeValidator(as_list)]
 TABLES = (256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1088, 1152, 1280, 1536)
@@ -85,10 +86,16 @@ class ColumnSettings(Section):
 class BucketSettings(Section):
     """Which picture sizes are trained; a batch holds pictures of one size."""
 
-    shape: Annotated[Literal["aspect", "square", "table"], ALLOW] = "aspect"
+    shape: Annotated[Literal["aspect", "square", "table", "list"], ALLOW] = "aspect"
     """`aspect` trains each picture in the bucket nearest to its own shape, all of about `data.resolution`² pixels;
     `square` crops every picture to a square; `table` takes the sizes that EveryDream2 lists for the resolution, up to
-    1:4, and its rule, the nearest in width / height."""
+    1:4, and its rule, the nearest in width / height; `list` takes those of `data.buckets.sizes`, whatever
+    `data.resolution` is."""
+
+    sizes: Annotated[Sizes | None, ALLOW] = None
+    """With `list`, the sizes in pixels, each as [height, width], such as [[1024, 1024], [832, 1216]]; or `sdxl`, the
+    forty that SDXL was trained on (Podell et al. 2023, arXiv:2307.01952, appendix I). A picture goes to the one nearest
+    in log(width / height); of several of that shape to the largest that it fills, or else the smallest."""
 
     step: Annotated[PositiveInt, Field(multiple_of=8), ALLOW] = 64
     """With `aspect`, sides of buckets are multiples of this many pixels. 64 fits every UNet of the SD family; small
@@ -96,6 +103,19 @@ class BucketSettings(Section):
 
     max_aspect: Annotated[float, Field(ge=1.0, le=8.0), ALLOW] = 2.0
     """With `aspect`, the most elongated bucket, longer side over shorter. What is longer still is cropped to it."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> BucketSettings:
+        if self.shape == "list" and self.sizes is None:
+            raise ValueError(
+                "data.buckets.shape=list needs sizes; write data.buckets.sizes=sdxl, or a list of [height, width]"
+            )
+        if self.shape != "list" and self.sizes is not None:
+            raise ValueError(
+                f"data.buckets.sizes has no effect with data.buckets.shape={self.shape}; "
+                "write data.buckets.shape=list, or leave it out"
+            )
+        return self
 
 
 class CacheSettings(Section):
@@ -180,7 +200,8 @@ class DataSettings(Section):
     format: Annotated[str, ALLOW] = "image-folder"
     """How the data set is written down: a file name in `data/formats/`. `image-folder` takes every picture below the
     folder, captions beside it; `everydream` takes a folder as EveryDream2 reads it, with its yaml and txt files, or
-    its manifest, a .json file; `metadata` takes the pictures that metadata.jsonl, .csv or .parquet name, those that
+    its manifest, a .json file; `mindone` takes those that the .csv files of a folder name, columns `dir` and `text`;
+    `metadata` takes the pictures that metadata.jsonl, .csv or .parquet name, those that
     parquet or arrow files hold, or a data set of the Hugging Face hub (`data.path=OWNER/NAME`; extra `data`)."""
 
     columns: ColumnSettings = ColumnSettings()
@@ -233,8 +254,17 @@ class DataSettings(Section):
     """The chance that a picture is mirrored left to right at a visit. Not for faces, asymmetric clothes or captions
     that say left and right. A picture's own chance, where the format has one, takes its place."""
 
-    resize: Annotated[Literal["lanczos", "bicubic", "bilinear", "hamming", "box", "nearest"], ALLOW] = "lanczos"
-    """The filter that resizes pictures, antialiased; `nearest` is not."""
+    resize: Annotated[Literal["lanczos", "bicubic", "bilinear", "hamming", "box", "nearest", "area"], ALLOW] = "lanczos"
+    """The filter that resizes pictures: Pillow's, antialiased but for `nearest`; `area` is the mean of what a new pixel
+    covers, as OpenCV has it."""
+
+    antialias: Annotated[bool, ALLOW] = True
+    """Whether `resize` looks at all pixels of a picture that shrinks. `false` takes OpenCV's `nearest`, `bilinear` or
+    `bicubic`, whose few pixels lie far apart then: sharper, with jagged edges. For pixels as MindONE makes them."""
+
+    original_size: Annotated[Literal["turned", "stored"], ALLOW] = "turned"
+    """The size that models which are told sizes (SDXL) hear of a picture: `turned`, as it is seen, or `stored`, height
+    and width as in the file, before its EXIF entry turns it, as MindONE does."""
 
     small: Annotated[Literal["upscale", "skip"], ALLOW] = "upscale"
     """A picture smaller than its bucket: `upscale` enlarges it (counted in the data report), `skip` leaves it out."""
@@ -292,6 +322,11 @@ class DataSettings(Section):
             )
         self._require_effect()
         self._require_table()
+        if not self.antialias and self.resize not in ("nearest", "bilinear", "bicubic"):
+            raise ValueError(
+                f"data.antialias=false is not for data.resize={self.resize}; set data.resize to bicubic, bilinear or "
+                "nearest, or leave data.antialias out"
+            )
         if self.cache.text and self.captions.shuffle_tags and self.cache.shuffles == 1:
             raise ValueError(
                 "data.cache.text keeps data.cache.shuffles=1 order of each caption, so that data.captions.shuffle_tags "
@@ -302,14 +337,14 @@ class DataSettings(Section):
     def _require_effect(self) -> None:
         """Refuses settings that the format does not look at."""
         untouched = DataSettings.model_construct()._of_tables()
-        if self.format in ("image-folder", "everydream") and self._of_tables() != untouched:
+        if self.format in ("image-folder", "everydream", "mindone") and self._of_tables() != untouched:
             raise ValueError(
                 "data.columns, data.split, data.hub_config and data.hub_cache have no effect with "
                 f"data.format={self.format}; set data.format=metadata, or leave them out"
             )
-        if self.format == "metadata" and self.captions.source != "sidecar":
+        if self.format in ("metadata", "mindone") and self.captions.source != "sidecar":
             raise ValueError(
-                "data.captions.source has no effect with data.format=metadata, whose captions are a column; "
+                f"data.captions.source has no effect with data.format={self.format}, whose captions are a column; "
                 "leave it out, or set data.format=image-folder"
             )
         if self.format == "everydream" and (self.captions.source, self.captions.lines) != ("sidecar", "join"):
@@ -325,7 +360,7 @@ class DataSettings(Section):
                 f"data.resolution is {self.resolution}, for which data.buckets.shape=table has no sizes; write one of "
                 f"{', '.join(map(str, TABLES))}, or data.buckets.shape=aspect"
             )
-        if self.buckets.shape != "table" and self.resolution % self.buckets.step:
+        if self.buckets.shape in ("aspect", "square") and self.resolution % self.buckets.step:
             raise ValueError(
                 f"data.resolution ({self.resolution}) must be a multiple of data.buckets.step ({self.buckets.step})"
             )

@@ -173,8 +173,8 @@ def in_words(one: str, reasons: Iterable[str]) -> tuple[str, ...]:
 
 def _placing(settings: DataSettings) -> tuple[object, ...]:
     b = settings.buckets
-    return (settings.resolution, b.shape, b.step, b.max_aspect, settings.crop, settings.jitter, settings.flip,
-            settings.resize, settings.background, settings.cache.crops)  # fmt: skip
+    return (settings.resolution, b.shape, b.sizes, b.step, b.max_aspect, settings.crop, settings.jitter, settings.flip,
+            settings.resize, settings.antialias, settings.background, settings.cache.crops)  # fmt: skip
 
 
 def _read(path: Path) -> NDArray[Any]:

@@ -51,7 +51,7 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
     if not kept:
         there = ", ".join(map(repr, sorted({split_of(name) for name in found})))
         raise DatasetError(f"{listing.root}: no part {settings.split!r}; it has {there}; set data.split", code="E1216")
-    return _without(listing, {name for name in tables if name not in kept})
+    return without(listing, {name for name in tables if name not in kept})
 
 
 def split_of(name: str) -> str:
@@ -86,10 +86,10 @@ def _of_hub(path: Path, settings: DataSettings) -> Listing:
         ) from error
     files = _hub.arrow_files(name, config=settings.hub_config, split=settings.split, cache=settings.hub_cache)
     listing = walk(files[0].parent, {".arrow"})
-    return _without(listing, set(listing.names) - {file.name for file in files})
+    return without(listing, set(listing.names) - {file.name for file in files})
 
 
-def _without(listing: Listing, dropped: Collection[str]) -> Listing:
+def without(listing: Listing, dropped: Collection[str]) -> Listing:
     """A listing without some files, which are counted as not looked at."""
     unknown = Counter(listing.unknown)
     unknown.update(os.path.splitext(name)[1].lower() for name in dropped)
