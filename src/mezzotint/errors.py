@@ -296,6 +296,10 @@ CODES: dict[str, str] = {
     "is read by its place, so that nothing behind the damage can be trusted.",
     "E1281": "data.path does not name tar shards of this machine: it is an address of the network, or its braces are "
     "no range. Fetch the shards, and write data.path as their folder, one of them, or shards/{000..011}.tar.",
+    "E1290": "Clips are read by a package that is not installed. Install it: pip install 'mezzotint[video]'.",
+    "E1291": "The data set of pictures that are trained beside clips (data.clips.stills_path) has too few of them: "
+    "each clip needs data.clips.stills different ones, and with stills_order=groups one more, since the last group "
+    "is left out.",
     "E1300": "The cache cannot be read or written. It holds nothing that cannot be made again: deleting "
     "it is always safe.",
     "E1301": "The cache folder cannot be written. Make it writable, or set data.cache.path to another folder. A "
