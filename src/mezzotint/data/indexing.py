@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import draws
-from mezzotint.data import buckets, columns, media, own, probing
+from mezzotint.data import buckets, cleaning, columns, media, own, probing
 from mezzotint.data.columns import TextBuilder, Texts
 from mezzotint.data.embedded import Pictures
 from mezzotint.data.formats.base import Noted, Skipped, Source
@@ -73,7 +73,7 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
     captions = settings.captions
     columns_read = (settings.columns.model_dump_json(), settings.split, settings.hub_config)
     small = (settings.small, settings.resolution, settings.buckets.model_dump_json())
-    wanted = (
+    wanted: tuple[object, ...] = (
         captions.source,
         captions.lines,
         captions.missing,
@@ -82,6 +82,8 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
         small,
         columns_read,
     )
+    if captions.clean:
+        wanted += (f"cleaned {cleaning.VERSION}",)
     manifests: Collection[str] = getattr(find("data/formats", settings.format), "MANIFESTS", frozenset())
     listed = [text for source in sources for text in _state(source, manifests)]
     return _hash(str(VERSION), str(media.PREPROCESSING), settings.format, repr(wanted), *listed)[:32]
@@ -114,7 +116,7 @@ def make(
     read_samples = find("data/formats", settings.format).read_samples
     for number, source in enumerate(sources):
         for item in read_samples(replace(source, pictures=pictures)):
-            gathered.add(item, source.root, number)
+            gathered.add(cleaning.cleaned(item) if settings.captions.clean else item, source.root, number)
     pictures.sync()
     looked = probing.Looked.at(gathered.path.texts())
     probing.take_over(looked, before, settings.max_pixels)

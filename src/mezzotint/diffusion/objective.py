@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mezzotint import draws
-from mezzotint.diffusion import noise, prediction, pyramid, timesteps, weighting
+from mezzotint.diffusion import learned_variance, noise, prediction, pyramid, timesteps, weighting
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.objective import ObjectiveSettings, TimestepBiasSettings
@@ -66,11 +66,13 @@ class Objective:
         self._range = _usable_range(settings.timesteps, schedule.num_timesteps)
         self._shares = _biased(settings.timestep_bias, self._range, schedule.num_timesteps)
         self._weights = _timestep_weights(settings, self.schedule, prediction)
+        self._range_learnt: learned_variance.LearnedRange | None = None
 
     def to(self, device: torch.device | str) -> Self:
         """Moves the tables to a device; returns itself."""
         self.schedule = self.schedule.to(device)
         self._weights = self._weights.to(device)
+        self._range_learnt = None
         return self
 
     def take(self, settings: ObjectiveSettings) -> None:
@@ -136,16 +138,28 @@ class Objective:
         alpha_bar_t = self.schedule.alpha_bar[noised.model_t]
         return prediction.target(self.prediction, noised.x_0, noised.noise, alpha_bar_t)
 
-    def loss(self, predicted: Tensor, noised: Noised, weight: Tensor) -> Loss:
+    def loss(self, predicted: Tensor, noised: Noised, weight: Tensor, mask: Tensor | None = None) -> Loss:
         """The loss of each sample: the mean over its elements, in float32 whatever the prediction's dtype.
 
-        predicted: (B, C, *spatial). weight: (B,) float32, of the samples; the timestep's Min-SNR weight multiplies it.
+        predicted: (B, C, *spatial), or with twice the channels, see `learned_variance.py`: its variational term is
+        added, which no timestep's weight multiplies. weight: (B,) float32, of the samples; the timestep's Min-SNR
+        weight multiplies it. mask: (B, *spatial), 1 where latents count.
         mse: e². huber: ½e² up to |e| = δ, δ(|e| − ½δ) beyond (Huber 1964), which is half of mse for small errors.
         mse-huber: mse · t/T + huber · (1 − t/T) with T timesteps (EveryDream2's direction: Huber at 0); huber-mse: mse
         · (1 − t/T) + huber · t/T.
         """
-        error = self._error(predicted.float(), self.target(noised), noised.model_t)
-        return Loss(per_sample=error.flatten(1).mean(1), weight=weight * self._weights[noised.model_t])
+        said, v = learned_variance.parted(predicted, noised.x_t, self.settings.variance)
+        error = self._error(said.float(), self.target(noised), noised.model_t)
+        per_sample, by_timestep = learned_variance.mean(error, mask), self._weights[noised.model_t]
+        if v is None:
+            return Loss(per_sample=per_sample, weight=weight * by_timestep)
+        bits = learned_variance.mean(self._learnt().bits(said, v, noised), mask)
+        return Loss(per_sample=by_timestep * per_sample + bits, weight=weight)
+
+    def _learnt(self) -> learned_variance.LearnedRange:
+        if self._range_learnt is None:
+            self._range_learnt = learned_variance.LearnedRange(self.schedule, self.prediction)
+        return self._range_learnt
 
     def _error(self, predicted: Tensor, wanted: Tensor, timesteps: Tensor) -> Tensor:
         late = (timesteps.float() / self.schedule.num_timesteps).view(-1, *[1] * (wanted.ndim - 1))

@@ -162,7 +162,8 @@ def _noise(family: ModelFamily, requests: Sequence[Request], addresses: Sequence
     assert size.width % grid.pixels == 0, size
     assert size.height % grid.pixels == 0, size
     keys = torch.from_numpy(np.array(addresses, dtype=np.uint64).view(np.int64))
-    return normal(keys, (grid.channels, size.height // grid.pixels, size.width // grid.pixels))
+    frames = () if size.frames == 1 else (-(-(size.frames - 1) // grid.frames) + 1,)
+    return normal(keys, (grid.channels, *frames, size.height // grid.pixels, size.width // grid.pixels))
 
 
 def _kind(request: Request) -> tuple[int | None, float | None, SolverName | None]:
@@ -182,7 +183,8 @@ def _denoise(
     seen = Noised(
         x_0=model_input, noise=model_input, x_t=model_input, model_input=model_input, model_t=t, level=t.float()
     )
-    return family.predict(seen, family.condition(text, None, _whole(requests, len(model_input), model_input.device)))
+    told = family.condition(text, None, _whole(requests, len(model_input), model_input.device))
+    return family.predict(seen, told)[:, : model_input.shape[1]]  # a learnt variance is not asked for
 
 
 def _whole(requests: Sequence[Request], count: int, device: torch.device) -> Framing:
