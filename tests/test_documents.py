@@ -459,6 +459,7 @@ def test_endings_and_conversions_of_pictures_are_all_told() -> None:
     assert set(shown.split()) == media.SUFFIXES
     said = {"TURNED": "EXIF", "ALPHA": "transparency", "DEEP": "16-bit", "CMYK": "CMYK", "PROFILE": "colour profile"}
     said |= {"BAD_PROFILE": "broken colour profile", "FIRST_FRAME": "first frame", "COLOUR_SPACE": "YCbCr"}
+    said |= {"VARIABLE_RATE": "variable rate"}
     assert said.keys() == colour.Conversion.__members__.keys()
     for words in said.values():
         assert words in page, words

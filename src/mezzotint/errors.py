@@ -286,6 +286,10 @@ CODES: dict[str, str] = {
     "E1251": "A picture's content is not what the index says although its size and times are the same, so that "
     "it has another address in the cache. `touch` the file, or delete the data index, and start again: "
     "it is then read anew.",
+    "E1290": "Clips are read by a package that is not installed. Install it: pip install 'mezzotint[video]'.",
+    "E1291": "The data set of pictures that are trained beside clips (data.clips.stills_path) has too few of them: "
+    "each clip needs data.clips.stills different ones, and with stills_order=groups one more, since the last group "
+    "is left out.",
     "E1300": "The cache cannot be read or written. It holds nothing that cannot be made again: deleting "
     "it is always safe.",
     "E1301": "The cache folder cannot be written. Make it writable, or set data.cache.path to another folder. A "

@@ -97,8 +97,9 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def located(reading: Reading) -> Recipe:
-    """The recipe with the paths of `model`, `optim.ema.start`, `data.path`, `data.holdout.path`, `sample.file` and
-    `run.export.folder` made absolute, all but the last where they were found, and `~` opened everywhere.
+    """The recipe with the paths of `model`, `optim.ema.start`, `data.path`, `data.holdout.path`,
+    `data.clips.stills_path`, `sample.file` and `run.export.folder` made absolute, all but the last where they were
+    found, and `~` opened everywhere.
 
     What is not found stays as written, for the task to say so; `places` lists where it was looked for.
     """
@@ -116,7 +117,9 @@ def located(reading: Reading) -> Recipe:
     folders = tuple(locate(path, beside, shipped=DATA) for path in recipe.data.path)
     sets = {name: locate(path, beside, shipped=DATA) for name, path in recipe.data.holdout.path.items()}
     holdout = recipe.data.holdout.model_copy(update={"path": sets})
-    data = recipe.data.model_copy(update={"path": folders, "cache": cache, "holdout": holdout})
+    beside_clips = tuple(locate(path, beside, shipped=DATA) for path in recipe.data.clips.stills_path)
+    clips = recipe.data.clips.model_copy(update={"stills_path": beside_clips})
+    data = recipe.data.model_copy(update={"path": folders, "cache": cache, "holdout": holdout, "clips": clips})
     file = recipe.sample.file
     sample = recipe.sample.model_copy(update={"file": locate(file, beside) if file is not None else None})
     folder = recipe.run.folder.expanduser() if recipe.run.folder is not None else None

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
-from mezzotint.data.cached import layout_of
+from mezzotint.data.text_rows import layout_of
 from mezzotint.diffusion.objective import Objective
 from mezzotint.families.base import Grid, ModelFamily
 from mezzotint.recipe.model import ModelSettings
