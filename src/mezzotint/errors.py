@@ -370,6 +370,20 @@ CODES: dict[str, str] = {
     "E1450": "The model's noise schedule cannot be used: its scheduler_config.json asks for one that Mezzotint does "
     "not know, or for numbers that make no schedule. Known are linear, scaled_linear and squaredcos_cap_v2, and a list "
     "trained_betas of numbers above 0 and at most 1.",
+    "E1460": "A LatteT2V in one file has tensors and no configuration, and its tensors do not tell how long the clips "
+    "were that it was trained on. `model.config` is latte-17f, latte-65f or latte-221f, by frames of a clip, or "
+    "a folder with a config.json; one that lies beside the file is taken without being named.",
+    "E1461": "No autoencoder lies with a LatteT2V. Open-Sora-Plan v1.1.0 has it in the folder `vae`, beside those of "
+    "the denoisers; `model.vae` names it wherever it lies.",
+    "E1462": "No text encoder lies with a LatteT2V, and captions are to be encoded. It is T5 v1.1 XXL's encoder, "
+    "which no release of LatteT2V repeats; `model.text_encoder` names its folder.",
+    "E1463": "The tokenizer of T5 cannot be used: neither tokenizer.json nor spiece.model is there, one of them is "
+    "damaged, or it has more tokens than the text encoder knows.",
+    "E1465": "The variance of a denoiser cannot be learnt as the recipe asks (`objective.variance`): the denoiser has "
+    "no channels for it, or the schedule or the prediction leaves no rule for its bounds. A schedule that ends in pure "
+    "noise has no way back from its last timestep.",
+    "E1466": "Something is asked for that needs packages which are not installed: those of the extra `video`. `pip "
+    "install mezzotint[video]` brings them: PyAV for clips, ftfy and Beautiful Soup for captions that are cleaned.",
     "E1500": "The run folder or a checkpoint in it cannot be continued. Nothing was changed.",
     "E1501": "A file of the checkpoint is missing, has another size, or its SHA-256 is not the manifest's. Nothing "
     "was loaded from it. `run.resume=auto` takes the newest checkpoint that is whole.",

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import draws
-from mezzotint.data import buckets, clip_buckets, clip_files, columns, media, own, probing
+from mezzotint.data import buckets, cleaning, clip_buckets, clip_files, columns, media, own, probing
 from mezzotint.data.columns import TextBuilder, Texts
 from mezzotint.data.embedded import Pictures
 from mezzotint.data.formats.base import Noted, Skipped, Source
@@ -83,6 +83,8 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
         small,
         columns_read,
     )
+    if captions.clean:
+        wanted += (f"cleaned {cleaning.VERSION}",)
     if settings.has_clips:
         beside = {name for name in type(settings.clips).model_fields if name.startswith("stills")}
         wanted += (clip_files.PREPROCESSING, settings.clips.model_dump_json(exclude=beside))
@@ -118,7 +120,7 @@ def make(
     read_samples = find("data/formats", settings.format).read_samples
     for number, source in enumerate(sources):
         for item in read_samples(replace(source, pictures=pictures)):
-            gathered.add(item, source.root, number)
+            gathered.add(cleaning.cleaned(item) if settings.captions.clean else item, source.root, number)
     pictures.sync()
     looked = probing.Looked.at(gathered.path.texts())
     probing.take_over(looked, before, settings.max_pixels)

@@ -60,6 +60,11 @@ class CaptionSettings(Section):
     """A picture without caption: `error` names the first ten and stops, `skip` leaves the picture out, `empty` trains
     it with the empty caption. All are counted in the data report."""
 
+    clean: Annotated[bool, ALLOW] = False
+    """Cleans captions by the rules of DeepFloyd IF, twice, as Open-Sora-Plan does before T5 reads them: lower case,
+    without addresses, markup, file names, long numbers and CJK ideographs. It holds for prompts, too. For family
+    `latte`, whose released models were trained so. Needs the extra `video`."""
+
     dropout: Annotated[Share, ALLOW] = 0.0
     """The chance, at each visit, that the caption is replaced by the empty one; it teaches the model what
     classifier-free guidance subtracts (Ho and Salimans 2022, arXiv:2207.12598). 0.04–0.1 is usual; more weakens the

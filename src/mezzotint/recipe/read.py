@@ -107,7 +107,8 @@ def located(reading: Reading) -> Recipe:
     config = locate(recipe.model.config, beside, shipped=MODELS) if recipe.model.config is not None else None
     place = locate(recipe.model.path, beside, shipped=MODELS)
     vae = locate(recipe.model.vae, beside) if recipe.model.vae is not None else None
-    model = recipe.model.model_copy(update={"path": place, "config": config, "vae": vae})
+    text = locate(recipe.model.text_encoder, beside) if recipe.model.text_encoder is not None else None
+    model = recipe.model.model_copy(update={"path": place, "config": config, "vae": vae, "text_encoder": text})
     optim = recipe.optim
     if optim.ema.start is not None:
         start = locate(optim.ema.start, beside, shipped=MODELS)

@@ -258,7 +258,7 @@ def described(kind: type[ModelFamily], settings: ModelSettings) -> ModelFamily:
     """A family with all its parts on the meta device, from configurations alone; an autoencoder from elsewhere is taken
     to be as large as the model's own. Raises WeightsError."""
     with _EmptyOnMeta():
-        return kind.load(settings.model_copy(update={"weights": "random", "vae": None}))
+        return kind.described(settings)
 
 
 class _EmptyOnMeta(TorchFunctionMode):
