@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 from PIL import Image
@@ -42,6 +43,10 @@ from mezzotint.training.trained import MovementWatch, trained_parameters
 from mezzotint.training.trainer import Trainer
 from mezzotint.training.update import Update
 from mezzotint.weights import _unpickling, pickled
+
+# how long an example takes depends on what else the machine does
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 
 @pytest.fixture(autouse=True, scope="session")

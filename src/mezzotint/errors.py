@@ -223,7 +223,7 @@ CODES: dict[str, str] = {
     "E1074": "What was given to draw from is neither a model, nor a run folder, nor a recipe.",
     "E1075": "Averaged weights (the shadow) were asked for, and there are none: the run was trained without "
     "optim.ema, or what is drawn from is a model and not a run. An export of the average is a model of its own, in "
-    "exports/ under a name that ends in -ema.",
+    "exports/ under a name that ends in -ema or _ema.",
     "E1200": "The data set cannot be used as it is. The message names the file and what to do with it.",
     "E1201": "A folder of data.path is not there, is a file, or cannot be read; or data.path is empty. "
     "Relative paths are looked up beside the recipe, then in the current folder.",

@@ -61,7 +61,7 @@ def observers(
     if _held_out.is_measured(recipe, dataset):
         sinks = [metrics.numbers, *(log.numbers for log in boards)]
         timed.append(
-            _validation(recipe, runtime, dataset, caches, model, warn, sinks)
+            _validation(recipe, runtime, dataset, caches, model, warn, live.say, sinks)
             if first
             else _absent(run.validation.every)
         )
@@ -109,6 +109,7 @@ def _validation(
     caches: Caches,
     model: Model,
     warn: Callable[[str], None],
+    tell: Callable[[str], None],
     sinks: Sequence[Callable[..., None]],
 ) -> Observer:
     _held_out.warn_of_trained(dataset, warn)
@@ -124,6 +125,7 @@ def _validation(
         device=runtime.device,
         sinks=list(sinks),
         warn=warn,
+        tell=tell,
     )
 
 
