@@ -223,7 +223,7 @@ CODES: dict[str, str] = {
     "E1074": "What was given to draw from is neither a model, nor a run folder, nor a recipe.",
     "E1075": "Averaged weights (the shadow) were asked for, and there are none: the run was trained without "
     "optim.ema, or what is drawn from is a model and not a run. An export of the average is a model of its own, in "
-    "exports/ under a name that ends in -ema.",
+    "exports/ under a name that ends in -ema or _ema.",
     "E1077": "Settings of the objective do not go together with what the denoiser predicts: kinds that are thought of "
     "in σ (edm, v-edm, epsilon-unscaled) have no timestep of pure noise, and ¼ ln σ is told to edm, v-edm and v alone. "
     "The message says which of the two, and what to write.",

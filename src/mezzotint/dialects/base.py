@@ -107,7 +107,7 @@ class Draft:
         for section in sections:
             here = here.setdefault(section, {})
         here[last] = value
-        said = [flag for flag in flags if flag in self.named]
+        said = [flag for flag in flags if self.says(flag)] or [flag for flag in flags if flag in self.named]
         default = f"default of {self.called(flags[0])}" if flags else "the dialect"
         self.origin[path] = self.called(said[0]) if said else default
 
