@@ -139,6 +139,19 @@ class ScalerSettings(Section):
         return self
 
 
+class ShardSettings(Section):
+    """How `run.runtime=fsdp` shares a model among processes."""
+
+    parameters: Annotated[bool, RECORDED] = True
+    """Share the weights, too: each block's are gathered when it computes and let go after it, which takes the least
+    memory and the most exchange. false keeps the gathered weights from the forward pass to the backward one and shares
+    gradients, optimizer state and average alone."""
+
+    group: Annotated[PositiveInt | None, RECORDED] = None
+    """How many neighbouring processes share one model; groups of so many then hold the same, and only gradients
+    travel between them. Has to divide the processes; usually those of one machine. None shares among all."""
+
+
 class WandbSettings(Section):
     """Curves and previews for Weights & Biases; needs the extra `wandb`. `metrics.jsonl` is written in any case."""
 
@@ -230,9 +243,13 @@ class RunSettings(Section):
     scaler: ScalerSettings = ScalerSettings()
     """The loss scale of fp16."""
 
-    runtime: Annotated[Literal["auto", "single", "ddp"], RECORDED] = "auto"
-    """How processes work together: `single`, or `ddp` (each holds the whole model, gradients are summed). `auto` takes
-    what the launch says."""
+    runtime: Annotated[Literal["auto", "single", "ddp", "fsdp"], RECORDED] = "auto"
+    """How processes work together: `single`; `ddp`, each holds the whole model and gradients are summed; `fsdp`, they
+    share weights, gradients and optimizer state among them, for models that are too large for one device. `auto` is
+    `ddp` for several processes."""
+
+    shard: ShardSettings = ShardSettings()
+    """What processes share among them under `run.runtime=fsdp`."""
 
     timeout_seconds: Annotated[PositiveInt, FREE] = 600
     """How long a process waits for its peers before it ends with status 6."""
