@@ -229,6 +229,17 @@ CODES: dict[str, str] = {
     "The message says which of the two, and what to write.",
     "E1078": "A rule in `no_decay` begins with @ and is not known, or this model has not the names that it goes by. "
     "`@norm-and-bias` works with every model, `@mindone` with those that MindONE's SDXL example knows.",
+    "E1080": "A `target:` in another trainer's YAML names a class that the dialect does not know, or one that belongs "
+    "elsewhere. Targets are read by a table and nothing is imported; the message names the line and the nearest class.",
+    "E1081": "A `target:` or one of its params in another trainer's YAML asks for what cannot be done here. The "
+    "message names the line, says why, and what to write instead.",
+    "E1082": "Transforms of pictures in another trainer's YAML are read as settings of the placement: resize, cut to a "
+    "size, mirror, scale to [-1, 1]. The message names the transform that does not come to that.",
+    "E1083": "Several processes run, and the foreign line says that there is one (`--is_parallel False`). Write "
+    "`--is_parallel True`, or start one process. Under mpirun over several servers also: MASTER_ADDR is not set, so "
+    "that processes would not find each other.",
+    "E1084": "A launch script of another trainer was given other arguments than it takes, or a rank table that does "
+    "not fit them. It becomes one torchrun line for each server, so both have to tell the same servers and cards.",
     "E1200": "The data set cannot be used as it is. The message names the file and what to do with it.",
     "E1201": "A folder of data.path is not there, is a file, or cannot be read; or data.path is empty. "
     "Relative paths are looked up beside the recipe, then in the current folder.",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.dialects._mindone_targets import BATCH_TRANSFORM, DATASET, TRANSFORM
-from mezzotint.dialects._targets import Config, Node, Param, flag_of
+from mezzotint.dialects._targets import Config, Node, Param, flag_of, lists
 from mezzotint.recipe.yaml_rules import Place
 
 DATA = {
@@ -122,6 +122,9 @@ def _placement(config: Config, dataset: Node) -> None:
     place = (*_HERE, "params")
     single = list(config.nodes((*place, "transforms"), TRANSFORM))
     batched = list(config.nodes((*place, "batched_transforms"), BATCH_TRANSFORM))
+    written = [one for key in ("transforms", "batched_transforms") for one in lists(config.at((*place, key)) or [])]
+    if len(single) + len(batched) < len(written):
+        return  # some are not known, which is said already
     if dataset.values["multi_aspect"]:
         _multi_aspect(config, dataset, single, batched)
     else:

@@ -16,6 +16,7 @@ RATIOS = (
 )  # fmt: skip
 """Names of sizes, by width over height."""
 
+_HALVES = {"O0": "most", "O1": "products", "O2": "most", "O3": "all"}
 _SCALE = 1024.0
 _AHEAD = 10
 """Batches that are kept on the device when nobody says how many."""
@@ -115,6 +116,7 @@ def _weights(draft: Draft) -> None:
             "pictures and rate go on behind it; their file has no random numbers and no average. A run of Mezzotint "
             "named by --weight goes on entirely",
         )
+    draft.set("run.export.mindspore_optimizer", bool(draft.given["save_optimizer"]), "save_optimizer")
     if draft.text("optimizer_weight"):
         draft.set("run.start.optimizer", draft.text("optimizer_weight"), "optimizer_weight")
 
@@ -123,12 +125,11 @@ def _precision(draft: Draft) -> None:
     level = draft.text("ms_amp_level")
     is_half = level != "O0"
     draft.set("run.precision", "fp16" if is_half else "fp32", "ms_amp_level")
+    draft.set("run.half", _HALVES[level], "ms_amp_level")
     draft.set("run.frozen_dtype", "same" if is_half else "fp32", "ms_amp_level")
     draft.set("run.weight_dtype", "same" if draft.given["param_fp16"] and is_half else "fp32", "param_fp16")
     draft.set("run.scaler.kind", "static", "ms_amp_level")
     draft.set("run.scaler.init", _SCALE, "ms_amp_level")
-    if level in ("O1", "O3"):
-        draft.note("ms_amp_level", f"{level} is computed as O2: norms in float32, convolutions and products in fp16")
     if draft.given["param_fp16"]:
         draft.note(
             "param_fp16",
@@ -154,6 +155,7 @@ def _memory(draft: Draft) -> None:
     for flag in ("sink_size", "sink_queue_size"):
         if not draft.given["data_sink"] and draft.says(flag):
             draft.note(flag, "without --data_sink True it has no effect")
+    draft.set("run.runtime", "auto", "is_parallel")
     if draft.launched.processes > 1 and not draft.given["is_parallel"]:
         draft.refuse(
             "is_parallel",

@@ -43,7 +43,8 @@ SCHEMA_COMMENT = "# yaml-language-server: $schema="
 class Reading:
     """A recipe as it was read. name: what the user called it. path: its file, absolute; None when it came from a text.
     origin: dotted path → `line 5` or `command line`; what is absent is a default. digest: of the effective recipe,
-    see `digest_of`. notes: what a dialect dropped or changed, a sentence each."""
+    see `digest_of`. notes: what a dialect dropped or changed, a sentence each. verb: what a foreign line asks for, ""
+    for what the verb that read it does."""
 
     recipe: Recipe
     name: str
@@ -51,6 +52,7 @@ class Reading:
     origin: dict[str, str]
     digest: str
     notes: tuple[str, ...] = ()
+    verb: str = ""
 
     def placed(self, problems: Iterable[Problem]) -> list[Problem]:
         """Problems of settings with the lines of the recipe's file that give them."""

@@ -47,8 +47,13 @@ SCHEMA_LINE = "# written by mezzotint; `mezzotint train` of this file goes on wi
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`mezzotint train RECIPE key=value …`. Returns 0; what goes wrong is raised as a MezzotintError."""
-    return train(parse(arguments, "train"))
+    """`mezzotint train RECIPE key=value …`. Returns 0; what goes wrong is raised as a MezzotintError. A foreign line
+    that asks for the cache alone fills it."""
+    reading = parse(arguments, "train")
+    if reading.verb == "cache":
+        print("the line encodes and does not train: mezzotint cache", flush=True)
+        return cache.encode(reading)
+    return train(reading)
 
 
 def train(reading: Reading) -> int:
