@@ -93,6 +93,13 @@ class TextEmbedding:
     mask: Tensor | None = None
     pooled: Tensor | None = None
 
+    def zeroed(self, dropped: Tensor | None) -> TextEmbedding:
+        """Zeros for some samples, states and pooled. dropped: (B,) bool, or None for none of them."""
+        if dropped is None:
+            return self
+        pooled = None if self.pooled is None else self.pooled.masked_fill(dropped[:, None], 0.0)
+        return TextEmbedding(self.states.masked_fill(dropped[:, None, None], 0.0), self.mask, pooled)
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -104,7 +111,7 @@ class Batch:
     1], moments (B, 2C, …; scaled mean and standard deviation of the latent posterior, one after the other) and latents
     (B, C, …; scaled) is present. posterior_keys: (B,) int64, address of the posterior's draw. text: cached embeddings,
     or None. original_size, crop_top_left, target_size: (B, 2) int64, height (row) first. weight: (B,) float32. stills:
-    the pictures joined to clips.
+    the pictures joined to clips. dropped: (B,) bool, samples whose text embedding is to be zeros; None is none.
     """
 
     keys: tuple[str, ...]
@@ -120,6 +127,7 @@ class Batch:
     latents: Tensor | None = None
     text: TextEmbedding | None = None
     stills: Batch | None = None
+    dropped: Tensor | None = None
 
     @property
     def size(self) -> int:

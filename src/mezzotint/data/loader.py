@@ -104,8 +104,7 @@ class Loader:
 
     def __iter__(self) -> Iterator[StepBatches]:
         """Yields one item per step. seconds waited are measured around the workers' answers alone."""
-        if self._answers is None:
-            self._start()
+        self.start()
         for _ in self._steps:
             pieces: list[Piece] = []
             began = time.perf_counter()
@@ -114,6 +113,11 @@ class Loader:
             waited = time.perf_counter() - began
             asked, sizes = pieces[-1].request, tuple(len(piece.keys) for piece in pieces)
             yield StepBatches(asked.step, asked.epoch, asked.count, _OnDevice(pieces, self._device), waited, sizes)
+
+    def start(self) -> None:
+        """Starts the workers, in the thread that they shall end with; iterating does it otherwise."""
+        if self._answers is None:
+            self._start()
 
     def close(self) -> None:
         """Ends the workers. Can be called twice."""

@@ -47,7 +47,7 @@ class Request:
 @dataclass(frozen=True, slots=True)
 class Piece:
     """The answer to a request, on the CPU. pixels: (B, 3, H, W) uint8. latents: (B, C or 2C, h, w) in the stored type.
-    geometry: (B, 6) int64: original size, crop, target size, row first."""
+    geometry: (B, 6) int64: original size, crop, target size, row first. dropped: see `Batch`."""
 
     request: Request
     keys: tuple[str, ...]
@@ -60,6 +60,7 @@ class Piece:
     latents: Tensor | None = None
     is_moments: bool = False
     text: TextEmbedding | None = None
+    dropped: Tensor | None = None
 
     def pin_memory(self) -> Self:
         """The same in page-locked memory, from which copies to the device wait for nothing. The library's pinning
@@ -76,6 +77,7 @@ class Piece:
             pixels=_pinned(self.pixels),
             latents=_pinned(self.latents),
             text=text,
+            dropped=_pinned(self.dropped),
         )
 
 
@@ -135,19 +137,39 @@ class Pieces(Dataset[Any]):
             latents=self._rows(visits, placed, variants, bucket, keys) if self._latents is not None else None,
             is_moments=self._latents is not None and self._latents.content == "moments",
             text=self._text.read(chosen) if self._text is not None else None,
+            dropped=self._dropped(visits),
         )
 
+    def _dropout(self, visit: _Visit) -> float:
+        own = self._catalogue.own.caption_dropout_of(visit.row) if self._is_training else None
+        return self._settings.captions.dropout if own is None else own
+
+    def _dropped(self, visits: Sequence[_Visit]) -> Tensor | None:
+        if self._settings.captions.dropped == "empty":
+            return None
+        found = [
+            captions.is_dropped(
+                seed=visit.seed,
+                epoch=visit.epoch,
+                key_hash=visit.key_hash,
+                visit=visit.visit,
+                dropout=self._dropout(visit),
+            )
+            for visit in visits
+        ]
+        return torch.tensor(found, dtype=torch.bool)
+
     def _caption(self, visit: _Visit) -> str:
-        own, settings = self._catalogue.own, self._settings.captions
-        dropout = own.caption_dropout_of(visit.row) if self._is_training else None
+        settings = self._settings.captions
         chosen = captions.choose(
             self._catalogue.captions(visit.row),
             seed=visit.seed,
             epoch=visit.epoch,
             key_hash=visit.key_hash,
             visit=visit.visit,
-            dropout=settings.dropout if dropout is None else dropout,
+            dropout=self._dropout(visit),
         )
+        own = self._catalogue.own
         is_shuffled = settings.shuffle_tags or (self._is_training and bool(own.shuffle_tags[visit.row]))
         return self._shuffled(chosen, visit) if chosen and is_shuffled else chosen
 
@@ -260,6 +282,7 @@ def to_batch(piece: Piece, device: torch.device) -> Batch:
         moments=latents if piece.is_moments else None,
         latents=None if piece.is_moments else latents,
         text=text,
+        dropped=None if piece.dropped is None else piece.dropped.to(device, non_blocking=True),
     )
 
 
