@@ -70,6 +70,11 @@ class CaptionSettings(Section):
     classifier-free guidance subtracts (Ho and Salimans 2022, arXiv:2207.12598). 0.04–0.1 is usual; more weakens the
     captions' hold. A picture's own chance, where the format has one, takes its place."""
 
+    dropped: Annotated[Literal["empty", "zeros"], ALLOW] = "empty"
+    """What a caption that is dropped becomes: the `empty` caption, as most models are trained, or an embedding of
+    `zeros`, pooled text included, as SDXL's own training. What is not dropped and empty stays the empty caption. Draw
+    from such a model with zeros for the unconditional half, too."""
+
     shuffle_tags: Annotated[bool, ALLOW] = False
     """Cuts the caption at its commas and puts the parts after the first in another order at each visit, drawn by
     address; for captions that are lists of tags. Tags of unequal weight, where the format has them, come in an order
