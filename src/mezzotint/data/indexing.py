@@ -29,7 +29,7 @@ from mezzotint.recipe.data import DataSettings
 from mezzotint.registry import find
 from mezzotint.stages import Sample
 
-VERSION = 4
+VERSION = 5
 """The layout of an index; part of its address."""
 
 LONG_CAPTION_WORDS = 60

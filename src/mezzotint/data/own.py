@@ -20,8 +20,10 @@ from mezzotint.data import columns
 from mezzotint.data.columns import TextBuilder, Texts
 from mezzotint.stages import Sample
 
-NAMES = ("flip", "caption_dropout", "shuffle_tags", "rating", "tags")
-"""What `Sample.overrides` may hold: a chance 0 to 1, a chance, "true", a number above 0, `captions.Tags.encoded`."""
+NAMES = ("flip", "caption_dropout", "shuffle_tags", "rating", "tags", "sizes")
+"""What `Sample.overrides` may hold: a chance 0 to 1, a chance, "true", a number above 0, `captions.Tags.encoded`,
+six numbers: original height and width, crop top and left, target height and width, where they are not those of the
+placement."""
 
 _USUAL: Mapping[str, np.number[Any]] = {
     "flip": np.float32(math.nan),
@@ -45,6 +47,7 @@ class Own:
     group: NDArray[np.int32]
     _names: Texts
     _tags: Texts
+    _sizes: Texts
 
     @classmethod
     def of(cls, found: Mapping[str, NDArray[Any]]) -> Self:
@@ -57,6 +60,7 @@ class Own:
             group=found["group"],
             _names=Texts(found["group_name"], found["group_name_offsets"]),
             _tags=Texts(found["tags"], found["tags_offsets"]),
+            _sizes=Texts(found["sizes"], found["sizes_offsets"]),
         )
 
     def flip_of(self, row: int) -> float | None:
@@ -70,6 +74,11 @@ class Own:
     def tags_of(self, row: int) -> str:
         """A row's tags as `captions.Tags.encoded` writes them; empty where the caption says as much."""
         return self._tags[row]
+
+    def sizes_of(self, row: int) -> list[int] | None:
+        """The six numbers that a row's model is told instead of those of its placement, None for those."""
+        line = self._sizes[row]
+        return [int(number) for number in line.split(",")] if line else None
 
     def group_name(self, number: int) -> str:
         """The name that samples of `group` number are batched under; empty for 0."""
@@ -96,6 +105,7 @@ class Builder:
     rating: array[float] = field(default_factory=lambda: array("f"))
     group: array[int] = field(default_factory=lambda: array("i"))
     tags: TextBuilder = field(default_factory=TextBuilder)
+    sizes: TextBuilder = field(default_factory=TextBuilder)
     _numbers: dict[str, int] = field(default_factory=lambda: {"": 0})
 
     def add(self, sample: Sample) -> None:
@@ -108,6 +118,7 @@ class Builder:
         self.rating.append(float(own.get("rating", "1")))
         self.group.append(self._numbers.setdefault(sample.group, len(self._numbers)))
         self.tags.append(own.get("tags", ""))
+        self.sizes.append(own.get("sizes", ""))
 
     def columns(self, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """The columns of some rows, by name, as `Own.of` takes them."""
@@ -119,6 +130,8 @@ class Builder:
             name: np.frombuffer(getattr(self, name), usual.dtype)[rows] for name, usual in _USUAL.items()
         }
         found |= {"group_name": group_name.blob, "group_name_offsets": group_name.offsets}
+        sizes = columns.pick(self.sizes.texts(), rows)
+        found |= {"sizes": sizes.blob, "sizes_offsets": sizes.offsets}
         return found | {"tags": tags.blob, "tags_offsets": tags.offsets}
 
 
@@ -127,7 +140,9 @@ def used(found: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
     there were these columns."""
     names = [name for name, usual in _USUAL.items() if not _is_all(found[name], usual)]
     names += ["group_name", "group_name_offsets"] if len(found["group_name"]) else []
-    return (*names, *(["tags", "tags_offsets"] if len(found["tags"]) else []))
+    for name in ("tags", "sizes"):
+        names += [name, f"{name}_offsets"] if len(found[name]) else []
+    return tuple(names)
 
 
 def _is_all(column: NDArray[Any], usual: np.number[Any]) -> bool:

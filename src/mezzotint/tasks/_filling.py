@@ -26,9 +26,10 @@ from mezzotint.data.cached import LatentCache, LatentLayout, TextCache
 from mezzotint.data.pieces import read_picture, to_pixels
 from mezzotint.diffusion import noise
 from mezzotint.errors import DatasetError
-from mezzotint.families.base import Encodes, ModelFamily, posterior_sample
+from mezzotint.families.base import Encodes, Intake, ModelFamily, posterior_sample
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.data import DataSettings
+from mezzotint.tasks import _taking_over
 from mezzotint.tasks._wanted import Ledger, WantedLatents, WantedText, in_words, share, wanted_latents, wanted_text
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class CacheSummary:
 @dataclass(frozen=True, slots=True)
 class Worker:
     """What encoding needs: the data, the family on demand, this process's place. `load` is called with what it is to
-    encode."""
+    encode. intake: what the model takes of what others have encoded."""
 
     catalogue: Catalogue
     settings: DataSettings
@@ -78,6 +79,7 @@ class Worker:
     rank: int
     world_size: int
     say: Callable[[str], None]
+    intake: Intake | None = None
 
 
 def fill(
@@ -95,17 +97,19 @@ def fill(
     barrier: Callable[[], None] = lambda: None,
     say: Callable[[str], None] = print,
     verify_bytes: int | None = VERIFIED_BYTES,
+    intake: Intake | None = None,
 ) -> CacheSummary:
     """Encodes whatever the caches lack of these rows (held-out rows belong to them, too) and of `extra_captions` (such
     as preview prompts). The empty caption is always there. Entries are durable when this returns, on all processes.
 
     load: called with what is to be encoded, and only when something is absent; the family comes back with the parts for
     it on `device`, in the type they compute in. barrier: waits for all processes.
+    intake: of the family, for data sets that others have encoded.
     verify_bytes: entries are read and checked when all of them are no more bytes than this; None checks any number.
     Raises DatasetError for a picture that cannot be read any more, CacheError, StorageError; what was finished stays.
     """
     root = latents.root if latents else text.root if text else settings.cache.path
-    worker = Worker(catalogue, settings, load, device, rank, world_size, say if rank == 0 else _in_silence)
+    worker = Worker(catalogue, settings, load, device, rank, world_size, say if rank == 0 else _in_silence, intake)
     pictures = _look_for_latents(worker, rows, latents, verify_bytes) if latents else ()
     captions = _look_for_text(worker, rows, text, extra_captions, verify_bytes) if text else None
     ledger = Ledger(root, settings)
@@ -225,6 +229,8 @@ def _fill_latents(worker: Worker, latents: LatentCache, pictures: Sequence[_Pict
     count = sum(int(m.sum()) for m in mine)
     if not count:
         return 0
+    if latents.is_taken_over:
+        return _take_over_latents(worker, latents, pictures, mine)
     progress, encoded = _Progress(worker, "pictures", count), 0
     family = worker.load("media")
     with ThreadPoolExecutor(max_workers=max(worker.settings.workers, 1)) as pool:
@@ -237,6 +243,17 @@ def _fill_latents(worker: Worker, latents: LatentCache, pictures: Sequence[_Pict
                 encoded += len(entries)
                 progress.add(len(some))
     return encoded
+
+
+def _take_over_latents(
+    worker: Worker, latents: LatentCache, pictures: Sequence[_Pictures], mine: Sequence[NDArray[np.bool_]]
+) -> int:
+    count = sum(int(m.sum()) for m in mine)
+    worker.say(f"cache: latents of {counted(count, 'picture')} to take over from files, {_taking_over.AGE}")
+    intake = _taking_over.intake_or_refuse(worker.intake)
+    for found, of_bucket in zip(pictures, mine, strict=True):
+        _taking_over.latents(worker.catalogue, latents, found.wanted, np.flatnonzero(of_bucket), intake)
+    return count
 
 
 def _decoded(
@@ -306,7 +323,14 @@ def _fill_text(worker: Worker, text: TextCache, captions: _Captions) -> int:
     mine = np.flatnonzero(captions.absent & share(wanted.addresses, worker.rank, worker.world_size))
     if not len(mine):
         return 0
-    progress, encoded = _Progress(worker, "captions", len(mine)), 0
+    taken = mine[wanted.rows[mine] >= 0] if text.is_taken_over else mine[:0]
+    if len(taken):
+        worker.say(f"cache: {counted(len(taken), 'embedding')} to take over from files, {_taking_over.AGE}")
+        _taking_over.texts(worker.catalogue, text, wanted, taken, _taking_over.intake_or_refuse(worker.intake))
+        mine = np.setdiff1d(mine, taken)
+    if not len(mine):
+        return len(taken)
+    progress, encoded = _Progress(worker, "captions", len(mine)), len(taken)
     family = worker.load("text")
     for some in _batches(mine, _CAPTIONS_PER_BATCH):
         entries = some[_still_absent(text.store(), wanted.addresses, some)]

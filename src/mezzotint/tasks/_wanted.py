@@ -75,8 +75,9 @@ def _wanted_of_bucket(
 
 
 def wanted_text(catalogue: Catalogue, rows: NDArray[np.int32], text: TextCache, extra: Sequence[str]) -> WantedText:
-    """Every caption that these rows can choose, the empty one, and `extra`."""
-    found: dict[str, int] = dict.fromkeys(("", *extra), -1)
+    """Every caption that these rows can choose, the empty one, and `extra`; of embeddings that are taken over, which
+    are never dropped, without the empty one."""
+    found: dict[str, int] = dict.fromkeys(extra if text.is_taken_over else ("", *extra), -1)
     for row in rows.tolist():
         for caption in (*catalogue.captions(row), *text.orders(catalogue, row)):
             found.setdefault(caption, row)
