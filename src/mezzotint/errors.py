@@ -337,6 +337,12 @@ CODES: dict[str, str] = {
     "E1310": "A file of text embeddings that Open-Sora-Plan made (.npz) cannot be used: it is not there, damaged, "
     "holds pickled objects or other arrays than text_emb and mask, or embeddings of another length or width "
     "than the model takes. Make it again with model.max_length as it is in the recipe.",
+    "E1370": "A file of a cache that MindONE made cannot be used: it is not there, damaged, pickled, of another shape, "
+    "or its vector does not end in six sizes. Its latents, texts and vectors lie in latent_cache, crossattn_cache and "
+    "vector_cache, under one name. Make the cache again, or train from the pictures.",
+    "E1371": "What another trainer has encoded does not fit the recipe: latents of a size that no bucket has, or of "
+    "another number of channels, or texts of another shape than the model's. The message lists the sizes that are "
+    "there; take the model that the cache was made for.",
     "E1400": "The model's files cannot be used. The message names the file and what was found in it.",
     "E1401": "A model file or folder is not where the recipe says. `model.path` is a folder in diffusers' layout, "
     "a model in one file, or the name of a model that ships with Mezzotint; relative paths are looked up beside the "

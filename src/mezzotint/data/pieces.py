@@ -256,9 +256,12 @@ class Pieces(Dataset[Any]):
         if self._settings.original_size == "stored":
             sideways = (self._catalogue.conversions[rows] & np.uint16(Conversion.SIDEWAYS)) != 0
             numbers[sideways, :2] = numbers[sideways, 1::-1]
-        for line, placement in zip(numbers, placed, strict=True):
+        for row, line, placement in zip(rows.tolist(), numbers, placed, strict=True):
             line[2:4] = placement.crop_top_left
             line[4:6] = placement.bucket.height, placement.bucket.width
+            told = self._catalogue.own.sizes_of(row)
+            if told is not None:
+                line[:] = told
         return torch.from_numpy(numbers)
 
 

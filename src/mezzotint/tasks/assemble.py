@@ -21,7 +21,7 @@ from mezzotint.data.loader import plan_columns
 from mezzotint.data.plan import Timeline
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.families.base import Encodes, ModelFamily, Prediction
+from mezzotint.families.base import Encodes, Intake, ModelFamily, Prediction
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.data import DataSettings, HoldoutSettings
 from mezzotint.recipe.optim import OptimSettings
@@ -200,6 +200,13 @@ def encoders(recipe: Recipe, kind: type[ModelFamily], device: torch.device) -> C
         return family
 
     return load
+
+
+def intake(recipe: Recipe) -> Intake | None:
+    """What the model takes of a data set that another trainer has encoded; None of other data sets and families."""
+    if not getattr(registry.find("data/formats", recipe.data.format), "IS_ENCODED", False):
+        return None
+    return family_class(recipe).intake(recipe.model)
 
 
 def needed_parts(recipe: Recipe) -> tuple[str, ...]:
