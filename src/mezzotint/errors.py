@@ -224,6 +224,11 @@ CODES: dict[str, str] = {
     "E1075": "Averaged weights (the shadow) were asked for, and there are none: the run was trained without "
     "optim.ema, or what is drawn from is a model and not a run. An export of the average is a model of its own, in "
     "exports/ under a name that ends in -ema.",
+    "E1077": "Settings of the objective do not go together with what the denoiser predicts: kinds that are thought of "
+    "in σ (edm, v-edm, epsilon-unscaled) have no timestep of pure noise, and ¼ ln σ is told to edm, v-edm and v alone. "
+    "The message says which of the two, and what to write.",
+    "E1078": "A rule in `no_decay` begins with @ and is not known, or this model has not the names that it goes by. "
+    "`@norm-and-bias` works with every model, `@mindone` with those that MindONE's SDXL example knows.",
     "E1200": "The data set cannot be used as it is. The message names the file and what to do with it.",
     "E1201": "A folder of data.path is not there, is a file, or cannot be read; or data.path is empty. "
     "Relative paths are looked up beside the recipe, then in the current folder.",

@@ -10,12 +10,13 @@ from typing import ClassVar, Literal, Self
 
 from torch import Tensor, nn
 
+from mezzotint.diffusion.forms import Form
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 
-Prediction = Literal["epsilon", "v", "x0", "edm"]
+Prediction = Literal["epsilon", "v", "x0", "edm", "v-edm", "epsilon-unscaled"]
 Encodes = Literal["media", "text"]
 """What is asked of a family that is loaded to encode."""
 
@@ -41,6 +42,8 @@ class ModelFamily(ABC):
     schedule: Schedule
     prediction: Prediction
     grid: Grid
+    taught: Form | None = None
+    """What training teaches the denoiser, for the export; None is what is usual for `prediction`."""
     trainable: ClassVar[tuple[str, ...]] = ("denoiser",)
     """Parts that can be trained."""
     text_parts: tuple[str, ...] = ("text_encoder",)

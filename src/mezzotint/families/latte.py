@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families import _latte_export
 from mezzotint.families._latte_files import FRAMES, PIXELS, SCALE, Source, open_source
-from mezzotint.families.base import Grid, ModelFamily
+from mezzotint.families.base import Grid, ModelFamily, Prediction
 from mezzotint.nets.causal_vae import CausalVAE, Tiling, posterior
 from mezzotint.recipe.latte import LatteSettings
 from mezzotint.recipe.model import ModelSettings
@@ -187,7 +187,7 @@ class Family(ModelFamily):
         weights: Mapping[str, Tensor],
         dtype: Literal["fp32", "fp16", "bf16"],
         schedule: Schedule,
-        prediction: Literal["epsilon", "v", "x0", "edm"],
+        prediction: Prediction,
     ) -> None:
         """See ModelFamily: see `families/_latte_export.py` for what lies where.
 

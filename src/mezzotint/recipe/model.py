@@ -53,10 +53,12 @@ class ModelSettings(Section):
     """`files` reads the folder's weights. `random` starts from random ones drawn from `run.seed`: for a folder with
     configurations and no weights, and only when you mean to train from nothing."""
 
-    prediction: Annotated[Literal["epsilon", "v"] | None, NEVER] = None
-    """What the denoiser predicts: the noise (epsilon) or the velocity (v, Salimans and Ho 2022, arXiv:2202.00512).
-    None takes what the folder's scheduler file says. Changing it makes the model learn a new target; the exported
-    scheduler says so."""
+    prediction: Annotated[Literal["epsilon", "v", "edm", "v-edm", "epsilon-unscaled"] | None, NEVER] = None
+    """What the denoiser predicts: the noise (`epsilon`) or the velocity (`v`, Salimans and Ho 2022, arXiv:2202.00512);
+    `edm` is the preconditioned one of Karras et al. 2022 (arXiv:2206.00364) with `objective.sigma_data`, told ¼ ln σ;
+    `v-edm` the velocity, told ¼ ln σ; `epsilon-unscaled` the noise of an input x_0 + σ ε that is not scaled (MindONE's
+    `EpsScaling2`). None takes what the folder's scheduler file says. Changing it makes the model learn a new target;
+    the exported scheduler says so."""
 
     clip_skip: Annotated[int, Field(ge=0, le=4), NEVER] = 0
     """How many of the text encoder's last layers are left out; the final layer norm is applied all the same. 0 takes

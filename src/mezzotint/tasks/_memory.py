@@ -27,7 +27,7 @@ from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Noised, TextEmbedding
 from mezzotint.tasks.assemble import family_class, needed_parts
-from mezzotint.training import attention
+from mezzotint.training import attention, decay
 from mezzotint.training.precision import DTYPES, Precision, cast
 from mezzotint.training.trained import trained_parameters
 from mezzotint.training.trainer import attending
@@ -149,6 +149,7 @@ class Outline:
         # a tensor without values cannot be copied to the CPU; the shadow's bytes are the same wherever it lies
         beside = recipe.optim.ema.model_copy(update={"device": "same"})
         optim = recipe.optim.model_copy(update={"ema": beside})
+        optim = decay.resolved(optim, self.family.parts(), list(self.trained))
         self.update = Update(self.trained, optim, separate_masters=self.precision.separate_masters)
         self.prediction = recipe.model.prediction or self.family.prediction
         # of real numbers: a schedule that is rescaled is looked at as well

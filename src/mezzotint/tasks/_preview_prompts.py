@@ -117,7 +117,7 @@ class PreviewPrompts:
         file = _read(self._recipe)
         for line in file.lines:
             self._size(line, file)
-        schedule, prediction = self._model.objective.schedule, self._model.objective.prediction
+        schedule, prediction = self._model.objective.schedule, self._model.objective.form.solved
         asked: list[SolverName | None] = [file.settings.get("solver"), *(line.solver for line in file.lines)]
         for name in sorted({name for name in asked if name is not None}):
             Solver(name, schedule, prediction, steps=2, device="cpu", spacing=self._recipe.sample.spacing)

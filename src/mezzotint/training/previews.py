@@ -151,7 +151,7 @@ class Previews(PreviewsElsewhere):
                         self._family,
                         some,
                         schedule=self._objective.schedule,
-                        prediction=self._objective.prediction,
+                        prediction=self._objective.form,
                         steps=settings.steps,
                         guidance=settings.guidance[0],
                         solver=settings.solver,

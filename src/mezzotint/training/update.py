@@ -274,10 +274,13 @@ def _groups(trained: Mapping[str, nn.Parameter], settings: OptimSettings) -> lis
     groups: dict[str, Group] = {}
     parts = {name: name.split("/")[0] for name in trained}
     _refuse_unmatched(settings, parts)
+    exactly: dict[int, frozenset[str]] = {}
     for name, part in parts.items():
         rule = settings.part_optimizer.get(part, settings.optimizer)
         decay, spared = (0.0, ()) if isinstance(rule, AdaCoor) else (rule.weight_decay, rule.no_decay)
-        undecayed = any(fnmatchcase(name, pattern) for pattern in spared)
+        # names that `decay.resolved` has put there are many: they are looked up, not tried one after the other
+        names = exactly.setdefault(id(spared), frozenset(spared))
+        undecayed = name in names or any(fnmatchcase(name, pattern) for pattern in spared if _is_pattern(pattern))
         key = f"{part}.no_decay" if undecayed else part
         if key not in groups:
             groups[key] = Group(key, part, 0.0 if undecayed else decay)
@@ -291,5 +294,11 @@ def _refuse_unmatched(settings: OptimSettings, parts: Mapping[str, str]) -> None
     others = set(parts.values()) - set(settings.part_optimizer)
     for where, (moved, rule) in ({"optim.optimizer": (others, settings.optimizer)} | here).items():
         for pattern in () if isinstance(rule, AdaCoor) or not moved else rule.no_decay:
+            if parts.get(pattern) in moved:
+                continue
             if not any(fnmatchcase(name, pattern) for name, part in parts.items() if part in moved):
                 raise RecipeError(f"{where}.no_decay: {pattern!r} matches no trained parameter", code="E1022")
+
+
+def _is_pattern(text: str) -> bool:
+    return any(sign in text for sign in "*?[")
