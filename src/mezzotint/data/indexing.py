@@ -36,7 +36,7 @@ VERSION = 4
 LONG_CAPTION_WORDS = 60
 """Captions of more words are counted as long: about as many as CLIP's 75 tokens hold."""
 
-JOURNAL = "journal.jsonl"
+JOURNAL = f"journal-{VERSION}.jsonl"
 
 PICTURES = "pictures"
 """Beside the indexes: the folder of pictures that lie inside other files."""
@@ -70,7 +70,7 @@ def lineage(sources: Sequence[Source], settings: DataSettings) -> str:
 
 def address(sources: Sequence[Source], settings: DataSettings) -> str:
     """The name of an index, made of everything that it depends on: settings, names, sizes and times of the files, and
-    the content of those that the format calls `MANIFESTS`."""
+    the content of those that the format calls `MANIFESTS`, by name or ending."""
     captions = settings.captions
     columns_read = (settings.columns.model_dump_json(), settings.split, settings.hub_config)
     small = (settings.small, settings.resolution, settings.buckets.model_dump_json())
@@ -96,7 +96,7 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
 def _state(source: Source, manifests: Collection[str]) -> Iterator[str]:
     yield source.listing.digest().hex()
     for name in source.listing.names:
-        if name.rpartition("/")[2] in manifests:
+        if name.rpartition("/")[2] in manifests or os.path.splitext(name)[1].lower() in manifests:
             yield (media.digest_of(source.root / name) or b"").hex()
 
 
@@ -210,6 +210,7 @@ def _assembled(
         found[name] = getattr(looked, name)[rows]
     is_empty, is_long = _caption_lengths(captions)
     about = {
+        "version": VERSION,
         "skipped": sorted([s.path, s.reason, s.is_wanted] for s in skipped),
         "notes": sorted([note.path, note.reason] for note in gathered.notes),
         "upscaled": int(is_small[rows].sum()),

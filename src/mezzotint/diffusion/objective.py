@@ -186,7 +186,7 @@ class Objective:
         """The loss of each sample: the mean over its elements, in float32 whatever the prediction's dtype.
 
         predicted: (B, C, *spatial), or with twice the channels, see `learned_variance.py`: its variational term is
-        added, which no weight of levels multiplies. weight: (B,) float32, of the samples; that of the level, by
+        added, which no weight of a level multiplies. weight: (B,) float32, of the samples; that of the level, by
         `objective.weighting` and Min-SNR, multiplies it. mask: (B, *spatial), 1 where latents count.
         mse: e². l1: |e|. huber: ½e² up to |e| = δ, δ(|e| − ½δ) beyond (Huber 1964), which is half of mse for small
         errors. mse-huber: mse · t/T + huber · (1 − t/T) with T timesteps (EveryDream2's direction: Huber at 0);

@@ -246,10 +246,12 @@ def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
         model.compiled_blocks = compile_blocks(blocks)
     if recipe.run.recompute.enabled:
         model.recomputed_blocks = recompute_blocks(blocks, recipe.run.recompute)
-    runtime.prepare(family.parts(), trained)
-    model.update = Update(trained, optim, separate_masters=precision.separate_masters)
-    for name in recipe.model.train:  # after the float32 masters are taken: they keep every bit of the file
-        cast(family.parts()[name], precision.weights)
+    model.trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
+    is_apart = precision.separate_masters and not runtime.holds_masters
+    model.update = Update(model.trained, optim, separate_masters=is_apart, written=runtime.written)
+    if is_apart:
+        for name in recipe.model.train:  # after the masters are taken: they keep every bit of the file
+            cast(family.parts()[name], precision.weights)
     model.scale = LossScale(recipe.run.scaler, precision, runtime.device)
     return model
 
