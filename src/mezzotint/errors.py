@@ -311,6 +311,8 @@ CODES: dict[str, str] = {
     "E1291": "The data set of pictures that are trained beside clips (data.clips.stills_path) has too few of them: "
     "each clip needs data.clips.stills different ones, and with stills_order=groups one more, since the last group "
     "is left out.",
+    "E1292": "The data set has clips and the model trains pictures. Set model.family to one of clips, such as latte, "
+    "or data.format to one of pictures.",
     "E1300": "The cache cannot be read or written. It holds nothing that cannot be made again: deleting "
     "it is always safe.",
     "E1301": "The cache folder cannot be written. Make it writable, or set data.cache.path to another folder. A "

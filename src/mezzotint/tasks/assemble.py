@@ -28,6 +28,7 @@ from mezzotint.recipe.optim import OptimSettings
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
+from mezzotint.tasks import _clips
 from mezzotint.training import attention, decay, shadow
 from mezzotint.training.precision import LossScale, Precision, cast
 from mezzotint.training.trained import trained_parameters
@@ -181,9 +182,17 @@ def open_caches(recipe: Recipe, kind: type[ModelFamily]) -> Caches:
         identity = kind.media_identity(recipe.model, seed=seed)
         latents = LatentCache(folder, recipe.data, identity=identity, compute=compute, seed=seed)
     if recipe.data.cache.text:
-        identity = kind.text_identity(recipe.model, seed=seed)
+        identity = "files" if only_texts_of_files(recipe) else kind.text_identity(recipe.model, seed=seed)
         text = TextCache(folder, recipe.data, identity=identity, compute=compute)
+        text.wanted_shape = kind.text_shape(recipe.model)
     return Caches(latents, text)
+
+
+def only_texts_of_files(recipe: Recipe) -> bool:
+    """Whether every embedding of the run comes from files that another trainer has made, so that the text encoder is
+    not even looked at: no caption is dropped, no prompt is drawn."""
+    is_other = recipe.data.captions.dropout > 0 or recipe.run.preview.every is not None
+    return recipe.data.clips.texts and not is_other
 
 
 def encoders(recipe: Recipe, kind: type[ModelFamily], device: torch.device) -> Callable[[Encodes], ModelFamily]:
@@ -193,6 +202,7 @@ def encoders(recipe: Recipe, kind: type[ModelFamily], device: torch.device) -> C
     def load(what: Encodes) -> ModelFamily:
         parts = kind.text_parts if what == "text" else ("vae",)
         family = kind.load(recipe.model, only=parts, seed=recipe.run.seed)
+        _clips.refuse_unfit(recipe, family.grid)
         for module in family.parts().values():
             cast(module.requires_grad_(False).eval(), dtype)
             module.to(device)
@@ -230,6 +240,7 @@ def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
     length."""
     kind = family_class(recipe)
     family = kind.load(recipe.model, only=needed_parts(recipe), seed=recipe.run.seed)
+    _clips.refuse_unfit(recipe, family.grid)
     trained = trained_parameters(family.parts(), recipe.model, kind.trainable)
     precision = Precision.of(recipe.run)
     for name, module in family.parts().items():
