@@ -320,6 +320,8 @@ def test_a_folder_that_the_other_trainer_has_cached_into_is_trained_as_it_is(tmp
     data = translate(*words).settings["data"]
     assert (data["format"], data["path"]) == ("mindone-cache", [str(tmp_path)])
     assert "its age is not known" in notes(*words)
+    read = _foreign.reading("mindone-sdxl", [*BAREST, *words], (), ALONE).recipe.data
+    assert (read.cache.latents, read.cache.text, read.cache.content, read.crop) == (True, True, "sample", "center")
     data = translate(f"--data_path={tmp_path}").settings["data"]
     assert (data["format"], data["path"]) == ("mindone-cache", [str(tmp_path)]), "the plain script on a cache folder"
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from mezzotint.dialects._mindone_targets import BATCH_TRANSFORM, DATASET, TRANSFORM
 from mezzotint.dialects._targets import Config, Node, Param, flag_of, lists
+from mezzotint.dialects.base import Draft
 from mezzotint.recipe.yaml_rules import Place
 
 DATA = {
@@ -77,6 +78,7 @@ def _files(config: Config, dataset: Node) -> None:
         draft.set("data.format", "mindone-cache", flag)
         draft.set("data.path", [theirs], flag)
         draft.note(flag, f"{theirs} holds what MindONE has encoded; it is trained as it is, and its age is not known")
+        _taken_over(draft, flag)
         return
     if not folder:
         draft.refuse("data_path", "is missing; name the folder with the .csv files", code="E1017")
@@ -86,6 +88,18 @@ def _files(config: Config, dataset: Node) -> None:
     if is_web:
         draft.set("data.columns.caption", dataset.values["caption_key"], dataset.flag("caption_key"))
     _cached(config)
+
+
+def _taken_over(draft: Draft, flag: str) -> None:
+    """What is encoded is cut, mirrored and chosen already."""
+    for path, value in (("latents", True), ("text", True), ("content", "sample")):
+        draft.set(f"data.cache.{path}", value, flag)
+    data = draft.settings["data"]
+    if data.get("flip") or data["captions"]["dropout"]:
+        draft.note(flag, "pictures in it are mirrored and captions dropped as they were when it was made")
+    draft.set("data.crop", "center", flag)
+    draft.set("data.flip", 0.0, flag)
+    draft.set("data.captions.dropout", 0.0, flag)
 
 
 def _is_foreign_cache(name: str) -> bool:
