@@ -27,6 +27,7 @@ from mezzotint.runtimes.base import Launch, device_for
 from mezzotint.runtimes.single import Runtime
 from mezzotint.tasks import (
     _check_page,
+    _clips,
     _estimates,
     _held_out,
     _preview_prompts,
@@ -40,7 +41,7 @@ from mezzotint.tasks._dry import DryRun, dry_run
 from mezzotint.tasks._estimates import BucketRow, CacheNeed, Disk, Length
 from mezzotint.tasks._memory import Memory, Outline, described, memory_of
 from mezzotint.tasks._model_files import Component, components
-from mezzotint.tasks._notes import notes
+from mezzotint.tasks._notes import notes, of_data
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.train import folder_of
 from mezzotint.training import state
@@ -173,6 +174,8 @@ def _look_at_model(checked: Checked) -> Outline | None:
     outline = None
     with checked.gathering():
         outline = Outline(checked.recipe, checked.device.type)
+        checked.notes += _clips.notes(checked.recipe, outline.family.grid)
+        _clips.refuse_unfit(checked.recipe, outline.family.grid)
     parts = outline.family.parts() if outline is not None else {}
     checked.files, problems = components(checked.recipe.model, parts)
     for problem in problems:
@@ -187,7 +190,8 @@ def _look_at_shadow_start(checked: Checked, outline: Outline, start: ModelSettin
     """Whether the average can start from the model that `optim.ema.start` names, told from its configurations."""
     with checked.gathering():
         family = described(type(outline.family), start)
-        _shadow_start.refuse_another(start.path, _shadow_start.named(family.parts()), outline.trained)
+        shapes = {name: tuple(p.shape) for name, p in outline.trained.items()}
+        _shadow_start.refuse_another(start.path, _shadow_start.named(family.parts()), shapes)
         for problem in components(start, family.parts())[1]:
             checked.keep(problem)
 
@@ -208,6 +212,7 @@ def _look_at_data(checked: Checked) -> None:
         if catalogue.own.group[rows].any():
             checked.names = tuple(batch_report.rows_of(catalogue, rows, recipe.data))
         checked.notes += batch_report.warnings(catalogue, rows, recipe.data)
+        checked.notes += of_data(dataset)
 
 
 def _advise(checked: Checked, prediction: str | None) -> None:
