@@ -27,6 +27,7 @@ from mezzotint.runtimes.base import Launch, device_for
 from mezzotint.runtimes.single import Runtime
 from mezzotint.tasks import (
     _check_page,
+    _clips,
     _estimates,
     _held_out,
     _preview_prompts,
@@ -117,13 +118,14 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False) -> Checked
     _look_at_settings(checked)
     outline = _look_at_model(checked)
     _look_at_data(checked)
+    prediction = outline.prediction if outline is not None else None
     checked.notes += notes(
         checked.recipe,
-        prediction=outline.prediction if outline is not None else None,
+        prediction=prediction,
         device=checked.device.type,
         buckets=len(checked.buckets) if checked.dataset is not None else None,
     )
-    _advise(checked)
+    _advise(checked, prediction)
     if outline is not None:
         _look_at_memory(checked, outline)
     if checked.recipe.run.export.folder is not None:
@@ -172,6 +174,8 @@ def _look_at_model(checked: Checked) -> Outline | None:
     outline = None
     with checked.gathering():
         outline = Outline(checked.recipe, checked.device.type)
+        checked.notes += _clips.notes(checked.recipe, outline.family.grid)
+        _clips.refuse_unfit(checked.recipe, outline.family.grid)
     parts = outline.family.parts() if outline is not None else {}
     checked.files, problems = components(checked.recipe.model, parts)
     for problem in problems:
@@ -186,7 +190,8 @@ def _look_at_shadow_start(checked: Checked, outline: Outline, start: ModelSettin
     """Whether the average can start from the model that `optim.ema.start` names, told from its configurations."""
     with checked.gathering():
         family = described(type(outline.family), start)
-        _shadow_start.refuse_another(start.path, _shadow_start.named(family.parts()), outline.trained)
+        shapes = {name: tuple(p.shape) for name, p in outline.trained.items()}
+        _shadow_start.refuse_another(start.path, _shadow_start.named(family.parts()), shapes)
         for problem in components(start, family.parts())[1]:
             checked.keep(problem)
 
@@ -210,12 +215,12 @@ def _look_at_data(checked: Checked) -> None:
         checked.notes += of_data(dataset)
 
 
-def _advise(checked: Checked) -> None:
+def _advise(checked: Checked, prediction: str | None) -> None:
     """What is usually done otherwise, and how large a file gets that is asked for."""
     recipe = checked.recipe
     steps = checked.length.steps if checked.length is not None else None
     memory = torch.cuda.mem_get_info(checked.device)[1] if checked.device.type == "cuda" else None
-    checked.notes += advice.notes(recipe, steps=steps, memory=memory)
+    checked.notes += advice.notes(recipe, steps=steps, memory=memory, prediction=prediction)
     if recipe.run.schedule_file and checked.dataset is not None and checked.length is not None:
         rows = checked.dataset.rows[:1000]
         line = 45 + sum(len(str(checked.dataset.catalogue.path(int(row)))) for row in rows) / max(1, len(rows))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch import Tensor
 from mezzotint import durable
 from mezzotint.data import schedule_file
 from mezzotint.data.loader import Loader
-from mezzotint.errors import Diverged, OutOfMemory, PeerLost, RecipeError, Stopped, StorageError
+from mezzotint.errors import RecipeError, Stopped, StorageError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
@@ -27,17 +28,28 @@ from mezzotint.reports import batch_report, data_report
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.stages import StepReport
-from mezzotint.tasks import _held_out, _shadow_start, _stamps, announce, assemble, cache, resume, watchers
+from mezzotint.stages import StepBatches, StepReport
+from mezzotint.tasks import (
+    _foreign_start,
+    _held_out,
+    _shadow_start,
+    _stamps,
+    announce,
+    assemble,
+    cache,
+    resume,
+    watchers,
+)
 from mezzotint.tasks._arguments import parse
+from mezzotint.tasks._failures import named_failures
 from mezzotint.tasks._live import LiveSettings
 from mezzotint.tasks.convert import single_file_of
 from mezzotint.tasks.environment import environment
-from mezzotint.training import metrics_log, state
+from mezzotint.training import metrics_log, rows, shared_state, state
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.live import LiveLine
 from mezzotint.training.observers import Exporter, Saver
-from mezzotint.training.progress import Progress
+from mezzotint.training.prefetch import Prefetched
 from mezzotint.training.trained import MovementWatch
 from mezzotint.training.trainer import Trainer
 from mezzotint.weights import publishing
@@ -46,8 +58,13 @@ SCHEMA_LINE = "# written by mezzotint; `mezzotint train` of this file goes on wi
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`mezzotint train RECIPE key=value …`. Returns 0; what goes wrong is raised as a MezzotintError."""
-    return train(parse(arguments, "train"))
+    """`mezzotint train RECIPE key=value …`. Returns 0; what goes wrong is raised as a MezzotintError. A foreign line
+    that asks for the cache alone fills it."""
+    reading = parse(arguments, "train")
+    if reading.verb == "cache":
+        print("the line encodes and does not train: mezzotint cache", flush=True)
+        return cache.encode(reading)
+    return train(reading)
 
 
 def train(reading: Reading) -> int:
@@ -64,7 +81,7 @@ def train(reading: Reading) -> int:
         runtime = open_runtime(recipe.run, launch)
         stack.callback(runtime.close)
         folder = RunFolder(Path(runtime.share(str(folder_of(reading, recipe)))))
-        stack.enter_context(_named_failures(runtime, folder, announce.command(folder, launch)))
+        stack.enter_context(named_failures(runtime, folder, announce.command(folder, launch)))
         _take(folder, runtime, stack)
         job = Job(reading, recipe, launch, runtime, folder, interrupts)
         stack.callback(job.close)
@@ -116,6 +133,7 @@ class Job:
     trainer: Trainer = field(init=False)
     changes: LiveSettings = field(init=False)
     loader: Loader = field(init=False)
+    prefetched: Prefetched | None = None
     steps: int = 0
 
     def prepare(self) -> None:
@@ -131,15 +149,18 @@ class Job:
         self._check_shares()
         kind = assemble.family_class(self.recipe)
         self.identity = self._identify(kind)
-        restored = state.read(start.checkpoint) if start.checkpoint else None
+        restored = state.read(start.checkpoint, tensors=False) if start.checkpoint else None
         changes = resume.compare(restored, self.reading, self.recipe, self.identity) if restored else []
         self._fill_caches(kind)
         self.model = assemble.open_model(self.recipe, self.runtime, steps=self.steps)
-        self._build_trainer(restored.step if restored else 0)
+        _foreign_start.check(self.recipe, self.model, self.steps)
+        self._build_trainer(restored.step if restored else self.recipe.run.start.step)
         if restored:
             self._restore(restored, changes)
         else:
             self._start_shadow(kind)
+            for sentence in _foreign_start.begin(self.recipe, self.model):
+                self.live.say(sentence)
         if first:
             self._write_papers(restored, changes)
             for note in self.reading.notes:
@@ -165,8 +186,8 @@ class Job:
 
     def finish(self) -> None:
         """The export and the report; made again when an earlier attempt was killed here."""
+        exports = self._export(self.trainer)
         if self.runtime.is_first:
-            exports = self._export(self.trainer)
             if self.recipe.run.export.folder is not None:
                 exports.append(publishing.publish(exports[-1], self.recipe.run.export.folder))
             report = run_report(self.folder)
@@ -177,6 +198,8 @@ class Job:
 
     def close(self) -> None:
         """Whatever happened: workers and files are let go."""
+        if self.prefetched is not None:
+            self.prefetched.close()
         if hasattr(self, "loader"):
             self.loader.close()
         if hasattr(self, "live"):
@@ -215,10 +238,12 @@ class Job:
             self.recipe = self.recipe.model_copy(update={"sample": sample})
 
     def _start_shadow(self, kind: type[ModelFamily]) -> None:
-        weights = _shadow_start.weights(self.recipe, kind, self.model.update.masters)
+        shares = self.runtime.shares
+        shapes = {name: rows.whole_shape(f"w/{name}", m, shares) for name, m in self.model.update.masters.items()}
+        weights = _shadow_start.weights(self.recipe, kind, shapes)
         if weights is not None:
             assert self.model.update.shadow is not None
-            self.model.update.shadow.start_from(weights)
+            self.model.update.shadow.start_from(rows.cut(weights, shares))
 
     def _check_shares(self) -> None:
         if self.recipe.data.batch_size < self.runtime.world_size:
@@ -261,6 +286,7 @@ class Job:
             device=runtime.device,
             latents=self.caches.latents,
             text=self.caches.text,
+            keeps_company=bool(runtime.shares),
         )
         self.changes = LiveSettings(recipe, runtime, self.folder, self._take, self._require, self.live.say)
         observers = watchers.observers(
@@ -269,7 +295,7 @@ class Job:
         self.trainer = Trainer(
             family=self.model.family,
             objective=self.model.objective,
-            batches=self.loader,
+            batches=self._batches(),
             update=self.model.update,
             runtime=runtime,
             precision=self.model.precision,
@@ -280,16 +306,23 @@ class Job:
             run_settings=recipe.run,
             attention=recipe.model.attention,
             observers=observers,
-            progress=Progress(last_step=self.steps),
+            progress=_foreign_start.progress(recipe, self.dataset.timeline, self.steps),
             epoch_ends=self._epoch_ends,
             epoch_begins=self._begin_epoch,
             save=self._save,
-            export=self._export_when_first,
+            export=self._export,
             asked=self.interrupts.asked,
             bad_step=self._note_bad_step,
             warn=lambda text: self.live.say(f"warning: {text}"),
             watch=MovementWatch(self.model.update.masters),
         )
+
+    def _batches(self) -> Iterable[StepBatches]:
+        ahead = self.recipe.run.device_prefetch
+        if not ahead:
+            return self.loader
+        self.prefetched = Prefetched(self.loader, ahead=ahead, device=self.runtime.device, begin=self.loader.start)
+        return self.prefetched
 
     def _begin_epoch(self, number: int) -> None:
         if self.recipe.run.schedule_file and self.runtime.is_first:
@@ -329,15 +362,15 @@ class Job:
         return timeline.locate(step + 1)[0] > timeline.locate(step)[0]
 
     def _restore(self, restored: state.Restored, changes: list[str]) -> None:
-        state.fits(restored, self.trainer.tensors())
-        self.trainer.load(restored.tensors, restored.values)
+        shares = self.runtime.shares
+        state.fits(restored, self.trainer.tensors(), shares)
+        self.trainer.load(state.tensors_of(restored.path, shares), restored.values)
         self.changes.take_back(self.trainer.progress.live)
-        if not self.runtime.is_first:
-            return
         is_own = restored.path.resolve().parent == self.folder.checkpoints.resolve()
-        moved = resume.set_aside_later(self.folder, restored.step if is_own else restored.step - 1)
-        metrics_log.truncate(self.folder, restored.step)
-        self.folder.record("resumed", step=restored.step, changes=changes, set_aside=moved)
+        if self.runtime.is_first:
+            moved = resume.set_aside_later(self.folder, restored.step if is_own else restored.step - 1)
+            metrics_log.truncate(self.folder, restored.step)
+            self.folder.record("resumed", step=restored.step, changes=changes, set_aside=moved)
         if not is_own:
             # from here on this folder alone says where the run stands
             self._save(self.trainer)
@@ -356,8 +389,9 @@ class Job:
             batch_report.write_undersized(self.dataset.catalogue, self.dataset.rows, self.recipe.data, self.folder.path)
         if self.recipe.run.export.link is not None:
             _link(self.folder, self.recipe.run.export.link, self.live.say)
+        begin = restored.step if restored else self.recipe.run.start.step
         self.folder.record(
-            "started", step=restored.step if restored else 0, steps=self.steps, recipe=self.reading.digest,
+            "started", step=begin, steps=self.steps, recipe=self.reading.digest,
             processes=self.runtime.world_size, batch=self.recipe.data.batch_size, changes=changes, **self._resolved(),
         )  # fmt: skip
 
@@ -369,31 +403,32 @@ class Job:
         return found
 
     def _save(self, trainer: Trainer) -> None:
-        if not self.runtime.is_first:
+        if not (self.runtime.is_first or self.runtime.shares):
             return
         values = trainer.state() | {"recipe": assemble.effective(self.recipe), "identity": self.identity.values()}
         values["resolved"] = self._resolved()
-        state.write(
+        write = partial(shared_state.write, runtime=self.runtime) if self.runtime.shares else state.write
+        write(
             self.folder.checkpoints,
             step=trainer.progress.step,
             tensors=trainer.tensors(),
             values=values,
             recipe_digest=self.reading.digest,
         )
+        if not self.runtime.is_first:
+            return
+        _foreign_start.write_when_asked(self.recipe, self.folder.path, self.model, self.steps)
         try:
             state.prune(self.folder.checkpoints, self.recipe.run.save.keep)
         except OSError as error:  # what is written stays written
             self.live.say(f"warning: an old checkpoint could not be removed ({error}); training goes on")
 
-    def _export_when_first(self, trainer: Trainer) -> None:
-        if self.runtime.is_first:
-            self._export(trainer)
-
     def _export(self, trainer: Trainer) -> list[Path]:
-        """The model as a folder: the trained weights, and beside them their average when there is one."""
-        written = [self._export_one(trainer.update.masters, self._export_name(trainer))]
-        if trainer.update.shadow is not None:
-            written.append(self._export_one(trainer.update.shadow.weights, self._export_name(trainer, "_ema")))
+        """The model as a folder: the trained weights, and beside them their average when there is one. All processes
+        come here; the first writes."""
+        written, shadow = self._export_one(trainer.update.masters, self._export_name(trainer)), trainer.update.shadow
+        if shadow is not None:
+            written += self._export_one(shadow.weights, self._export_name(trainer, "_ema"))
         return written
 
     def _export_name(self, trainer: Trainer, ema: str = "") -> str:
@@ -406,7 +441,10 @@ class Job:
         )  # fmt: skip
         return name if not ema or "{ema" in template else f"{name}-ema"
 
-    def _export_one(self, weights: Mapping[str, Tensor], name: str) -> Path:
+    def _export_one(self, weights: Mapping[str, Tensor], name: str) -> list[Path]:
+        weights = self.runtime.whole(weights)
+        if not self.runtime.is_first:
+            return []
         target = self.folder.exports / name
         # an earlier one goes when the new one is whole
         aside = self.folder.exports / f".partial-{name}" if target.exists() else target
@@ -427,7 +465,7 @@ class Job:
         asked = self.changes.now.run.export
         if asked.single_file:
             single_file_of(target, asked.single_file_folder or target.parent, asked.single_file_dtype)
-        return target
+        return [target]
 
     def _note_bad_step(self, report: StepReport) -> None:
         # each process names its own samples: the one that spoilt the step may be anywhere
@@ -461,38 +499,3 @@ class _Silence(io.StringIO):
 
     def write(self, text: str) -> int:
         return len(text)
-
-
-@contextmanager
-def _named_failures(runtime: Runtime, folder: RunFolder, command: str) -> Iterator[None]:
-    """Gives the library's failures their names, and says the line that goes on whenever a run that has begun stops
-    early."""
-
-    def going_on() -> str:
-        return f"go on: {command}" if folder.recipe.exists() else "start the same command again"
-
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise OutOfMemory(
-            f"{runtime.device} has not enough memory ({str(error).splitlines()[0]}); lower run.micro_batch "
-            "(the mathematics stays the same), set run.recompute.enabled=true, or take a smaller data.resolution",
-            code="E1751",
-        ) from error
-    except RuntimeError as error:
-        if runtime.world_size > 1 and _is_about_peers(error):
-            raise PeerLost(
-                f"process {runtime.rank} lost another process of this run ({str(error).splitlines()[0]}); "
-                f"the newest checkpoint is whole; {going_on()}",
-                code="E1804",
-            ) from error
-        raise
-    except Stopped as stopped:
-        raise Stopped(f"{stopped.message}; {going_on()}", signal_number=stopped.signal_number) from stopped
-    except (StorageError, Diverged) as error:
-        raise type(error)(f"{error.message}; {going_on()}", code=error.code) from error
-
-
-def _is_about_peers(error: RuntimeError) -> bool:
-    words = ("Connection closed", "Connection reset", "Timed out", "peer", "NCCL", "Broken pipe", "gloo")
-    return any(word in str(error) for word in words)
