@@ -191,7 +191,8 @@ def _update_line(recipe: Recipe, steps: int) -> str:
 def _rule_words(recipe: Recipe, part: str, steps: int) -> str:
     """How a part moves, or those without settings of their own (""): optimizer, effective peak rate, schedule."""
     o = recipe.optim
-    kind = o.part_optimizer.get(part, o.optimizer).kind
+    rule = o.part_optimizer.get(part, o.optimizer)
+    kind = rule.class_name if rule.kind == "library" else rule.kind
     if kind == "adacoor":
         return kind
     schedule = o.part_schedule.get(part, o.schedule)

@@ -41,6 +41,7 @@ from mezzotint.tasks import (
     watchers,
 )
 from mezzotint.tasks._arguments import parse
+from mezzotint.tasks._export_name import name_of
 from mezzotint.tasks._failures import named_failures
 from mezzotint.tasks._live import LiveSettings
 from mezzotint.tasks.convert import single_file_of
@@ -426,20 +427,10 @@ class Job:
     def _export(self, trainer: Trainer) -> list[Path]:
         """The model as a folder: the trained weights, and beside them their average when there is one. All processes
         come here; the first writes."""
-        written, shadow = self._export_one(trainer.update.masters, self._export_name(trainer)), trainer.update.shadow
+        written, shadow = self._export_one(trainer.update.masters, name_of(self.recipe, trainer)), trainer.update.shadow
         if shadow is not None:
-            written += self._export_one(shadow.weights, self._export_name(trainer, "_ema"))
+            written += self._export_one(shadow.weights, name_of(self.recipe, trainer, "_ema"))
         return written
-
-    def _export_name(self, trainer: Trainer, ema: str = "") -> str:
-        template, progress = self.recipe.run.export.name or "step-{step:08}", trainer.progress
-        name = template.format(
-            name=self.recipe.run.name, step=progress.step, ema=ema,
-            epoch=progress.epoch + 1 if progress.epoch_ends or progress.is_done else progress.epoch,
-            micro_step=-(-progress.samples // self.recipe.data.batch_size),
-            last="last-" if progress.is_done else "interrupted-" if trainer.stopped else "",
-        )  # fmt: skip
-        return name if not ema or "{ema" in template else f"{name}-ema"
 
     def _export_one(self, weights: Mapping[str, Tensor], name: str) -> list[Path]:
         weights = self.runtime.whole(weights)
