@@ -235,7 +235,9 @@ class Trainer:
             condition = self.family.condition(text, batch)
             noised = self.objective.noise(x_0, drawn)
             predicted = self.family.predict(noised, condition)
-        return self.objective.loss(predicted, noised, batch.weight.to(device, non_blocking=True)), noised.level
+        return self.objective.loss(
+            predicted, noised, batch.weight.to(device, non_blocking=True)
+        ), self.objective.timestep(noised)
 
     def _frozen_text(self, batch: Batch) -> TextEmbedding | None:
         """The captions' embeddings from the cache or a frozen encoder, in its own type; None when the encoder is
