@@ -31,6 +31,19 @@ class Grid:
     frames: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What a model takes of what another trainer has encoded. Latents of `channels`, which become (x − shift) · factor.
+    Text of `length` tokens, `width` wide, and `pooled` numbers of its own."""
+
+    channels: int
+    factor: float
+    shift: float
+    length: int
+    width: int
+    pooled: int
+
+
 class ModelFamily(ABC):
     """One kind of model: how to load, encode, predict, decode, export.
 
@@ -62,6 +75,12 @@ class ModelFamily(ABC):
         """
 
     @classmethod
+    def described(cls, settings: ModelSettings) -> Self:
+        """A model of its configurations alone, with random weights, whatever files there are: to be counted, where
+        memory is not given. An autoencoder from elsewhere is taken to be as large as the model's own."""
+        return cls.load(settings.model_copy(update={"weights": "random", "vae": None}))
+
+    @classmethod
     @abstractmethod
     def tiny(cls, seed: int = 0) -> Self:
         """A random model of this structure with under a million parameters, for tests and measurements."""
@@ -89,6 +108,12 @@ class ModelFamily(ABC):
         """What latents depend on besides the placed pixels: VAE weights and configuration, scaling, tiling. One line
         of text."""
 
+    @classmethod
+    def text_shape(cls, settings: ModelSettings) -> tuple[int, int] | None:
+        """Tokens and width of the text that the denoiser is told, from its configuration, where no encoder has to be
+        asked; None otherwise. Embeddings that were made elsewhere are held to it."""
+        return None
+
     @abstractmethod
     def encode_media(self, pixels: Tensor) -> Tensor:
         """Pixels (B, 3, H, W) in [−1, 1] → posterior moments (B, 2C, h, w) float32: scaled mean, then scaled standard
@@ -101,6 +126,12 @@ class ModelFamily(ABC):
     @abstractmethod
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """Captions → embeddings, (B, L, D). Carries a gradient when the text encoder is trained and grad is enabled."""
+
+    @classmethod
+    def intake(cls, settings: ModelSettings) -> Intake | None:
+        """What the model takes of latents and texts that another trainer has encoded; None where nothing is known that
+        makes such. Loads nothing. Raises WeightsError."""
+        return None
 
     def skip_layers(self, count: int) -> None:
         """Leaves out so many of the text encoder's last layers from now on, as `model.clip_skip` does. Raises

@@ -21,13 +21,14 @@ from mezzotint.data.loader import plan_columns
 from mezzotint.data.plan import Timeline
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.families.base import Encodes, ModelFamily, Prediction
+from mezzotint.families.base import Encodes, Intake, ModelFamily, Prediction
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.data import DataSettings, HoldoutSettings
 from mezzotint.recipe.optim import OptimSettings
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
+from mezzotint.tasks import _clips
 from mezzotint.training import attention, decay, half, shadow
 from mezzotint.training.precision import DTYPES, LossScale, Precision, cast
 from mezzotint.training.trained import trained_parameters
@@ -182,9 +183,17 @@ def open_caches(recipe: Recipe, kind: type[ModelFamily]) -> Caches:
         identity = kind.media_identity(recipe.model, seed=seed)
         latents = LatentCache(folder, recipe.data, identity=identity, compute=names[precision.vae], seed=seed)
     if recipe.data.cache.text:
-        identity = kind.text_identity(recipe.model, seed=seed)
+        identity = "files" if only_texts_of_files(recipe) else kind.text_identity(recipe.model, seed=seed)
         text = TextCache(folder, recipe.data, identity=identity, compute=names[precision.frozen])
+        text.wanted_shape = kind.text_shape(recipe.model)
     return Caches(latents, text)
+
+
+def only_texts_of_files(recipe: Recipe) -> bool:
+    """Whether every embedding of the run comes from files that another trainer has made, so that the text encoder is
+    not even looked at: no caption is dropped, no prompt is drawn."""
+    is_other = recipe.data.captions.dropout > 0 or recipe.run.preview.every is not None
+    return recipe.data.clips.texts and not is_other
 
 
 def encoders(recipe: Recipe, kind: type[ModelFamily], device: torch.device) -> Callable[[Encodes], ModelFamily]:
@@ -194,12 +203,20 @@ def encoders(recipe: Recipe, kind: type[ModelFamily], device: torch.device) -> C
     def load(what: Encodes) -> ModelFamily:
         parts = kind.text_parts if what == "text" else ("vae",)
         family = kind.load(recipe.model, only=parts, seed=recipe.run.seed)
+        _clips.refuse_unfit(recipe, family.grid)
         for part, module in family.parts().items():
             cast(module.requires_grad_(False).eval(), precision.of_frozen(part))
             module.to(device)
         return family
 
     return load
+
+
+def intake(recipe: Recipe) -> Intake | None:
+    """What the model takes of a data set that another trainer has encoded; None of other data sets and families."""
+    if not getattr(registry.find("data/formats", recipe.data.format), "IS_ENCODED", False):
+        return None
+    return family_class(recipe).intake(recipe.model)
 
 
 def needed_parts(recipe: Recipe) -> tuple[str, ...]:
@@ -231,6 +248,7 @@ def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
     length."""
     kind = family_class(recipe)
     family = kind.load(recipe.model, only=needed_parts(recipe), seed=recipe.run.seed)
+    _clips.refuse_unfit(recipe, family.grid)
     trained = trained_parameters(family.parts(), recipe.model, kind.trainable)
     precision = Precision.of(recipe.run)
     for name, module in family.parts().items():
@@ -248,10 +266,12 @@ def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
         model.compiled_blocks = compile_blocks(blocks)
     if recipe.run.recompute.enabled:
         model.recomputed_blocks = recompute_blocks(blocks, recipe.run.recompute)
-    runtime.prepare(family.parts(), trained)
-    model.update = Update(trained, optim, separate_masters=precision.separate_masters)
-    for name in recipe.model.train:  # after the float32 masters are taken: they keep every bit of the file
-        cast(family.parts()[name], precision.weights)
+    model.trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
+    is_apart = precision.separate_masters and not runtime.holds_masters
+    model.update = Update(model.trained, optim, separate_masters=is_apart, written=runtime.written)
+    if is_apart:
+        for name in recipe.model.train:  # after the masters are taken: they keep every bit of the file
+            cast(family.parts()[name], precision.weights)
     model.scale = LossScale(recipe.run.scaler, precision, runtime.device)
     return model
 

@@ -36,12 +36,21 @@ class Group:
 class Update:
     """A rule for each part, clipping and the averaged copy, over float32 masters.
 
-    trained: parameters by `part/parameter`. separate_masters: the parameters are of a smaller type; float32 masters
-    are kept beside them.
+    trained: parameters by `part/parameter`, or the rows of them that this process holds. separate_masters: the
+    parameters are of a smaller type; float32 masters are kept beside them. written: called when parameters were written
+    in place outside of a step.
     """
 
-    def __init__(self, trained: Mapping[str, nn.Parameter], settings: OptimSettings, *, separate_masters: bool) -> None:
+    def __init__(
+        self,
+        trained: Mapping[str, nn.Parameter],
+        settings: OptimSettings,
+        *,
+        separate_masters: bool,
+        written: Callable[[], None] = lambda: None,
+    ) -> None:
         self._settings = settings
+        self._written = written
         self._trained = dict(trained)
         self._separate = separate_masters
         self.device = next(iter(self._trained.values())).device
@@ -154,6 +163,7 @@ class Update:
                 mine.copy_(tensors[name])
             if self._separate:
                 torch._foreach_copy_([p.detach() for p in self._trained.values()], list(self._masters.values()))
+        self._written()
 
     @contextmanager
     def shadow_swapped_in(self) -> Iterator[None]:
@@ -163,11 +173,13 @@ class Update:
         kept = [p.clone() for p in parameters]
         with torch.no_grad():
             torch._foreach_copy_(parameters, [self.shadow.weights[name].to(self.device) for name in self._trained])
+        self._written()
         try:
             yield
         finally:
             with torch.no_grad():
                 torch._foreach_copy_(parameters, kept)
+            self._written()
 
 
 class Shadow:
