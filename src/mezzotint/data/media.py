@@ -133,6 +133,12 @@ def _resized(image: Image.Image, target: Size, kind: str) -> Image.Image:
     return Image.fromarray(resampling.resize(np.asarray(image), target, kind.removeprefix("plain ")))
 
 
+def whole(path: Path, *, background: str, max_pixels: int) -> NDArray[np.uint8]:
+    """A picture as it is shown, (H, W, 3) uint8 in sRGB, neither resized nor cropped. Raises DatasetError E1206."""
+    with readable_file(path) as file:
+        return np.asarray(_decoded(file, max_pixels, background)[0], dtype=np.uint8)
+
+
 def digest_of(path: Path) -> bytes | None:
     """SHA-256 of a file as it is now, or None when it cannot be read."""
     try:

@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from mezzotint import probes
-from mezzotint.data import cached, mindone_cache
+from mezzotint.data import mindone_cache
 from mezzotint.data.cached import LatentCache, LatentLayout, TextCache
+from mezzotint.data.text_rows import layout_of
 from mezzotint.errors import CacheError, WeightsError
 from mezzotint.families.base import Intake
 from mezzotint.stages import TextEmbedding
@@ -43,7 +44,7 @@ def latents(
 ) -> None:
     """Keeps the latents of some entries, as the denoiser takes them. Raises CacheError E1371 for latents of another
     size than their bucket, or of another number of channels."""
-    cache.define(LatentLayout(channels=intake.channels, pixels=mindone_cache.PIXELS))
+    cache.define(LatentLayout(intake.channels, mindone_cache.PIXELS, 0))
     store = cache.store(wanted.bucket)
     assert store is not None
     for some in _chunks(entries):
@@ -94,11 +95,11 @@ def texts(
                 )
         states = torch.from_numpy(np.stack([entry.states for entry in found]))
         embedding = TextEmbedding(states, pooled=torch.from_numpy(np.stack([entry.pooled for entry in found])))
-        cache.define(cached.layout_of(embedding))
-        store = cache.store()
-        assert store is not None
+        cache.define(layout_of(embedding))
+        kept = cache.rows()
+        assert kept is not None
         names = [str(catalogue.path(row)) for row in wanted.rows[some].tolist()]
-        store.append(wanted.addresses[some], cached.pack(embedding), names=names)
+        kept.append(wanted.addresses[some], embedding, names=names)
 
 
 def _chunks(entries: NDArray[np.int64]) -> Sequence[NDArray[np.int64]]:

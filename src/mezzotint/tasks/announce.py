@@ -14,7 +14,7 @@ from mezzotint.recipe.counting import counted
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
-from mezzotint.tasks._notes import notes
+from mezzotint.tasks._notes import notes, of_data
 from mezzotint.tasks.assemble import Dataset, Model, rate_factor, resolved
 from mezzotint.training import lr, rows
 from mezzotint.training.live import LiveLine
@@ -70,12 +70,9 @@ def before_step_one(
 
 
 def _notes(recipe: Recipe, runtime: Runtime, dataset: Dataset, model: Model) -> list[str]:
-    return notes(
-        recipe,
-        prediction=model.prediction,
-        device=runtime.device.type,
-        buckets=len(_bucket_counts(recipe, dataset)),
-    )
+    buckets = len(_bucket_counts(recipe, dataset))
+    found = notes(recipe, prediction=model.prediction, device=runtime.device.type, buckets=buckets)
+    return found + of_data(dataset)
 
 
 def _model_line(recipe: Recipe) -> str:
@@ -124,9 +121,7 @@ def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:
 
 def _bucket_counts(recipe: Recipe, dataset: Dataset) -> Counter[int]:
     """How many pictures each bucket that has any holds, by its place in the table."""
-    rows = dataset.rows
-    catalogue = dataset.catalogue
-    return Counter(buckets.of_pictures(catalogue.width[rows], catalogue.height[rows], recipe.data).tolist())
+    return Counter(buckets.of_rows(dataset.catalogue, dataset.rows, recipe.data).tolist())
 
 
 def _batch_line(recipe: Recipe, runtime: Runtime, dataset: Dataset) -> str:
@@ -154,8 +149,7 @@ def _share(batch: int, processes: int) -> str:
 
 
 def _length_line(dataset: Dataset, steps: int) -> str:
-    an_epoch = max(1, dataset.timeline.epoch(0).num_steps)
-    return f"{counted(steps, 'step')}, {steps / an_epoch:.1f} epochs"
+    return f"{counted(steps, 'step')}, {dataset.timeline.epochs_in(steps):,.1f} epochs"
 
 
 def _objective_line(recipe: Recipe, model: Model) -> str:

@@ -40,7 +40,7 @@ from mezzotint.tasks._dry import DryRun, dry_run
 from mezzotint.tasks._estimates import BucketRow, CacheNeed, Disk, Length
 from mezzotint.tasks._memory import Memory, Outline, described, memory_of
 from mezzotint.tasks._model_files import Component, components
-from mezzotint.tasks._notes import notes
+from mezzotint.tasks._notes import notes, of_data
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.train import folder_of
 from mezzotint.training import state
@@ -209,6 +209,7 @@ def _look_at_data(checked: Checked) -> None:
         if catalogue.own.group[rows].any():
             checked.names = tuple(batch_report.rows_of(catalogue, rows, recipe.data))
         checked.notes += batch_report.warnings(catalogue, rows, recipe.data)
+        checked.notes += of_data(dataset)
 
 
 def _advise(checked: Checked, prediction: str | None) -> None:

@@ -47,8 +47,13 @@ SCHEMA_LINE = "# written by mezzotint; `mezzotint train` of this file goes on wi
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`mezzotint train RECIPE key=value …`. Returns 0; what goes wrong is raised as a MezzotintError."""
-    return train(parse(arguments, "train"))
+    """`mezzotint train RECIPE key=value …`. Returns 0; what goes wrong is raised as a MezzotintError. A foreign line
+    that asks for the cache alone fills it."""
+    reading = parse(arguments, "train")
+    if reading.verb == "cache":
+        print("the line encodes and does not train: mezzotint cache", flush=True)
+        return cache.encode(reading)
+    return train(reading)
 
 
 def train(reading: Reading) -> int:
@@ -158,6 +163,10 @@ class Job:
         for observer in self.trainer.observers:
             observer.close()
         if self.trainer.stopped:
+            if self.recipe.run.export.when_stopped:
+                for path in self._export(self.trainer) if self.runtime.is_first else ():
+                    self.live.say(f"the model as it stands: {path}")
+                self.runtime.barrier()  # whoever leaves early is why the launcher ends the others
             raise Stopped(f"stopped at step {self.trainer.progress.step}, saved", signal_number=self._agreed_signal())
 
     def finish(self) -> None:
@@ -391,17 +400,20 @@ class Job:
     def _export(self, trainer: Trainer) -> list[Path]:
         """The model as a folder: the trained weights, and beside them their average when there is one. All processes
         come here; the first writes."""
-        name, shadow = self._export_name(trainer.progress), trainer.update.shadow
-        written = self._export_one(trainer.update.masters, name)
-        return written + (self._export_one(shadow.weights, f"{name}-ema") if shadow is not None else [])
+        written, shadow = self._export_one(trainer.update.masters, self._export_name(trainer)), trainer.update.shadow
+        if shadow is not None:
+            written += self._export_one(shadow.weights, self._export_name(trainer, "_ema"))
+        return written
 
-    def _export_name(self, progress: Progress) -> str:
-        template = self.recipe.run.export.name or "step-{step:08}"
-        done = progress.epoch + 1 if progress.epoch_ends or progress.is_done else progress.epoch
-        return template.format(
-            name=self.recipe.run.name, epoch=done, step=progress.step,
-            micro_step=-(-progress.samples // self.recipe.data.batch_size), last="last-" if progress.is_done else "",
+    def _export_name(self, trainer: Trainer, ema: str = "") -> str:
+        template, progress = self.recipe.run.export.name or "step-{step:08}", trainer.progress
+        name = template.format(
+            name=self.recipe.run.name, step=progress.step, ema=ema,
+            epoch=progress.epoch + 1 if progress.epoch_ends or progress.is_done else progress.epoch,
+            micro_step=-(-progress.samples // self.recipe.data.batch_size),
+            last="last-" if progress.is_done else "interrupted-" if trainer.stopped else "",
         )  # fmt: skip
+        return name if not ema or "{ema" in template else f"{name}-ema"
 
     def _export_one(self, weights: Mapping[str, Tensor], name: str) -> list[Path]:
         weights = self.runtime.whole(weights)
