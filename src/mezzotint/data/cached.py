@@ -179,8 +179,8 @@ class TextCache:
         self.root = folder
         self.identity = addresses.text_identity(settings, identity, compute)
         self.folder = folder / "text" / addresses.short(self.identity)
-        self.is_taken_over: bool = getattr(find("data/formats", settings.format), "IS_ENCODED", False)
         self.drops = settings.captions.dropout > 0
+        self.is_taken_over: bool = getattr(find("data/formats", settings.format), "IS_ENCODED", False)
         self._dtype = settings.cache.dtype
         self._settings = settings
         self._rows: TextRows | None = None

@@ -51,8 +51,8 @@ class Own:
     start: NDArray[np.int32]
     _names: Texts
     _tags: Texts
-    _sizes: Texts
     _embeddings: Texts
+    _sizes: Texts
 
     @classmethod
     def of(cls, found: Mapping[str, NDArray[Any]]) -> Self:
@@ -66,8 +66,8 @@ class Own:
             start=found["start"],
             _names=Texts(found["group_name"], found["group_name_offsets"]),
             _tags=Texts(found["tags"], found["tags_offsets"]),
-            _sizes=Texts(found["sizes"], found["sizes_offsets"]),
             _embeddings=Texts(found["embedding"], found["embedding_offsets"]),
+            _sizes=Texts(found["sizes"], found["sizes_offsets"]),
         )
 
     def flip_of(self, row: int) -> float | None:
@@ -82,14 +82,14 @@ class Own:
         """A row's tags as `captions.Tags.encoded` writes them; empty where the caption says as much."""
         return self._tags[row]
 
+    def embedding_of(self, row: int) -> str:
+        """The file of a row's text embedding, marked (`foreign_text.Marked`); empty without one."""
+        return self._embeddings[row]
+
     def sizes_of(self, row: int) -> list[int] | None:
         """The six numbers that a row's model is told instead of those of its placement, None for those."""
         line = self._sizes[row]
         return [int(number) for number in line.split(",")] if line else None
-
-    def embedding_of(self, row: int) -> str:
-        """The file of a row's text embedding, marked (`foreign_text.Marked`); empty without one."""
-        return self._embeddings[row]
 
     def group_name(self, number: int) -> str:
         """The name that samples of `group` number are batched under; empty for 0."""
@@ -117,8 +117,8 @@ class Builder:
     group: array[int] = field(default_factory=lambda: array("i"))
     start: array[int] = field(default_factory=lambda: array("i"))
     tags: TextBuilder = field(default_factory=TextBuilder)
-    sizes: TextBuilder = field(default_factory=TextBuilder)
     embedding: TextBuilder = field(default_factory=TextBuilder)
+    sizes: TextBuilder = field(default_factory=TextBuilder)
     _numbers: dict[str, int] = field(default_factory=lambda: {"": 0})
 
     def add(self, sample: Sample) -> None:

@@ -108,6 +108,12 @@ class ModelFamily(ABC):
         """What latents depend on besides the placed pixels: VAE weights and configuration, scaling, tiling. One line
         of text."""
 
+    @classmethod
+    def text_shape(cls, settings: ModelSettings) -> tuple[int, int] | None:
+        """Tokens and width of the text that the denoiser is told, from its configuration, where no encoder has to be
+        asked; None otherwise. Embeddings that were made elsewhere are held to it."""
+        return None
+
     @abstractmethod
     def encode_media(self, pixels: Tensor) -> Tensor:
         """Pixels (B, 3, H, W) in [−1, 1] → posterior moments (B, 2C, h, w) float32: scaled mean, then scaled standard

@@ -339,19 +339,28 @@ def _encode_pictures(
     store.append(wanted.addresses[entries], rows, names=names)
 
 
+def _is_other(text: TextCache, wanted: WantedText, some: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of some captions are those of rows whose embeddings another trainer has made."""
+    return (wanted.rows[some] >= 0) & text.is_taken_over
+
+
+def _take_other(worker: Worker, text: TextCache, wanted: WantedText, mine: NDArray[np.int64]) -> int:
+    """Takes over what another trainer has encoded; returns how many."""
+    taken = mine[_is_other(text, wanted, mine)]
+    if len(taken):
+        worker.say(f"cache: {counted(len(taken), 'embedding')} to take over from files, {_taking_over.AGE}")
+        _taking_over.texts(worker.catalogue, text, wanted, taken, _taking_over.intake_or_refuse(worker.intake))
+    return len(taken)
+
+
 def _fill_text(worker: Worker, text: TextCache, captions: _Captions) -> int:
     wanted = captions.wanted
     mine = np.flatnonzero(captions.absent & share(wanted.addresses, worker.rank, worker.world_size))
     if not len(mine):
         return 0
     of_files = np.array([bool(mark) for mark in wanted.marks], dtype=np.bool_)
-    taken = _take_over(worker, text, wanted, mine[of_files[mine]])
-    mine = mine[~of_files[mine]]
-    of_rows = mine[wanted.rows[mine] >= 0] if text.is_taken_over else mine[:0]
-    if len(of_rows):
-        worker.say(f"cache: {counted(len(of_rows), 'embedding')} to take over from files, {_taking_over.AGE}")
-        _taking_over.texts(worker.catalogue, text, wanted, of_rows, _taking_over.intake_or_refuse(worker.intake))
-        taken, mine = taken + len(of_rows), np.setdiff1d(mine, of_rows)
+    taken = _take_over(worker, text, wanted, mine[of_files[mine]]) + _take_other(worker, text, wanted, mine)
+    mine = mine[~(of_files[mine] | _is_other(text, wanted, mine))]
     if not len(mine):
         return taken
     progress, encoded = _Progress(worker, "captions", len(mine)), taken
