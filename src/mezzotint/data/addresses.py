@@ -26,7 +26,7 @@ def latent_identity(settings: DataSettings, media_identity: str, compute: str) -
         media=media_identity,
         compute=compute,
         preprocessing=PREPROCESSING,
-        resize=settings.resize,
+        resize=settings.resize if settings.antialias else f"{settings.resize}, not antialiased",
         background=settings.background,
         content=settings.cache.content,
         dtype=settings.cache.dtype,

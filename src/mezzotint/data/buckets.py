@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mezzotint.data import _bucket_table, clip_buckets
+from mezzotint.data import _bucket_table, bucket_list, clip_buckets
 from mezzotint.recipe.data import DataSettings
 from mezzotint.shapes import Size
 
@@ -44,7 +44,7 @@ def of_rows(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> ND
 
 def shapes(settings: DataSettings) -> tuple[Size, ...]:
     """The sizes of pictures, sorted by width over height, from tall to wide; with `buckets.shape=table` in the order
-    of that table.
+    of that table, with `list` with those of one shape from small to large.
 
     Sides are multiples of `buckets.step`, the area is at most resolution², the aspect at most `buckets.max_aspect`.
     Of these sizes the table has those that fit into no other of them, so each is as large as its shape allows, and no
@@ -54,6 +54,8 @@ def shapes(settings: DataSettings) -> tuple[Size, ...]:
     base, step = settings.resolution, settings.buckets.step
     if settings.buckets.shape == "table":
         return _bucket_table.sizes(base)
+    if settings.buckets.shape == "list":
+        return bucket_list.sizes(settings.buckets)
     if settings.buckets.shape == "square":
         return (Size(base, base),)
     wide: list[Size] = []
@@ -73,6 +75,9 @@ def of_pictures(widths: ArrayLike, heights: ArrayLike, settings: DataSettings) -
     sizes = shapes(settings)
     if settings.buckets.shape == "table":
         return _nearest_by_ratio(np.asarray(widths), np.asarray(heights), sizes)
+    if settings.buckets.shape == "list":
+        kinds = bucket_list.shapes(sizes)
+        return bucket_list.of_shape(assign(widths, heights, kinds), np.asarray(widths), np.asarray(heights), sizes)
     return assign(widths, heights, sizes)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import draws
-from mezzotint.data import buckets, clip_buckets, clip_files, columns, media, own, probing
+from mezzotint.data import buckets, cleaning, clip_buckets, clip_files, columns, media, own, probing
 from mezzotint.data.columns import TextBuilder, Texts
 from mezzotint.data.embedded import Pictures
 from mezzotint.data.formats.base import Noted, Skipped, Source
@@ -36,7 +36,7 @@ VERSION = 4
 LONG_CAPTION_WORDS = 60
 """Captions of more words are counted as long: about as many as CLIP's 75 tokens hold."""
 
-JOURNAL = "journal.jsonl"
+JOURNAL = f"journal-{VERSION}.jsonl"
 
 PICTURES = "pictures"
 """Beside the indexes: the folder of pictures that lie inside other files."""
@@ -70,7 +70,7 @@ def lineage(sources: Sequence[Source], settings: DataSettings) -> str:
 
 def address(sources: Sequence[Source], settings: DataSettings) -> str:
     """The name of an index, made of everything that it depends on: settings, names, sizes and times of the files, and
-    the content of those that the format calls `MANIFESTS`."""
+    the content of those that the format calls `MANIFESTS`, by name or ending."""
     captions = settings.captions
     columns_read = (settings.columns.model_dump_json(), settings.split, settings.hub_config)
     small = (settings.small, settings.resolution, settings.buckets.model_dump_json())
@@ -83,6 +83,8 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
         small,
         columns_read,
     )
+    if captions.clean:
+        wanted += (f"cleaned {cleaning.VERSION}",)
     if settings.has_clips:
         beside = {name for name in type(settings.clips).model_fields if name.startswith("stills")}
         wanted += (clip_files.PREPROCESSING, settings.clips.model_dump_json(exclude=beside))
@@ -94,7 +96,7 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
 def _state(source: Source, manifests: Collection[str]) -> Iterator[str]:
     yield source.listing.digest().hex()
     for name in source.listing.names:
-        if name.rpartition("/")[2] in manifests:
+        if name.rpartition("/")[2] in manifests or os.path.splitext(name)[1].lower() in manifests:
             yield (media.digest_of(source.root / name) or b"").hex()
 
 
@@ -118,7 +120,7 @@ def make(
     read_samples = find("data/formats", settings.format).read_samples
     for number, source in enumerate(sources):
         for item in read_samples(replace(source, pictures=pictures)):
-            gathered.add(item, source.root, number)
+            gathered.add(cleaning.cleaned(item) if settings.captions.clean else item, source.root, number)
     pictures.sync()
     looked = probing.Looked.at(gathered.path.texts())
     probing.take_over(looked, before, settings.max_pixels)
@@ -208,6 +210,7 @@ def _assembled(
         found[name] = getattr(looked, name)[rows]
     is_empty, is_long = _caption_lengths(captions)
     about = {
+        "version": VERSION,
         "skipped": sorted([s.path, s.reason, s.is_wanted] for s in skipped),
         "notes": sorted([note.path, note.reason] for note in gathered.notes),
         "upscaled": int(is_small[rows].sum()),

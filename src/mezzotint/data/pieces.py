@@ -19,6 +19,7 @@ from torch.utils.data import Dataset
 from mezzotint import draws, probes
 from mezzotint.data import buckets, captions, media, plan
 from mezzotint.data.cached import LatentCache, TextCache
+from mezzotint.data.colour import Conversion
 from mezzotint.errors import DatasetError, MezzotintError
 from mezzotint.recipe.data import DataSettings
 from mezzotint.shapes import Size
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Request:
     """One micro-batch of one rank, as numbers. count: samples of the step on all ranks. bucket: number in the bucket
-    table. rows: of the catalogue, (B,). visits, factor, positions: (B,), see `Epoch` and `Batch`."""
+    table. rows: of the catalogue, (B,). visits, factor, positions: (B,), see `Epoch` and `Batch`. is_company: see
+    `Batch`."""
 
     step: int
     epoch: int
@@ -42,6 +44,7 @@ class Request:
     visits: NDArray[np.int32]
     factor: NDArray[np.float32]
     positions: NDArray[np.int64]
+    is_company: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +230,9 @@ class Pieces(Dataset[Any]):
         numbers = np.zeros((len(rows), 6), dtype=np.int64)
         numbers[:, 0] = self._catalogue.height[rows]
         numbers[:, 1] = self._catalogue.width[rows]
+        if self._settings.original_size == "stored":
+            sideways = (self._catalogue.conversions[rows] & np.uint16(Conversion.SIDEWAYS)) != 0
+            numbers[sideways, :2] = numbers[sideways, 1::-1]
         for line, placement in zip(numbers, placed, strict=True):
             line[2:4] = placement.crop_top_left
             line[4:6] = placement.bucket.height, placement.bucket.width
@@ -250,7 +256,12 @@ def read_picture(catalogue: Catalogue, row: int, placed: Placement, settings: Da
     path = catalogue.path(row)
     try:
         return media.picture(
-            path, placed, resize=settings.resize, background=settings.background, max_pixels=settings.max_pixels
+            path,
+            placed,
+            resize=settings.resize,
+            antialias=settings.antialias,
+            background=settings.background,
+            max_pixels=settings.max_pixels,
         )
     except (DatasetError, OSError) as error:
         reason = error.message if isinstance(error, DatasetError) else f"{path}: {error.strerror or error}"
@@ -283,6 +294,7 @@ def to_batch(piece: Piece, device: torch.device) -> Batch:
         moments=latents if piece.is_moments else None,
         latents=None if piece.is_moments else latents,
         text=text,
+        is_company=piece.request.is_company,
         stills=None if piece.stills is None else to_batch(piece.stills, device),
     )
 

@@ -7,7 +7,6 @@ come, so that a start that is killed loses at most the last few.
 from __future__ import annotations
 
 import json
-import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import draws, probes
-from mezzotint.data import clip_files, columns, media
+from mezzotint.data import clip_files, columns, media, members
 from mezzotint.data.colour import Conversion
 from mezzotint.data.columns import Texts
 from mezzotint.errors import DatasetError
@@ -72,10 +71,9 @@ class Looked:
         stats = np.full((n, 3), -1, dtype=np.int64)
         for i in range(n):
             try:
-                found = os.stat(paths[i])
+                stats[i] = members.stats(paths[i])
             except OSError:
                 continue  # the look at the file will say why
-            stats[i] = found.st_size, found.st_mtime_ns, found.st_ctime_ns
         return cls(
             paths,
             np.fromiter((draws.text_key(paths[i]) for i in range(n)), np.uint64, n),

@@ -43,7 +43,8 @@ SCHEMA_COMMENT = "# yaml-language-server: $schema="
 class Reading:
     """A recipe as it was read. name: what the user called it. path: its file, absolute; None when it came from a text.
     origin: dotted path → `line 5` or `command line`; what is absent is a default. digest: of the effective recipe,
-    see `digest_of`. notes: what a dialect dropped or changed, a sentence each."""
+    see `digest_of`. notes: what a dialect dropped or changed, a sentence each. verb: what a foreign line asks for, ""
+    for what the verb that read it does."""
 
     recipe: Recipe
     name: str
@@ -51,6 +52,7 @@ class Reading:
     origin: dict[str, str]
     digest: str
     notes: tuple[str, ...] = ()
+    verb: str = ""
 
     def placed(self, problems: Iterable[Problem]) -> list[Problem]:
         """Problems of settings with the lines of the recipe's file that give them."""
@@ -107,7 +109,8 @@ def located(reading: Reading) -> Recipe:
     config = locate(recipe.model.config, beside, shipped=MODELS) if recipe.model.config is not None else None
     place = locate(recipe.model.path, beside, shipped=MODELS)
     vae = locate(recipe.model.vae, beside) if recipe.model.vae is not None else None
-    model = recipe.model.model_copy(update={"path": place, "config": config, "vae": vae})
+    text = locate(recipe.model.text_encoder, beside) if recipe.model.text_encoder is not None else None
+    model = recipe.model.model_copy(update={"path": place, "config": config, "vae": vae, "text_encoder": text})
     optim = recipe.optim
     if optim.ema.start is not None:
         start = locate(optim.ema.start, beside, shipped=MODELS)
@@ -132,7 +135,9 @@ def located(reading: Reading) -> Recipe:
 
 def locate(path: Path, beside: Path | None, *, shipped: Path | None = None) -> Path:
     """An existing path, absolute; what exists nowhere stays as written, `~` opened. beside: the recipe's folder.
-    shipped: a folder of what ships by name."""
+    shipped: a folder of what ships by name. A name with a range in braces is looked for by its folder."""
+    if "{" in path.name:
+        return locate(path.parent, beside) / path.name
     return next((place for place in places(path, beside, shipped=shipped) if place.exists()), path.expanduser())
 
 

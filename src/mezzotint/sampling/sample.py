@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mezzotint import draws
+from mezzotint.diffusion.forms import Form
 from mezzotint.diffusion.noise import normal
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import ModelFamily
@@ -66,7 +67,7 @@ def sample(
     requests: Sequence[Request],
     *,
     schedule: Schedule,
-    prediction: str,
+    prediction: str | Form,
     steps: int,
     guidance: float,
     solver: SolverName,
@@ -77,10 +78,10 @@ def sample(
 ) -> Iterator[Picture]:
     """Draws the pictures, in the order of the requests.
 
-    schedule, prediction: as the denoiser was trained. guidance: scale of classifier-free guidance; 1 switches it off.
-    spacing, guidance_rescale: see `recipe.sample`. batch_size: how many pictures of one kind (`alike`) that follow each
-    other are drawn together at most. Sizes are multiples of the family's grid. Requires the family's
-    denoiser and VAE, and its text encoder for requests without embeddings.
+    schedule, prediction: as the denoiser was trained; a kind alone is its usual `Form`. guidance: scale of
+    classifier-free guidance; 1 switches it off. spacing, guidance_rescale: see `recipe.sample`. batch_size: how many
+    pictures of one kind (`alike`) that follow each other are drawn together at most. Sizes are multiples of the
+    family's grid. Requires the family's denoiser and VAE, and its text encoder for requests without embeddings.
     """
     for some in alike(requests, batch_size):
         latents = sample_latents(
@@ -114,7 +115,7 @@ def sample_latents(
     requests: Sequence[Request],
     *,
     schedule: Schedule,
-    prediction: str,
+    prediction: str | Form,
     steps: int,
     guidance: float,
     solver: SolverName,
@@ -132,10 +133,11 @@ def sample_latents(
     was_training = denoiser.training
     denoiser.eval()
     try:
-        descent = Solver(solver, schedule, prediction, steps=steps, device=device, spacing=spacing)
+        form = Form(prediction) if isinstance(prediction, str) else prediction
+        descent = Solver(solver, schedule, form.solved, steps=steps, device=device, spacing=spacing)
         text, negative = _texts(family, requests, device)
         x = descent.start(initial_noise(family, requests).to(device))
-        predict = partial(_denoise, family, requests)
+        predict = partial(_denoise, family, requests, form, schedule.to(device))
         for number, t in enumerate(descent.timesteps):
             seen = descent.model_input(x, t)
             predicted = guided(predict, seen, t, text=text, negative=negative, scale=guidance, rescale=guidance_rescale)
@@ -162,7 +164,8 @@ def _noise(family: ModelFamily, requests: Sequence[Request], addresses: Sequence
     assert size.width % grid.pixels == 0, size
     assert size.height % grid.pixels == 0, size
     keys = torch.from_numpy(np.array(addresses, dtype=np.uint64).view(np.int64))
-    return normal(keys, (grid.channels, size.height // grid.pixels, size.width // grid.pixels))
+    frames = () if size.frames == 1 else (-(-(size.frames - 1) // grid.frames) + 1,)
+    return normal(keys, (grid.channels, *frames, size.height // grid.pixels, size.width // grid.pixels))
 
 
 def _kind(request: Request) -> tuple[int | None, float | None, SolverName | None]:
@@ -176,13 +179,21 @@ def as_bytes(pixels: Tensor) -> NDArray[np.uint8]:
 
 
 def _denoise(
-    family: ModelFamily, requests: Sequence[Request], model_input: Tensor, t: Tensor, text: TextEmbedding
+    family: ModelFamily,
+    requests: Sequence[Request],
+    form: Form,
+    schedule: Schedule,
+    x_t: Tensor,
+    t: Tensor,
+    text: TextEmbedding,
 ) -> Tensor:
-    """The family's prediction while sampling, where there is no x_0 and no noise to tell apart."""
-    seen = Noised(
-        x_0=model_input, noise=model_input, x_t=model_input, model_input=model_input, model_t=t, level=t.float()
-    )
-    return family.predict(seen, family.condition(text, None, _whole(requests, len(model_input), model_input.device)))
+    """The family's prediction while sampling, where there is no x_0 and no noise to tell apart; in the kind that the
+    solver knows."""
+    model_input, model_t = form.seen(x_t, t, schedule)
+    seen = Noised(x_0=x_t, noise=x_t, x_t=x_t, model_input=model_input, model_t=model_t, level=t.float())
+    told = family.condition(text, None, _whole(requests, len(x_t), x_t.device))
+    said = family.predict(seen, told)[:, : x_t.shape[1]]  # a learnt variance is not asked for
+    return form.as_velocity(said, x_t, t, schedule)
 
 
 def _whole(requests: Sequence[Request], count: int, device: torch.device) -> Framing:

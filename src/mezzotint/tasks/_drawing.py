@@ -138,7 +138,7 @@ def _draw_all(
                 model.family,
                 [one.request for one in wanted],
                 schedule=model.objective.schedule,
-                prediction=model.objective.prediction,
+                prediction=model.objective.form,
                 steps=settings.steps,
                 guidance=settings.guidance[0],
                 solver=settings.solver,

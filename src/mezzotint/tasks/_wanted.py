@@ -212,8 +212,8 @@ def in_words(one: str, reasons: Iterable[str]) -> tuple[str, ...]:
 
 def _placing(settings: DataSettings) -> tuple[object, ...]:
     b = settings.buckets
-    return (settings.resolution, b.shape, b.step, b.max_aspect, settings.crop, settings.jitter, settings.flip,
-            settings.resize, settings.background, settings.cache.crops,
+    return (settings.resolution, b.shape, b.sizes, b.step, b.max_aspect, settings.crop, settings.jitter, settings.flip,
+            settings.resize, settings.antialias, settings.background, settings.cache.crops,
             *([settings.clips.model_dump_json()] if settings.has_clips else []))  # fmt: skip
 
 
