@@ -7,14 +7,16 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveInt, field_validator
 
 from mezzotint.recipe.base import FREE, NamedPath, Section, Share, as_list
+from mezzotint.recipe.sample_clip import ClipSampleSettings
 
 Scales = Annotated[tuple[NonNegativeFloat, ...], Field(min_length=1), BeforeValidator(as_list)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 
 SolverName = Literal[
-    "ddim", "ddpm", "euler", "euler-a", "heun", "lms", "pndm", "dpm2", "dpm++", "dpm++-sde", "deis", "unipc"
-]
-Spacing = Literal["auto", "leading", "trailing", "linspace"]
+    "ddim", "ddpm", "euler", "euler-a", "heun", "lms", "pndm", "dpm2", "dpm++", "dpm++-sde", "deis", "unipc",
+    "dpm++-single", "dpm2-a",
+]  # fmt: skip
+Spacing = Literal["auto", "leading", "trailing", "linspace", "library"]
 
 SOLVER_CLASSES: dict[str, SolverName] = {
     "DDIMScheduler": "ddim",
@@ -28,6 +30,8 @@ SOLVER_CLASSES: dict[str, SolverName] = {
     "DPMSolverMultistepScheduler": "dpm++",
     "DEISMultistepScheduler": "deis",
     "UniPCMultistepScheduler": "unipc",
+    "DPMSolverSinglestepScheduler": "dpm++-single",
+    "KDPM2AncestralDiscreteScheduler": "dpm2-a",
 }
 """diffusers' classes by our names for them; `sample.solver` takes either."""
 
@@ -72,11 +76,17 @@ class SampleSettings(Section):
     solver: Annotated[SolverName, BeforeValidator(_short), FREE] = "ddim"
     """The sampler, by short name or by the name of diffusers' class: DDIM (Song et al. 2021), DDPM (Ho et al. 2020),
     Euler and Heun in sigma space (Karras et al. 2022), `euler-a` with fresh noise at each step, LMS, PNDM (Liu et al.
-    2022), `dpm2`, DPM-Solver++ (Lu et al. 2022) and its stochastic form `dpm++-sde`, DEIS and UniPC."""
+    2022), `dpm2` and `dpm2-a` with fresh noise, DPM-Solver++ (Lu et al. 2022), its stochastic form `dpm++-sde` and its
+    single-step form `dpm++-single`, DEIS and UniPC."""
 
     spacing: Annotated[Spacing, FREE] = "auto"
     """Which timesteps are visited: `leading` as Stable Diffusion's own pipelines do, `trailing` from the very end,
-    `linspace` evenly with both ends. `auto` is trailing for a schedule that ends in pure noise, else leading."""
+    `linspace` evenly with both ends. `auto` is trailing for a schedule that ends in pure noise, else leading.
+    `library` takes diffusers' class with all defaults that it has of itself, as Open-Sora-Plan draws: DDIM and DDPM
+    then cut latents at −1 and 1, and PNDM begins with Runge–Kutta steps, nine more calls of the denoiser."""
+
+    clip: ClipSampleSettings = ClipSampleSettings()
+    """Clips, of models that draw them."""
 
     batch_size: Annotated[PositiveInt, FREE] = 4
     """How many pictures of one size are drawn together at most. The pictures are the same, up to rounding."""
