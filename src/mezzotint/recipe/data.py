@@ -429,6 +429,11 @@ class DataSettings(Section):
                 "data.clips.texts takes embeddings over into the text cache; set data.cache.text=true, or leave it out "
                 "and let the captions be encoded"
             )
+        if self.clips.texts and self.captions.shuffle_tags:
+            raise ValueError(
+                "data.captions.shuffle_tags has no effect on embeddings of files (data.clips.texts); leave out one of "
+                "them"
+            )
         if self.has_clips and self.clips.buckets and (self.buckets != BucketSettings() or self.resolution != 512):
             raise ValueError(
                 "data.clips.buckets lists all sizes, so that data.resolution and data.buckets have no effect; leave "
