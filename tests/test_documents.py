@@ -123,9 +123,18 @@ def test_every_link_leads_to_a_file_and_a_heading(name: str) -> None:
             assert heading in {re.sub(r"[^\w\- ]", "", t.lower()).replace(" ", "-") for t in titles}, target
 
 
-def test_every_page_is_reached_from_the_index() -> None:
-    linked = {(DOCS / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)\)", TEXTS["docs/README.md"])}
-    assert {page for page in DOCS.rglob("*") if page.is_file()} - {DOCS / "README.md"} <= linked
+def test_every_page_is_reached_from_the_index_and_every_picture_from_a_page() -> None:
+    linked = linked_from("docs/README.md")
+    pages = {page.relative_to(ROOT).as_posix() for page in linked if page.suffix == ".md"}
+    shown = {picture for name in pages & set(TEXTS) for picture in linked_from(name) if picture.suffix == ".png"}
+    figures = {picture.with_suffix(".json") for picture in shown}  # a picture's figures lie beside it
+    files = {page for page in DOCS.rglob("*") if page.is_file()} - {DOCS / "README.md"}
+    assert files <= linked | shown | figures
+
+
+def linked_from(name: str) -> set[Path]:
+    folder = (ROOT / name).parent
+    return {(folder / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)\)", TEXTS[name])}
 
 
 @pytest.mark.parametrize("name", TEXTS)

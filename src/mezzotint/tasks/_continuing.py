@@ -58,7 +58,7 @@ def _average(reading: Reading) -> Reading:
     exports = [path for run in reversed(_stamps.stamped(start.expanduser())) for path in _averages(run)]
     if not exports:
         raise CheckpointError(
-            f"{start}: no run of this name has exported an average; name a model instead of the newest",
+            f"{_stamps.starred(start)}: no run of this name has exported an average; name a model instead",
             code="E1507",
         )
     ema = optim.ema.model_copy(update={"start": exports[0]})
