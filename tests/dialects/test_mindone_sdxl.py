@@ -90,7 +90,7 @@ def test_the_barest_line_equals_the_documented_defaults() -> None:
         "data.path": ["pictures"], "data.format": "mindone", "data.resolution": 1024, "data.buckets.shape": "square",
         "data.buckets.step": 64, "data.crop": "random", "data.flip": 0.0, "data.resize": "bicubic",
         "data.antialias": False, "data.original_size": "stored", "data.small": "upscale", "data.workers": 2,
-        "data.remainder": "drop", "data.batch_size": 1, "data.captions.dropout": 0.0,
+        "data.shuffle": True, "data.remainder": "drop", "data.batch_size": 1, "data.captions.dropout": 0.0,
         "data.captions.dropped": "empty", "data.captions.missing": "empty", "data.cache.latents": False,
         "data.cache.text": False,
         "objective.levels": "timesteps", "objective.weighting": "prediction", "objective.loss": "mse",

@@ -17,9 +17,7 @@ DATA = {
     "total_step": Param("whole", 1000),
     "num_epochs": Param("whole", 0),
     "num_parallel_workers": Param("whole", 8),
-    "shuffle": Param(
-        "switch", True, only=(True,), about="pictures come in a new order each epoch, drawn by --seed"
-    ),
+    "shuffle": Param("switch", True),
     "drop_remainder": Param("switch", True),
     "python_multiprocessing": Param("switch", False, idle=True, about="workers are processes anyway"),
     "dataset_config": Param("object"),
@@ -39,6 +37,7 @@ def data(config: Config) -> Node:
     section = config.section(("data",), DATA)
     draft = config.draft
     draft.set("data.workers", section.values["num_parallel_workers"], flag_of(("data", "num_parallel_workers")))
+    draft.set("data.shuffle", section.values["shuffle"], flag_of(("data", "shuffle")))
     keep = "drop" if section.values["drop_remainder"] else "short"
     draft.set("data.remainder", keep, flag_of(("data", "drop_remainder")))
     dataset = config.node(_HERE, DATASET)
