@@ -224,6 +224,12 @@ CODES: dict[str, str] = {
     "E1075": "Averaged weights (the shadow) were asked for, and there are none: the run was trained without "
     "optim.ema, or what is drawn from is a model and not a run. An export of the average is a model of its own, in "
     "exports/ under a name that ends in -ema.",
+    "E1090": "`sample.refiner.path` names a model that cannot go on with the latents of the first: they have another "
+    "number of channels or stand for another number of pixels. SDXL's refiner goes with SDXL's base model.",
+    "E1091": "`sample.image` names no picture that can be read. The message says why; any picture that the data set "
+    "formats read can be begun with.",
+    "E1092": "The run would export files that models of this family are not written as. `run.export.mindspore` is for "
+    "SDXL; `run.export.parts: trained` for families whose models are passed around as single files.",
     "E1200": "The data set cannot be used as it is. The message names the file and what to do with it.",
     "E1201": "A folder of data.path is not there, is a file, or cannot be read; or data.path is empty. "
     "Relative paths are looked up beside the recipe, then in the current folder.",
@@ -356,6 +362,10 @@ CODES: dict[str, str] = {
     "E1450": "The model's noise schedule cannot be used: its scheduler_config.json asks for one that Mezzotint does "
     "not know, or for numbers that make no schedule. Known are linear, scaled_linear and squaredcos_cap_v2, and a list "
     "trained_betas of numbers above 0 and at most 1.",
+    "E1451": "`mezzotint merge` was given a file with a tensor whose shape is not that of the first model's. They are "
+    "of different models, such as SD 1 and SDXL, or the base model and its refiner.",
+    "E1452": "`mezzotint merge` was given something that holds nothing of the first model, or a first model that is "
+    "not whole. The first is the whole model; what follows are whole models or parts of its kind.",
     "E1500": "The run folder or a checkpoint in it cannot be continued. Nothing was changed.",
     "E1501": "A file of the checkpoint is missing, has another size, or its SHA-256 is not the manifest's. Nothing "
     "was loaded from it. `run.resume=auto` takes the newest checkpoint that is whole.",

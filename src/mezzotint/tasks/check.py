@@ -28,6 +28,7 @@ from mezzotint.runtimes.single import Runtime
 from mezzotint.tasks import (
     _check_page,
     _estimates,
+    _exports,
     _held_out,
     _preview_prompts,
     _shadow_start,
@@ -126,6 +127,8 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False) -> Checked
     _advise(checked)
     if outline is not None:
         _look_at_memory(checked, outline)
+    with checked.gathering():
+        _exports.require_possible(checked.recipe)
     if checked.recipe.run.export.folder is not None:
         with checked.gathering():
             publishing.refuse_others(checked.recipe.run.export.folder)

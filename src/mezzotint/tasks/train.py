@@ -28,10 +28,9 @@ from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.stages import StepReport
-from mezzotint.tasks import _held_out, _shadow_start, _stamps, announce, assemble, cache, resume, watchers
+from mezzotint.tasks import _exports, _held_out, _shadow_start, _stamps, announce, assemble, cache, resume, watchers
 from mezzotint.tasks._arguments import parse
 from mezzotint.tasks._live import LiveSettings
-from mezzotint.tasks.convert import single_file_of
 from mezzotint.tasks.environment import environment
 from mezzotint.training import metrics_log, state
 from mezzotint.training.interrupts import Interrupts
@@ -56,6 +55,7 @@ def train(reading: Reading) -> int:
     problems = unknown_allowances(recipe.run.allow_change)
     if problems:
         raise RecipeError(reading.name, problems=problems)
+    _exports.require_possible(recipe)
     launch = Launch.read()
     if recipe.run.export.folder is not None:
         publishing.refuse_others(recipe.run.export.folder)
@@ -402,27 +402,7 @@ class Job:
         )  # fmt: skip
 
     def _export_one(self, weights: Mapping[str, Tensor], name: str) -> Path:
-        target = self.folder.exports / name
-        # an earlier one goes when the new one is whole
-        aside = self.folder.exports / f".partial-{name}" if target.exists() else target
-        with durable.storage_errors(target):
-            durable.remove_tree(aside) if aside != target else None
-            self.model.family.export(
-                aside,
-                settings=self.recipe.model,
-                weights={n: t.detach().cpu() for n, t in weights.items()},
-                dtype=self.changes.now.run.export.dtype,
-                schedule=self.model.objective.schedule,
-                prediction=self.model.prediction,
-            )
-            if aside != target:
-                durable.remove_tree(target)
-                aside.rename(target)
-                durable.sync_folder(target.parent)
-        asked = self.changes.now.run.export
-        if asked.single_file:
-            single_file_of(target, asked.single_file_folder or target.parent, asked.single_file_dtype)
-        return target
+        return _exports.write(self.model, self.recipe, self.changes.now.run.export, self.folder.exports, name, weights)
 
     def _note_bad_step(self, report: StepReport) -> None:
         # each process names its own samples: the one that spoilt the step may be anywhere
