@@ -245,6 +245,12 @@ CODES: dict[str, str] = {
     "that processes would not find each other.",
     "E1084": "A launch script of another trainer was given other arguments than it takes, or a rank table that does "
     "not fit them. It becomes one torchrun line for each server, so both have to tell the same servers and cards.",
+    "E1090": "`sample.refiner.path` names a model that cannot go on with the latents of the first: they have another "
+    "number of channels or stand for another number of pixels. SDXL's refiner goes with SDXL's base model.",
+    "E1091": "`sample.image` names no picture that can be read. The message says why; any picture that the data set "
+    "formats read can be begun with.",
+    "E1092": "The run would export files that models of this family are not written as. `run.export.mindspore` is for "
+    "SDXL; `run.export.parts: trained` for families whose models are passed around as single files.",
     "E1200": "The data set cannot be used as it is. The message names the file and what to do with it.",
     "E1201": "A folder of data.path is not there, is a file, or cannot be read; or data.path is empty. "
     "Relative paths are looked up beside the recipe, then in the current folder.",
@@ -394,6 +400,10 @@ CODES: dict[str, str] = {
     "E1450": "The model's noise schedule cannot be used: its scheduler_config.json asks for one that Mezzotint does "
     "not know, or for numbers that make no schedule. Known are linear, scaled_linear and squaredcos_cap_v2, and a list "
     "trained_betas of numbers above 0 and at most 1.",
+    "E1451": "`mezzotint merge` was given a file with a tensor whose shape is not that of the first model's. They are "
+    "of different models, such as SD 1 and SDXL, or the base model and its refiner.",
+    "E1452": "`mezzotint merge` was given something that holds nothing of the first model, or a first model that is "
+    "not whole. The first is the whole model; what follows are whole models or parts of its kind.",
     "E1460": "A LatteT2V in one file has tensors and no configuration, and its tensors do not tell how long the clips "
     "were that it was trained on. `model.config` is latte-17f, latte-65f or latte-221f, by frames of a clip, or "
     "a folder with a config.json; one that lies beside the file is taken without being named.",
