@@ -64,7 +64,7 @@ def _score(path: str, name: str, setting: Setting) -> float:
     )
     found = [max((worth for worth, known in fields if word in known), default=0.0) for word in wanted]
     cover = sum(found) / max(1, len(found))
-    phrase = 0.4 if len(wanted) > 1 and " ".join(wanted) in " ".join(_words(first)) else 0.0
+    phrase = 0.7 if len(wanted) > 1 and " ".join(wanted) in " ".join(_words(first)) else 0.0
     return cover + phrase + _explained(setting.name, wanted) + _name_score(path, name, setting.path)
 
 
@@ -90,7 +90,7 @@ def _name_score(path: str, name: str, known: str) -> float:
     # as written, too: `imag` is near to `image`, not to what `image` stands for
     alike = max(alike, difflib.SequenceMatcher(None, name.lower(), last).ratio())
     whole = difflib.SequenceMatcher(None, path.lower(), known).ratio()
-    near = 0.9 if alike >= 0.94 else 0.6 if alike >= 0.75 and abs(len(name) - len(last)) < 4 else 0.4 * alike
+    near = 1.2 if alike >= 0.94 else 0.6 if alike >= 0.75 and abs(len(name) - len(last)) < 4 else 0.4 * alike
     home = path.rpartition(".")[0]
     return near + 0.3 * whole + (0.3 if home and known.rpartition(".")[0] == home else 0.0)
 
