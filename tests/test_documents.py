@@ -256,7 +256,7 @@ def test_every_example_runs(load: Load, words: str, body: str) -> None:
 def test_the_reader_of_the_page_reads_what_is_written_and_notices_damage(load: Load, tmp_path: Path) -> None:
     body = block("docs/checkpoint-format.md", "python run")
     assert set(re.findall(r"^(?:import|from) (\w+)", body, flags=re.MULTILINE)) == {
-        "hashlib", "json", "pathlib", "safetensors",
+        "hashlib", "json", "numpy", "pathlib", "safetensors",
     }  # fmt: skip
     page = load("reader", body)
     written = {
@@ -282,7 +282,7 @@ def test_the_reader_of_the_page_reads_what_is_written_and_notices_damage(load: L
                 page.read_checkpoint(folder)
         file.write_bytes(content)
     manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
-    changes: list[dict[str, Any]] = [{"schema": 2}, {"files": {"../state.json": {}}}]
+    changes: list[dict[str, Any]] = [{"schema": 3}, {"files": {"../state.json": {}}}]
     for change in changes:
         (folder / "manifest.json").write_text(json.dumps(manifest | change), "utf-8")
         with pytest.raises(ValueError):
@@ -460,7 +460,13 @@ def test_endings_and_conversions_of_pictures_are_all_told() -> None:
     (shown,) = re.findall(r"Endings looked at: `([^`]+)`", page)
     assert set(shown.split()) == media.SUFFIXES
     said = {"TURNED": "EXIF", "ALPHA": "transparency", "DEEP": "16-bit", "CMYK": "CMYK", "PROFILE": "colour profile"}
-    said |= {"BAD_PROFILE": "broken colour profile", "FIRST_FRAME": "first frame", "COLOUR_SPACE": "YCbCr"}
+    said |= {
+        "BAD_PROFILE": "broken colour profile",
+        "FIRST_FRAME": "first frame",
+        "COLOUR_SPACE": "YCbCr",
+        "SIDEWAYS": "onto its side",
+    }
+    said |= {"VARIABLE_RATE": "variable rate"}
     assert said.keys() == colour.Conversion.__members__.keys()
     for words in said.values():
         assert words in page, words

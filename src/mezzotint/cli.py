@@ -300,6 +300,10 @@ def _dispatch(arguments: list[str]) -> int:
         from mezzotint.tasks._arguments import preflight  # reading imports pydantic, which --help does without
 
         preflight(rest, verb.name)
+    elif verb.name != "translate" and any(word == "--as" or word.startswith("--as=") for word in ours):
+        from mezzotint.tasks._arguments import translated
+
+        rest = translated(rest, verb.name)
     run: Callable[[Sequence[str]], int] = importlib.import_module(f"mezzotint.tasks.{verb.name}").run
     return run(rest)
 

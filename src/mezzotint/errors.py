@@ -223,7 +223,23 @@ CODES: dict[str, str] = {
     "E1074": "What was given to draw from is neither a model, nor a run folder, nor a recipe.",
     "E1075": "Averaged weights (the shadow) were asked for, and there are none: the run was trained without "
     "optim.ema, or what is drawn from is a model and not a run. An export of the average is a model of its own, in "
-    "exports/ under a name that ends in -ema.",
+    "exports/ under a name that ends in -ema or _ema.",
+    "E1077": "Settings of the objective do not go together with what the denoiser predicts: kinds that are thought of "
+    "in σ (edm, v-edm, epsilon-unscaled) have no timestep of pure noise, and ¼ ln σ is told to edm, v-edm and v alone. "
+    "The message says which of the two, and what to write.",
+    "E1078": "A rule in `no_decay` begins with @ and is not known, or this model has not the names that it goes by. "
+    "`@norm-and-bias` works with every model, `@mindone` with those that MindONE's SDXL example knows.",
+    "E1080": "A `target:` in another trainer's YAML names a class that the dialect does not know, or one that belongs "
+    "elsewhere. Targets are read by a table and nothing is imported; the message names the line and the nearest class.",
+    "E1081": "A `target:` or one of its params in another trainer's YAML asks for what cannot be done here. The "
+    "message names the line, says why, and what to write instead.",
+    "E1082": "Transforms of pictures in another trainer's YAML are read as settings of the placement: resize, cut to a "
+    "size, mirror, scale to [-1, 1]. The message names the transform that does not come to that.",
+    "E1083": "Several processes run, and the foreign line says that there is one (`--is_parallel False`). Write "
+    "`--is_parallel True`, or start one process. Under mpirun over several servers also: MASTER_ADDR is not set, so "
+    "that processes would not find each other.",
+    "E1084": "A launch script of another trainer was given other arguments than it takes, or a rank table that does "
+    "not fit them. It becomes one torchrun line for each server, so both have to tell the same servers and cards.",
     "E1090": "`sample.refiner.path` names a model that cannot go on with the latents of the first: they have another "
     "number of channels or stand for another number of pixels. SDXL's refiner goes with SDXL's base model.",
     "E1091": "`sample.image` names no picture that can be read. The message says why; any picture that the data set "
@@ -292,6 +308,15 @@ CODES: dict[str, str] = {
     "E1251": "A picture's content is not what the index says although its size and times are the same, so that "
     "it has another address in the cache. `touch` the file, or delete the data index, and start again: "
     "it is then read anew.",
+    "E1280": "A tar shard (data.format=webdataset) cannot be read to its end: it is empty, compressed, damaged or was "
+    "cut off while it was fetched. Shards are plain .tar files; fetch this one again, or take it away. What lies in it "
+    "is read by its place, so that nothing behind the damage can be trusted.",
+    "E1281": "data.path does not name tar shards of this machine: it is an address of the network, or its braces are "
+    "no range. Fetch the shards, and write data.path as their folder, one of them, or shards/{000..011}.tar.",
+    "E1290": "Clips are read by a package that is not installed. Install it: pip install 'mezzotint[video]'.",
+    "E1291": "The data set of pictures that are trained beside clips (data.clips.stills_path) has too few of them: "
+    "each clip needs data.clips.stills different ones, and with stills_order=groups one more, since the last group "
+    "is left out.",
     "E1300": "The cache cannot be read or written. It holds nothing that cannot be made again: deleting "
     "it is always safe.",
     "E1301": "The cache folder cannot be written. Make it writable, or set data.cache.path to another folder. A "
@@ -366,6 +391,20 @@ CODES: dict[str, str] = {
     "of different models, such as SD 1 and SDXL, or the base model and its refiner.",
     "E1452": "`mezzotint merge` was given something that holds nothing of the first model, or a first model that is "
     "not whole. The first is the whole model; what follows are whole models or parts of its kind.",
+    "E1460": "A LatteT2V in one file has tensors and no configuration, and its tensors do not tell how long the clips "
+    "were that it was trained on. `model.config` is latte-17f, latte-65f or latte-221f, by frames of a clip, or "
+    "a folder with a config.json; one that lies beside the file is taken without being named.",
+    "E1461": "No autoencoder lies with a LatteT2V. Open-Sora-Plan v1.1.0 has it in the folder `vae`, beside those of "
+    "the denoisers; `model.vae` names it wherever it lies.",
+    "E1462": "No text encoder lies with a LatteT2V, and captions are to be encoded. It is T5 v1.1 XXL's encoder, "
+    "which no release of LatteT2V repeats; `model.text_encoder` names its folder.",
+    "E1463": "The tokenizer of T5 cannot be used: neither tokenizer.json nor spiece.model is there, one of them is "
+    "damaged, or it has more tokens than the text encoder knows.",
+    "E1465": "The variance of a denoiser cannot be learnt as the recipe asks (`objective.variance`): the denoiser has "
+    "no channels for it, or the schedule or the prediction leaves no rule for its bounds. A schedule that ends in pure "
+    "noise has no way back from its last timestep.",
+    "E1466": "Something is asked for that needs packages which are not installed: those of the extra `video`. `pip "
+    "install mezzotint[video]` brings them: PyAV for clips, ftfy and Beautiful Soup for captions that are cleaned.",
     "E1500": "The run folder or a checkpoint in it cannot be continued. Nothing was changed.",
     "E1501": "A file of the checkpoint is missing, has another size, or its SHA-256 is not the manifest's. Nothing "
     "was loaded from it. `run.resume=auto` takes the newest checkpoint that is whole.",
@@ -436,12 +475,14 @@ CODES: dict[str, str] = {
     "E1803": "A batch cannot be divided among more processes than it has samples.",
     "E1804": "Another process of this run died or hung, so that a step could not be finished. The message of that "
     "process says why; start the same command again, it goes on from the newest checkpoint.",
-    "E1805": "`run.runtime=ddp` needs several processes, and a launcher that tells each its place: torchrun or "
-    "accelerate launch. `run.runtime=auto` takes what the launch says.",
+    "E1805": "`run.runtime=ddp` and `fsdp` need several processes, and a launcher that tells each its place: torchrun "
+    "or accelerate launch. `run.runtime=auto` takes what the launch says.",
     "E1810": "A process that loads data has ended before its time: it was killed (often because the machine ran "
     "out of memory or of shared memory, /dev/shm) or it crashed while decoding. Start the same command "
     "again; it goes on from the newest checkpoint. With data.workers=0 nothing runs beside the "
     "training.",
+    "E1880": "Under `run.runtime=fsdp` the processes of a run are divided into groups of `run.shard.group`, each of "
+    "which holds the model once. The number has to divide the number of processes; leave it out to share among all.",
     "E1900": "A signal stopped the run after it had saved. The line that was printed goes on from there.",
 }
 """Every stable code with the paragraph that `mezzotint explain CODE` prints. A test holds this table against the

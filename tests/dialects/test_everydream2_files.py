@@ -185,6 +185,7 @@ def test_what_stands_in_the_file_counts_before_the_line_s_schedule_and_after_its
     assert "--lr_scheduler: base.lr_scheduler in opt.json is constant and counts before it" in told
     free = optimized({"base": {"lr_scheduler": None}}, "--lr_scheduler=linear")
     assert flat(free.settings)["optim.schedule.kind"] == "linear"
+    assert free.origin["optim.schedule.kind"] == "--lr_scheduler", "not the key that leaves it open"
 
 
 @pytest.mark.parametrize("case", RECORD, ids=lambda case: str(case["args"] or case["base_in"]))
@@ -353,6 +354,7 @@ EACH = {"run.validation.every": "1 epochs"}
     ("content", "expected"),
     [
         ({}, {"data.holdout.share": 0.15, **ALL, **EACH}),
+        ({"documentation": {"seed": "any"}, "doc": "any"}, {"data.holdout.share": 0.15, **ALL, **EACH}),
         ({"auto_split_proportion": 0.2, "every_n_epochs": 3},
          {"data.holdout.share": 0.2, **ALL, "run.validation.every": "3 epochs"}),
         ({"val_split_proportion": 0.3}, {"data.holdout.share": 0.3, **ALL, **EACH}),

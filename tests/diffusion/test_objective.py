@@ -189,5 +189,5 @@ def test_a_batch_on_the_meta_device_has_its_shapes() -> None:
 
 
 def test_an_unknown_prediction_is_refused() -> None:
-    with pytest.raises(ValueError, match="edm"):
-        objective("edm")
+    with pytest.raises(ValueError, match="flow"):
+        objective("flow")

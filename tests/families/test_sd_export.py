@@ -146,6 +146,18 @@ def test_trained_parts_are_written_in_the_type_asked_for(
     assert all(torch.equal(tensor, weights[f"denoiser/{k}"].to(dtype)) for k, tensor in written.items())
 
 
+@pytest.mark.parametrize("name", ["fp16", "bf16"])
+def test_an_export_of_small_numbers_opens_and_draws_without_being_told_a_type(
+    family: Family, tmp_path: Path, name: str
+) -> None:
+    out = _export(family, tmp_path / "out", _trained(family, "denoiser", "text_encoder"), dtype=name)
+    pipeline = _open(out)
+    assert {part.dtype for part in (pipeline.unet, pipeline.text_encoder, pipeline.vae)} == {torch.float32}
+    pipeline.set_progress_bar_config(disable=True)
+    drawn = pipeline("a red circle", num_inference_steps=1, height=64, width=64, output_type="np").images
+    assert drawn.shape == (1, 64, 64, 3)
+
+
 def test_a_lone_variant_is_exported_under_the_plain_name(tmp_path: Path) -> None:
     source = Path(shutil.copytree(FOLDER, tmp_path / "source"))
     plain = source / "vae" / "diffusion_pytorch_model.safetensors"

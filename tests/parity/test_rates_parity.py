@@ -53,9 +53,34 @@ def test_learning_rates_are_mindones() -> None:
     steps = rates(2e-4, {"kind": "piecewise", "points": points}, 12, 12)
     assert steps == pytest.approx(record["multistep"]["values"], rel=1e-12)
 
-    # its cosine starts the warm-up at another rate than 0; from the peak on it is ours
-    cosine = rates(1.0, {"kind": "cosine", "warmup_steps": 4, "decay_steps": 16, "floor": 0.1}, 20, 20)
-    assert cosine[4:] == pytest.approx(record["cosine"]["values"][4:], rel=1e-12)
+    given = {"kind": "cosine", "warmup_steps": 4, "warmup_from": 0.01, "floor": 0.1}
+    cosine = rates(1.0, given | {"decay_steps": 16}, 20, 20)
+    assert cosine == pytest.approx(record["cosine"]["values"], rel=1e-12)
+    assert rates(1.0, given, 20, 20) == pytest.approx(record["cosine_auto_decay"]["values"], rel=1e-12)
+
+    assert rates(8e-5, {"warmup_steps": 5}, 8, 8) == pytest.approx(record["warmup5_scale8"]["values"], rel=1e-12)
+    assert rates(1e-6, {"warmup_steps": 500}, 1000, 1000) == pytest.approx(
+        record["warmup500_total1000"]["values"], rel=1e-12
+    )
+    for name, base in (("no_scheduler", 3e-6), ("default_base_no_scheduler", 2e-6)):
+        assert rates(base, {}, 1, 8) == pytest.approx(record[name]["values"], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["linear_cycles", "cosine2_cycles"])
+def test_rounds_are_mindones_cycles(name: str) -> None:
+    record = json.loads((DATA / "mindone-sdxl/lr_schedules.json").read_text())[name]
+    told = record["config"]["scheduler_config"]["params"]
+    rounds = [
+        {"steps": steps, "warmup_steps": warmup, "start": start, "peak": peak, "end": end,
+         "curve": name.partition("_")[0].rstrip("2")}
+        for steps, warmup, start, peak, end in zip(
+            told["cycle_lengths"], told["warm_up_steps"], told["f_start"], told["f_max"], told["f_min"], strict=True
+        )
+    ]  # fmt: skip
+    count = record["total_step"]
+    found = rates(1.0, {"kind": "rounds", "rounds": rounds}, count, count)
+    assert found == pytest.approx(record["values"], rel=1e-12)
+    assert rates(1.0, {"kind": "rounds", "rounds": rounds}, 40, 40)[-1] == rounds[-1]["end"]
 
 
 @pytest.mark.parametrize("case", ["script_default", "decay_0.99"])

@@ -47,7 +47,7 @@ def test_every_row_has_help_a_type_and_a_rule() -> None:
     [
         ("optim.lr", ["number at least 0", "default 1e-05", "run.allow_change", "The peak learning rate."]),
         ("run.seed", ["below 2^63", "start a new run"]),
-        ("model.prediction", ["one of epsilon, v, or null", "default null"]),
+        ("model.prediction", ["one of epsilon, v, edm, v-edm, epsilon-unscaled, or null", "default null"]),
         ("data.resolution", ["whole number at least 16, at most 4096, multiple of 8"]),
         ("data.path", ["path, or a list of them"]),
         ("optim.optimizer.betas", ["number at least 0, below 1, number at least 0, below 1"]),

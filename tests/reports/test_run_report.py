@@ -32,6 +32,21 @@ def made_up_run(folder: RunFolder, steps: int, *, bad: int | None = None) -> Non
             file.write(json.dumps(line) + "\n")
 
 
+def every_tenth(folder: RunFolder) -> None:
+    """Leaves of a run's lines what it writes with log_every=10, and lets each tell of the steps between."""
+    lines = [line for line in durable.read_lines(folder.metrics) if "loss" in line]
+    folder.metrics.unlink()
+    last = 0
+    for line in lines:
+        if line["step"] % 10 == 0 or line["step"] == 1:
+            between = line["step"] - last
+            durable.append_line(
+                folder.metrics,
+                line | {"steps_since": between, "samples_since": 8 * between, "seconds_since": 0.5 * between},
+            )
+            last = line["step"]
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
     return RunFolder(tmp_path / "fox-$5").open()
@@ -61,6 +76,27 @@ def test_a_run_without_steps_has_a_summary_and_no_plot(folder: RunFolder) -> Non
     assert "none logged" in (folder.logs / "report.txt").read_text()
 
 
+def test_the_summary_counts_all_steps_and_says_how_many_were_logged(folder: RunFolder) -> None:
+    made_up_run(folder, 60)
+    every_tenth(folder)
+    text = "\n".join(summary(folder))
+    assert "steps         60 in 3 epochs\n" in text
+    assert "samples       480 in 30.0 s of training, 16 images/s" in text
+    assert "at the end, of 7 logged steps" in text
+
+
+def test_a_log_that_does_not_tell_what_lay_between_says_what_is_counted(folder: RunFolder) -> None:
+    made_up_run(folder, 60)
+    every_tenth(folder)
+    bare = [{k: v for k, v in line.items() if not k.endswith("_since")} for line in durable.read_lines(folder.metrics)]
+    folder.metrics.unlink()
+    for line in bare:
+        durable.append_line(folder.metrics, line)
+    text = "\n".join(summary(folder))
+    assert "steps         60 in 3 epochs, 7 of them counted below" in text
+    assert "samples       56 in 3.5 s of training, 16 images/s" in text
+
+
 def test_the_summary_says_steps_samples_loss_and_what_lies_where(folder: RunFolder) -> None:
     made_up_run(folder, 60)
     folder.record("started")
@@ -80,6 +116,13 @@ def test_the_summary_says_steps_samples_loss_and_what_lies_where(folder: RunFold
     assert "checkpoints   checkpoints/step-00000060" in text
     assert "exports       exports/step-00000060" in text
     assert "previews      none" in text
+
+
+def test_the_lowest_held_out_loss_is_said_where_it_lies_between(folder: RunFolder) -> None:
+    made_up_run(folder, 4)
+    for step, loss in ((2, 0.4), (3, "nan"), (4, 0.5)):
+        durable.append_line(folder.metrics, {"step": step, "val/loss": loss})
+    assert "held-out loss 0.6500 at step 0, 0.5000 at step 4, lowest 0.4000 at step 2" in summary(folder)
 
 
 def test_of_lines_with_the_same_step_the_last_counts_and_torn_ones_do_not(folder: RunFolder) -> None:

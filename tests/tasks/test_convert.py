@@ -162,6 +162,18 @@ def test_the_type_is_that_asked_for_and_schedules_keep_theirs(
     assert {t.dtype for t in unet.values()} == {dtype}
 
 
+def test_a_model_that_ships_is_named_by_its_name_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert convert("tiny-sd", "x.safetensors", "--dtype=fp16") == 2, "it has no weights"
+    assert convert("mezzotint-mini", "mini.safetensors") == 0
+    assert convert("mini.safetensors", "mini", f"--config={shipped('mezzotint-mini')}") == 0
+    for component in ("unet", "text_encoder"):
+        (path,) = (shipped("mezzotint-mini") / component).glob("*.safetensors")
+        assert equal(load_file(tmp_path / "mini" / component / path.name), load_file(path))
+    Path("mezzotint-mini").mkdir()
+    assert convert("mezzotint-mini", "again.safetensors") == 2, "what lies here comes first"
+
+
 def test_values_that_fp16_cannot_hold_are_named(tmp_path: Path, capsys: Any) -> None:
     assert convert(FOLDER, tmp_path / "x.safetensors") == 0
     tensors = load_file(tmp_path / "x.safetensors")

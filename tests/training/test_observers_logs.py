@@ -74,6 +74,23 @@ def test_the_first_every_nth_and_the_last_step_are_logged(folder: RunFolder) -> 
     assert [line["step"] for line in durable.read_lines(folder.metrics)] == [1, 4, 8, 10]
 
 
+def test_lines_between_which_steps_lie_tell_what_those_did(folder: RunFolder) -> None:
+    log = MetricsLog(folder, every=4)
+    for step in range(6):
+        log.look(report(step), Progress(step=step + 2, last_step=10))
+    kept = json.loads(json.dumps(log.state()))
+    log.close()
+    resumed = MetricsLog(folder, every=4)
+    resumed.load(kept)
+    log_steps(resumed, range(6, 10), last_step=10)
+    lines = durable.read_lines(folder.metrics)
+    assert [line["step"] for line in lines] == [1, 4, 8, 10]
+    assert [line["steps_since"] for line in lines] == [1, 3, 4, 2]
+    each = report(0)
+    assert sum(line["samples_since"] for line in lines) == 10 * each.samples
+    assert sum(line["seconds_since"] for line in lines) == pytest.approx(10 * each.seconds)
+
+
 def test_values_that_are_not_finite_stay_valid_json_and_read_back(folder: RunFolder) -> None:
     log = MetricsLog(folder, every=1)
     log.look(report(0, loss=float("nan"), norm=float("inf")), Progress(step=1, last_step=9))

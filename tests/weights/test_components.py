@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import CLIPTextModel
 
 from mezzotint.errors import WeightsError
 from mezzotint.weights import components, files
@@ -132,12 +133,17 @@ def test_random_weights_are_a_function_of_seed_and_part_and_leave_the_generator_
     assert not one.training
 
 
+@pytest.mark.parametrize("told", [{}, {"torch_dtype": "float16"}, {"dtype": "bfloat16"}])
 @pytest.mark.parametrize("name", ["fp16", "bf16"])
-def test_weights_and_configuration_agree_on_the_type_written(tmp_path: Path, name: components.DTypeName) -> None:
+def test_a_text_encoder_of_any_type_opens_in_float32_as_all_else_in_diffusers(
+    tmp_path: Path, name: components.DTypeName, told: dict[str, str]
+) -> None:
     module = components.draw("clip_text", TEXT, 0, "text_encoder", where=HERE)
-    components.write("clip_text", module.state_dict(), TEXT | {"_name_or_path": "/home/me"}, tmp_path / "t", name)
+    config = {k: v for k, v in TEXT.items() if k != "torch_dtype"} | told | {"_name_or_path": "/home/me"}
+    components.write("clip_text", module.state_dict(), config, tmp_path / "t", name)
     kinds = {info.dtype for info in files.read_header(tmp_path / "t" / "model.safetensors").values()}
-    text = (tmp_path / "t" / "config.json").read_text()
     assert kinds == {name.upper().replace("FP", "F")}
-    assert {"fp16": '"float16"', "bf16": '"bfloat16"'}[name] in text
-    assert "/home/me" not in text
+    assert "/home/me" not in (tmp_path / "t" / "config.json").read_text()
+    assert CLIPTextModel.from_pretrained(tmp_path / "t", local_files_only=True).dtype == torch.float32
+    named = CLIPTextModel.from_pretrained(tmp_path / "t", local_files_only=True, dtype=torch.float16)
+    assert named.dtype == torch.float16

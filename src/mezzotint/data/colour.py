@@ -26,6 +26,9 @@ class Conversion(IntFlag):
     BAD_PROFILE = 32
     FIRST_FRAME = 64
     COLOUR_SPACE = 128
+    SIDEWAYS = 256
+    """Besides `TURNED`: height and width changed places."""
+    VARIABLE_RATE = 512
 
 
 WORDS: dict[Conversion, str] = {
@@ -37,6 +40,8 @@ WORDS: dict[Conversion, str] = {
     Conversion.BAD_PROFILE: "unusable colour profile ignored",
     Conversion.FIRST_FRAME: "first of several frames",
     Conversion.COLOUR_SPACE: "YCbCr, Lab or HSV to RGB",
+    Conversion.SIDEWAYS: "turned onto its side by that",
+    Conversion.VARIABLE_RATE: "clip of variable rate, read as if its frames were evenly spaced",
 }
 """Each conversion as the data report says it."""
 

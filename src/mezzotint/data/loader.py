@@ -25,7 +25,8 @@ from torch.utils.data import DataLoader
 
 from mezzotint.data import buckets, plan
 from mezzotint.data.cached import LatentCache, TextCache
-from mezzotint.data.pieces import Piece, Pieces, Request, to_batch
+from mezzotint.data.clip_pieces import pieces_of
+from mezzotint.data.pieces import Piece, Request, to_batch
 from mezzotint.data.plan import plan_columns
 from mezzotint.errors import MezzotintError, PeerLost
 from mezzotint.recipe.data import DataSettings
@@ -66,8 +67,9 @@ class Loader:
     start_step: steps already done (0 for a new run); the first item has `step == start_step`. last_step: the run's
     length in steps. rows: rows of the catalogue that are trained. micro_batch: the most samples of one Batch, None for
     the rank's whole share. latents, text: caches that `tasks.cache.fill` has filled, or None to decode pictures and
-    leave captions to the text encoder; cached latents are read in this process, without workers. Iterate once;
-    `close()` (or `with`) ends the workers.
+    leave captions to the text encoder; cached latents are read in this process, without workers. keeps_company: where
+    this rank's share of a batch is empty, it gets the batch's first sample with weight 0 (`Batch.is_company`). Iterate
+    once; `close()` (or `with`) ends the workers.
 
     Raises, while iterating, DatasetError for a picture that cannot be read any more, CacheError E1303 for a cache entry
     that is missing or damaged, PeerLost E1810 when a worker is gone.
@@ -89,7 +91,9 @@ class Loader:
         device: torch.device | None = None,
         latents: LatentCache | None = None,
         text: TextCache | None = None,
+        keeps_company: bool = False,
     ) -> None:
+        self._keeps_company = keeps_company
         self.timeline = plan.Timeline(plan_columns(catalogue, rows, settings), settings, accumulation, seed)
         self._rows = np.asarray(rows, dtype=np.int32)
         self._steps = range(start_step, last_step)
@@ -98,7 +102,7 @@ class Loader:
         # rows of the cache are copied from a memory map: sending them between processes takes several times longer
         self._num_workers = 0 if latents is not None else settings.workers
         self._device = device or torch.device("cpu")
-        self._pieces = Pieces(catalogue, settings, seed=seed, latents=latents, text=text)
+        self._pieces = pieces_of(catalogue, settings, seed=seed, latents=latents, text=text)
         self._answers: Iterator[Piece | MezzotintError] | None = None
         self._workers: tuple[Any, ...] = ()
 
@@ -112,7 +116,8 @@ class Loader:
             while not (pieces and pieces[-1].request.is_last):
                 pieces.append(self._next_piece())
             waited = time.perf_counter() - began
-            asked, sizes = pieces[-1].request, tuple(len(piece.keys) for piece in pieces)
+            asked = pieces[-1].request
+            sizes = tuple(0 if piece.request.is_company else len(piece.keys) for piece in pieces)
             yield StepBatches(asked.step, asked.epoch, asked.count, _OnDevice(pieces, self._device), waited, sizes)
 
     def close(self) -> None:
@@ -140,6 +145,8 @@ class Loader:
             cuts = [(b, *cut) for b in range(first, end) for cut in self._cuts(_length(epoch, b))]
             base, count = int(epoch.starts[first]), int(epoch.starts[end] - epoch.starts[first])
             for i, (b, start, stop) in enumerate(cuts):
+                alone = self._keeps_company and start == stop
+                start, stop = (0, 1) if alone else (start, stop)
                 here = slice(int(epoch.starts[b]) + start, int(epoch.starts[b]) + stop)
                 yield Request(
                     step=step,
@@ -149,7 +156,8 @@ class Loader:
                     bucket=int(epoch.bucket[b]),
                     rows=self._rows[epoch.order[here]],
                     visits=epoch.visit[here],
-                    factor=epoch.factor[here],
+                    factor=epoch.factor[here] * np.float32(not alone),
+                    is_company=alone,
                     positions=np.arange(here.start - base, here.stop - base, dtype=np.int64),
                 )
 
@@ -231,8 +239,8 @@ def held_out(
     rows = np.asarray(rows, dtype=np.int32)
     as_written = {"dropout": 0.0, "shuffle_tags": False}
     settings = settings.model_copy(update={"captions": settings.captions.model_copy(update=as_written)})
-    pieces = Pieces(catalogue, settings, seed=seed, latents=latents, text=text, is_training=False)
-    of_bucket = buckets.of_pictures(catalogue.width[rows], catalogue.height[rows], settings)
+    pieces = pieces_of(catalogue, settings, seed=seed, latents=latents, text=text, is_training=False)
+    of_bucket = buckets.of_rows(catalogue, rows, settings)
     found = []
     for bucket in np.unique(of_bucket).tolist():
         places = np.flatnonzero(of_bucket == bucket)

@@ -35,7 +35,7 @@ from PIL import (
 )
 from PIL.ImageFile import ImageFile
 
-from mezzotint.data import colour
+from mezzotint.data import colour, members, resampling
 from mezzotint.data.colour import Conversion, Unusable
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
@@ -104,22 +104,37 @@ def probe(path: Path, max_pixels: int) -> Probe:
         return Probe(Size(image.width, image.height), digest, int(flags))
 
 
-def picture(path: Path, placement: Placement, *, resize: str, background: str, max_pixels: int) -> NDArray[np.uint8]:
+def picture(
+    path: Path, placement: Placement, *, resize: str, background: str, max_pixels: int, antialias: bool = True
+) -> NDArray[np.uint8]:
     """The pixels of a placed picture, (3, H, W) uint8 in sRGB, H and W those of `placement.bucket`.
 
     resize: "lanczos", "bicubic", "bilinear", "hamming" or "box", antialiased when it shrinks, or "nearest"; then the
-    crop: the order of torchvision's transforms on pictures, with identical pixels. background: #rrggbb behind what is
+    crop: the order of torchvision's transforms on pictures, with identical pixels. "area", and any without antialias,
+    is that of `resampling.py`. background: #rrggbb behind what is
     transparent. Raises DatasetError E1206.
     """
     with readable_file(path) as file:
         image, _ = _decoded(file, max_pixels, background)
         target, (top, left) = placement.resized, placement.crop_top_left
         if image.size != (target.width, target.height):
-            image = image.resize((target.width, target.height), _FILTERS[resize])
+            image = _resized(image, target, resize if antialias else f"plain {resize}")
         image = image.crop((left, top, left + placement.bucket.width, top + placement.bucket.height))
         if placement.flipped:
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         return np.ascontiguousarray(np.asarray(image, dtype=np.uint8).transpose(2, 0, 1))
+
+
+def _resized(image: Image.Image, target: Size, kind: str) -> Image.Image:
+    if kind in _FILTERS:
+        return image.resize((target.width, target.height), _FILTERS[kind])
+    return Image.fromarray(resampling.resize(np.asarray(image), target, kind.removeprefix("plain ")))
+
+
+def whole(path: Path, *, background: str, max_pixels: int) -> NDArray[np.uint8]:
+    """A picture as it is shown, (H, W, 3) uint8 in sRGB, neither resized nor cropped. Raises DatasetError E1206."""
+    with readable_file(path) as file:
+        return np.asarray(_decoded(file, max_pixels, background)[0], dtype=np.uint8)
 
 
 def digest_of(path: Path) -> bytes | None:
@@ -133,14 +148,11 @@ def digest_of(path: Path) -> bytes | None:
 
 @contextmanager
 def readable_file(path: Path, code: str = "E1206") -> Iterator[BufferedReader]:
-    """A regular file, open for reading; whatever goes wrong with it, while it is opened or by whoever reads it, becomes
-    a DatasetError with this code."""
+    """A regular file, or a member of a tar archive (`members.py`), open for reading; whatever goes wrong with it, while
+    it is opened or by whoever reads it, becomes a DatasetError with this code."""
     try:
-        # without O_NONBLOCK, opening a named pipe would wait for ever
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise Unusable("not a regular file")
+        member = members.member_at(path)
+        with member.opened() if member is not None else _regular(path) as file:
             yield file
     except DatasetError:
         raise
@@ -150,6 +162,15 @@ def readable_file(path: Path, code: str = "E1206") -> Iterator[BufferedReader]:
         raise DatasetError(f"{path}: {error.strerror or _one_line(error)}", code=code) from error
     except Exception as error:  # a damaged file can make a decoder raise anything
         raise DatasetError(f"{path}: damaged: {_one_line(error)}", code=code) from error
+
+
+def _regular(path: Path) -> BufferedReader:
+    # without O_NONBLOCK, opening a named pipe would wait for ever
+    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise Unusable("not a regular file")
+    return file
 
 
 def _one_line(error: Exception) -> str:
@@ -168,13 +189,15 @@ def _decoded(file: BufferedReader, max_pixels: int, background: str) -> tuple[Im
         image.seek(0)
     if any(";16" in str(tile) for tile in image.tile):
         flags |= Conversion.DEEP
-    if isinstance(image, TiffImagePlugin.TiffImageFile) and _orientation(image) in _TURNS:
-        flags |= Conversion.TURNED  # Pillow turns a TIFF itself while it loads; its entry says 1 from then on
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        flags |= _turned(
+            _orientation(image)
+        )  # Pillow turns a TIFF itself while it loads; its entry says 1 from then on
     image.load()
     orientation = _orientation(image)
     converted, changes = colour.to_srgb(image, background)
     if orientation in _TURNS:
-        return converted.transpose(_TURNS[orientation]), flags | changes | Conversion.TURNED
+        return converted.transpose(_TURNS[orientation]), flags | changes | _turned(orientation)
     return converted, flags | changes
 
 
@@ -186,6 +209,12 @@ def _opened(file: BufferedReader) -> ImageFile:
             file.seek(0)
             return plugin(file)
     raise Unusable("empty file" if not head else "not a picture of a known format")
+
+
+def _turned(orientation: int) -> Conversion:
+    if orientation not in _TURNS:
+        return Conversion(0)
+    return Conversion.TURNED | (Conversion.SIDEWAYS if orientation >= 5 else Conversion(0))
 
 
 def _orientation(image: ImageFile) -> int:

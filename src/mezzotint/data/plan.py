@@ -53,7 +53,7 @@ class PlanColumns:
 def plan_columns(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> PlanColumns:
     """The columns of some rows of a catalogue. `Epoch.order` then holds indices into `rows`."""
     chosen = np.asarray(rows, dtype=np.int64)
-    bucket = buckets.of_pictures(catalogue.width[chosen], catalogue.height[chosen], settings)
+    bucket = buckets.of_rows(catalogue, chosen, settings)
     group, rating = catalogue.own.group[chosen], catalogue.own.rating[chosen]
     return PlanColumns(
         catalogue.key_hash[chosen],
@@ -410,6 +410,16 @@ class Timeline:
         whole, part = int(epochs), epochs - int(epochs)
         before = whole * self.steps_of(0) if self._is_even else sum(map(self.steps_of, range(whole)))
         return before + (math.ceil(part * self.steps_of(whole) - 1e-9) if part else 0)
+
+    def epochs_in(self, steps: int) -> float:
+        """How many epochs so many steps are. Epochs that were not reached yet are taken to be as long as the others."""
+        if self._is_even or not steps:
+            return steps / max(1, self.steps_of(0))
+        self.steps_of(0)
+        if steps > self._ends[-1]:
+            return len(self._ends) * steps / max(1, self._ends[-1])
+        epoch, place = self.locate(steps - 1)
+        return epoch + (place + 1) / self.steps_of(epoch)
 
     def epoch(self, epoch: int) -> Epoch:
         """The plan of an epoch; the two last asked for are kept."""

@@ -16,7 +16,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from mezzotint import draws
-from mezzotint.diffusion import noise, prediction, pyramid, timesteps, weighting
+from mezzotint.diffusion import learned_variance, noise, preconditioning, prediction, pyramid, timesteps, weighting
+from mezzotint.diffusion.forms import Form
+from mezzotint.diffusion.prediction import expand_to
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.objective import ObjectiveSettings, TimestepBiasSettings
@@ -53,35 +55,47 @@ class StepDraws:
 
 
 class Objective:
-    """What a denoiser learns in a step. `schedule` is rescaled when the settings ask for zero terminal SNR.
+    """What a denoiser learns in a step. `schedule` is rescaled when the settings ask for zero terminal SNR; `form` is
+    what it is shown and told.
 
-    settings: the recipe's section. schedule: the family's. prediction: "epsilon", "v" or "x0"; another one raises
-    ValueError. A timestep range that reaches beyond the schedule raises RecipeError E1051.
+    settings: the recipe's section. schedule: the family's. prediction: see `Form`; another one raises ValueError. A
+    timestep range that reaches beyond the schedule raises RecipeError E1051, a rescaled schedule for a network in σ
+    E1077.
     """
 
     def __init__(self, settings: ObjectiveSettings, schedule: Schedule, prediction: str) -> None:
+        self.form = Form(prediction, settings.sigma_data, settings.told)
         self.settings = settings
-        self.schedule = schedule.rescaled_to_zero_terminal_snr() if settings.zero_terminal_snr else schedule
         self.prediction = prediction
+        _refuse_rescaled(settings, self.form)
+        self.schedule = schedule.rescaled_to_zero_terminal_snr() if settings.zero_terminal_snr else schedule
         self._range = _usable_range(settings.timesteps, schedule.num_timesteps)
         self._shares = _biased(settings.timestep_bias, self._range, schedule.num_timesteps)
-        self._weights = _timestep_weights(settings, self.schedule, prediction)
+        self._sigma = self.schedule.sigma
+        self._weights = self._factor(self.schedule.snr)
+        self._range_learnt: learned_variance.LearnedRange | None = None
 
     def to(self, device: torch.device | str) -> Self:
         """Moves the tables to a device; returns itself."""
         self.schedule = self.schedule.to(device)
-        self._weights = self._weights.to(device)
+        self._sigma, self._weights = self._sigma.to(device), self._weights.to(device)
+        self._range_learnt = None
         return self
 
     def take(self, settings: ObjectiveSettings) -> None:
         """Other settings from now on: noise offset and Min-SNR may change while a run goes, the schedule does not."""
         assert settings.zero_terminal_snr == self.settings.zero_terminal_snr
         self.settings = settings
-        self._weights = _timestep_weights(settings, self.schedule, self.prediction).to(self._weights.device)
+        self._weights = self._factor(self.schedule.snr)
 
     def noise(self, x_0: Tensor, draws: StepDraws) -> Noised:
-        """Noised latents at timesteps drawn from `objective.timesteps`: evenly, or as `objective.timestep_bias` says.
-        x_0: (B, C, *spatial), B addresses in draws."""
+        """Noised latents at levels that are drawn. x_0: (B, C, *spatial), B addresses in draws.
+
+        Timesteps come from `objective.timesteps`, evenly or as `objective.timestep_bias` says; levels that are
+        log-normal have no timestep, and a network that is told one takes the nearest.
+        """
+        if self.settings.levels == "log-normal":
+            return self._noise_log_normal(x_0, draws)
         if self._shares is None:
             drawn = timesteps.draw(draws.timestep, *self._range)
         else:
@@ -91,19 +105,50 @@ class Objective:
     def noise_at(self, x_0: Tensor, draws: StepDraws, timesteps: Tensor) -> Noised:
         """Noised latents at given timesteps. timesteps: (B,) int64 on the device, below T.
 
-        Offset noise is one normal number for each sample and channel, the same at all places and frames; it belongs to
-        the noise, and so to the target. x_t and noise are float32.
+        Offset noise is one normal number for each sample, and with `objective.noise_offset_per=channel` each channel,
+        the same at all places and frames; it belongs to the noise, and so to the target. x_t and noise are float32.
         """
+        if self.form.in_sigma:
+            return self._in_sigma(x_0, draws, self._sigma[timesteps], timesteps)
         x_0 = x_0.float()
+        eps, shown = self._noises(x_0, draws)
+        x_t = prediction.add_noise(x_0, shown, self.schedule.alpha_bar[timesteps])
+        told = self.form.model_t(self._sigma[timesteps], timesteps) if self.form.tells_sigma else timesteps
+        return Noised(x_0=x_0, noise=eps, x_t=x_t, model_input=x_t, model_t=told, level=timesteps.float())
+
+    def _noise_log_normal(self, x_0: Tensor, draws: StepDraws) -> Noised:
+        mean, std = self.settings.log_normal
+        # on the host, where every machine's logarithm is the same
+        keys = torch.from_numpy(draws.timestep.view(np.int64))
+        drawn = preconditioning.log_normal(noise.normal(keys, ()), mean=mean, std=std)
+        sigma = drawn.to(x_0.device, non_blocking=True)
+        nearest = preconditioning.nearest(self._sigma, sigma)
+        if not self.form.tells_sigma:
+            return self.noise_at(x_0, draws, nearest)
+        if not self.form.in_sigma:
+            eps, shown = self._noises(x_0.float(), draws)
+            x_t = prediction.add_noise(x_0.float(), shown, 1.0 / (1.0 + sigma**2))
+            told = self.form.model_t(sigma, nearest)
+            return Noised(x_0.float(), eps, x_t, x_t, told, level=sigma)
+        return self._in_sigma(x_0, draws, sigma, nearest)
+
+    def _in_sigma(self, x_0: Tensor, draws: StepDraws, sigma: Tensor, timesteps: Tensor) -> Noised:
+        """The level of these is σ; x_t is x_σ."""
+        x_0 = x_0.float()
+        eps, shown = self._noises(x_0, draws)
+        x_sigma = x_0 + expand_to(sigma, x_0.ndim) * shown
+        told = self.form.model_t(sigma, timesteps)
+        return Noised(x_0, eps, x_sigma, self.form.model_input(x_sigma, sigma), told, level=sigma)
+
+    def _noises(self, x_0: Tensor, draws: StepDraws) -> tuple[Tensor, Tensor]:
+        """The noise, and what the network sees of it: more, with `objective.input_perturbation`."""
         eps = self._base_noise(x_0, draws)
         if self.settings.noise_offset:
-            by_channel = noise.normal(draws.offset, (x_0.shape[1], *[1] * (x_0.ndim - 2)))
-            eps = eps + self.settings.noise_offset * by_channel
-        shown = eps
-        if self.settings.input_perturbation and draws.perturbation is not None:
-            shown = eps + self.settings.input_perturbation * noise.normal(draws.perturbation, x_0.shape[1:])
-        x_t = prediction.add_noise(x_0, shown, self.schedule.alpha_bar[timesteps])
-        return Noised(x_0=x_0, noise=eps, x_t=x_t, model_input=x_t, model_t=timesteps, level=timesteps.float())
+            count = x_0.shape[1] if self.settings.noise_offset_per == "channel" else 1
+            eps = eps + self.settings.noise_offset * noise.normal(draws.offset, (count, *[1] * (x_0.ndim - 2)))
+        if not self.settings.input_perturbation or draws.perturbation is None:
+            return eps, eps
+        return eps, eps + self.settings.input_perturbation * noise.normal(draws.perturbation, x_0.shape[1:])
 
     def _base_noise(self, x_0: Tensor, draws: StepDraws) -> Tensor:
         """Normal noise, or pyramid noise of the same deviation."""
@@ -133,35 +178,79 @@ class Objective:
 
     def target(self, noised: Noised) -> Tensor:
         """What the denoiser should say, (B, C, *spatial) float32."""
-        alpha_bar_t = self.schedule.alpha_bar[noised.model_t]
-        return prediction.target(self.prediction, noised.x_0, noised.noise, alpha_bar_t)
+        if self.form.in_sigma:
+            return self.form.target(noised.x_0, noised.noise, noised.level)
+        return prediction.target(self.prediction, noised.x_0, noised.noise, self._alpha_bar(noised))
 
-    def loss(self, predicted: Tensor, noised: Noised, weight: Tensor) -> Loss:
+    def loss(self, predicted: Tensor, noised: Noised, weight: Tensor, mask: Tensor | None = None) -> Loss:
         """The loss of each sample: the mean over its elements, in float32 whatever the prediction's dtype.
 
-        predicted: (B, C, *spatial). weight: (B,) float32, of the samples; the timestep's Min-SNR weight multiplies it.
-        mse: e². huber: ½e² up to |e| = δ, δ(|e| − ½δ) beyond (Huber 1964), which is half of mse for small errors.
-        mse-huber: mse · t/T + huber · (1 − t/T) with T timesteps (EveryDream2's direction: Huber at 0); huber-mse: mse
-        · (1 − t/T) + huber · t/T.
+        predicted: (B, C, *spatial), or with twice the channels, see `learned_variance.py`: its variational term is
+        added, which no weight of a level multiplies. weight: (B,) float32, of the samples; that of the level, by
+        `objective.weighting` and Min-SNR, multiplies it. mask: (B, *spatial), 1 where latents count.
+        mse: e². l1: |e|. huber: ½e² up to |e| = δ, δ(|e| − ½δ) beyond (Huber 1964), which is half of mse for small
+        errors. mse-huber: mse · t/T + huber · (1 − t/T) with T timesteps (EveryDream2's direction: Huber at 0);
+        huber-mse: mse · (1 − t/T) + huber · t/T.
         """
-        error = self._error(predicted.float(), self.target(noised), noised.model_t)
-        return Loss(per_sample=error.flatten(1).mean(1), weight=weight * self._weights[noised.model_t])
+        said, v = learned_variance.parted(predicted, noised.x_t, self.settings.variance)
+        per_sample = learned_variance.mean(self._error(said.float(), self.target(noised), noised), mask)
+        if self._has_sigma:
+            level_weight = self._factor(noised.level**-2.0)
+        else:
+            level_weight = self._weights[noised.level.long()]
+        if v is None:
+            return Loss(per_sample=per_sample, weight=weight * level_weight)
+        bits = learned_variance.mean(self._learnt().bits(said, v, noised), mask)
+        return Loss(per_sample=level_weight * per_sample + bits, weight=weight)
 
-    def _error(self, predicted: Tensor, wanted: Tensor, timesteps: Tensor) -> Tensor:
-        late = (timesteps.float() / self.schedule.num_timesteps).view(-1, *[1] * (wanted.ndim - 1))
+    def _learnt(self) -> learned_variance.LearnedRange:
+        if self._range_learnt is None:
+            self._range_learnt = learned_variance.LearnedRange(self.schedule, self.prediction)
+        return self._range_learnt
+
+    @property
+    def _has_sigma(self) -> bool:
+        """Whether a level is a σ, not a timestep."""
+        return self.form.in_sigma or (self.settings.levels == "log-normal" and self.form.tells_sigma)
+
+    def _alpha_bar(self, noised: Noised) -> Tensor:
+        if self._has_sigma:
+            return 1.0 / (1.0 + noised.level**2)
+        return self.schedule.alpha_bar[noised.level.long()]
+
+    def _factor(self, snr: Tensor) -> Tensor:
+        """What the error at levels of these SNR is multiplied by."""
+        return weighting.factor(
+            self.prediction,
+            snr,
+            weighting=self.settings.weighting,
+            gamma=self.settings.min_snr_gamma,
+            form=self.settings.min_snr_form,
+            squared=self.settings.loss != "l1",
+            sigma_data=self.settings.sigma_data,
+        )
+
+    def _error(self, predicted: Tensor, wanted: Tensor, noised: Noised) -> Tensor:
         match self.settings.loss:
             case "mse":
                 return functional.mse_loss(predicted, wanted, reduction="none")
+            case "l1":
+                return functional.l1_loss(predicted, wanted, reduction="none")
             case "huber":
                 return functional.huber_loss(predicted, wanted, reduction="none", delta=self.settings.huber_delta)
             case "mse-huber":
-                share = late
+                share = self._lateness(noised)
             case "huber-mse":
-                share = 1.0 - late
+                share = 1.0 - self._lateness(noised)
             case _:
                 raise ValueError(f"no loss is called {self.settings.loss!r}")
         huber = functional.huber_loss(predicted, wanted, reduction="none", delta=self.settings.huber_delta)
         return torch.lerp(huber, functional.mse_loss(predicted, wanted, reduction="none"), share)
+
+    def _lateness(self, noised: Noised) -> Tensor:
+        """t/T, (B, 1, …); of a σ, that of the nearest timestep."""
+        t = preconditioning.nearest(self._sigma, noised.level).float() if self._has_sigma else noised.level
+        return expand_to(t / self.schedule.num_timesteps, noised.x_0.ndim)
 
 
 def _usable_range(asked: tuple[int, int], num_timesteps: int) -> tuple[int, int]:
@@ -193,10 +282,10 @@ def _biased(bias: TimestepBiasSettings, drawn: tuple[int, int], num_timesteps: i
     return timesteps.shares(weights)
 
 
-def _timestep_weights(settings: ObjectiveSettings, schedule: Schedule, kind: str) -> Tensor:
-    """(T,) float32."""
-    if kind not in prediction.PREDICTIONS:
-        raise ValueError(f"no objective is known for prediction {kind!r}; known: {', '.join(prediction.PREDICTIONS)}")
-    if settings.min_snr_gamma is None:
-        return torch.ones_like(schedule.alpha_bar)
-    return weighting.min_snr(schedule.snr, settings.min_snr_gamma, kind, settings.min_snr_form)
+def _refuse_rescaled(settings: ObjectiveSettings, form: Form) -> None:
+    if settings.zero_terminal_snr and (form.in_sigma or form.tells_sigma):
+        raise RecipeError(
+            f"objective.zero_terminal_snr makes a last timestep without an end of σ, and a denoiser that predicts "
+            f"{form.prediction} thinks in σ; write objective.zero_terminal_snr=false, or model.prediction=v",
+            code="E1077",
+        )

@@ -1,49 +1,87 @@
-"""How much the loss of a timestep counts: Min-SNR (Hang et al. 2023, arXiv:2303.09556) in its three named forms."""
+"""How much the loss of a level of noise counts: the weight of the error of x_0, and Min-SNR (Hang et al. 2023,
+arXiv:2303.09556) in its three named forms.
+
+SNR = 1/σ² throughout: any shape, float32, ≥ 0. sigma_data: σ_d, of "edm" alone.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from mezzotint.diffusion.prediction import PREDICTIONS
+
+def of_x_0(kind: str, snr: Tensor, *, sigma_data: float = 0.5) -> Tensor:
+    """The weight at which the squared error of x_0 is the plain squared error of a prediction: SNR for epsilon, SNR + 1
+    for v, SNR + σ_d⁻² for edm, 1 for x0. Raises ValueError for another kind."""
+    match kind:
+        case "epsilon" | "epsilon-unscaled":
+            return snr
+        case "v" | "v-edm":
+            return snr + 1.0
+        case "edm":
+            return snr + 1.0 / sigma_data**2
+        case "x0" | "unit":
+            return torch.ones_like(snr)
+        case _:
+            raise ValueError(f"no weight is known for prediction {kind!r}")
 
 
-def min_snr(snr: Tensor, gamma: float, prediction: str, form: str) -> Tensor:
+def factor(
+    prediction: str,
+    snr: Tensor,
+    *,
+    weighting: str = "prediction",
+    gamma: float | None = None,
+    form: str = "prediction",
+    squared: bool = True,
+    sigma_data: float = 0.5,
+) -> Tensor:
+    """What the error of a prediction is multiplied by, in the shape of snr, finite and ≥ 0.
+
+    weighting: the class whose weight w the error of x_0 shall have ("unit", "epsilon", "v", "edm"); "prediction" is the
+    plain error of what the network says. gamma, form: see `min_snr`; with a weighting the form is "x0", and w becomes
+    min(w, γ). squared: whether errors are squared; otherwise a prediction's is |c_out| times that of x_0, once.
+    """
+    if weighting == "prediction":
+        if gamma is None:
+            return torch.ones_like(snr)
+        return min_snr(snr, gamma, prediction, form, sigma_data=sigma_data)
+    wanted = of_x_0(weighting, snr, sigma_data=sigma_data)
+    if gamma is not None:
+        wanted = wanted.clamp_max(gamma)
+    plain = of_x_0(prediction, snr, sigma_data=sigma_data)
+    own = plain if squared else plain.sqrt()
+    # where own is 0 the input is pure noise, and has nothing to teach
+    return torch.where(own > 0, wanted / own.clamp_min(torch.finfo(own.dtype).tiny), 0.0)
+
+
+def min_snr(snr: Tensor, gamma: float, prediction: str, form: str, *, sigma_data: float = 0.5) -> Tensor:
     """The factor of the squared error of a prediction.
 
-    snr: any shape, float32, ≥ 0. gamma: γ, above 0. Returns the shape of snr, float32, finite and ≥ 0. Raises
-    ValueError for an unknown prediction or form.
+    gamma: γ, above 0. Returns the shape of snr, float32, finite and ≥ 0. Raises ValueError for an unknown prediction or
+    form.
 
-    form "prediction" (diffusers): min(SNR, γ)/SNR for epsilon, min(SNR, γ)/(SNR + 1) for v, min(SNR, γ) for x0.
-    form "x0" (MindONE): the weight w that the plain error has when written in x₀ (SNR for epsilon, SNR + 1 for v, 1
-    for x0) is clamped: min(w, γ)/w. The same as "prediction" for epsilon, not for v.
+    form "prediction" (diffusers): min(SNR, γ) on the error of x_0, whatever is predicted: min(SNR, γ)/SNR for epsilon,
+    min(SNR, γ)/(SNR + 1) for v, min(SNR, γ) for x0.
+    form "x0" (MindONE): the weight w of `of_x_0` is clamped: min(w, γ)/w. The same as "prediction" for epsilon, not for
+    v.
     form "ratio" (EveryDream2): min(SNR, γ)/SNR whatever is predicted.
 
     At SNR = 0 the first two have 0 for epsilon, where the input is pure noise and has nothing to teach (diffusers
     divides by zero there); "ratio" has 1, as EveryDream2.
     """
-    if prediction not in PREDICTIONS:
-        raise ValueError(f"no Min-SNR weight is known for prediction {prediction!r}")
+    weight = of_x_0(prediction, snr, sigma_data=sigma_data)
     match form:
         case "prediction":
-            return _of_prediction(snr, gamma, prediction)
+            if prediction.startswith("epsilon"):
+                return _share(snr, gamma, at_zero=0.0)
+            return snr.clamp_max(gamma) / weight
         case "x0":
-            weight = {"epsilon": snr, "v": snr + 1.0, "x0": torch.ones_like(snr)}[prediction]
             return _share(weight, gamma, at_zero=0.0)
         case "ratio":
             return _share(snr, gamma, at_zero=1.0)
         case _:
             raise ValueError(f"no form of Min-SNR is called {form!r}")
-
-
-def _of_prediction(snr: Tensor, gamma: float, prediction: str) -> Tensor:
-    match prediction:
-        case "epsilon":
-            return _share(snr, gamma, at_zero=0.0)
-        case "v":
-            return snr.clamp_max(gamma) / (snr + 1.0)
-        case _:
-            return snr.clamp_max(gamma)
 
 
 def _share(weight: Tensor, gamma: float, *, at_zero: float) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint import probes
+from mezzotint.diffusion.forms import Form
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families._stable_files import Kin, Source, of_part, open_source, open_tokenizer, require_layers
 from mezzotint.families.base import Grid, ModelFamily, Prediction
@@ -148,7 +149,14 @@ class StableFamily(ModelFamily):
         """
         probes.reach("export.begin")
         source = self._source
-        config = scheduler_file.corrected(source.scheduler, prediction=prediction, zero_terminal=schedule.zero_terminal)
+        taught = self.taught or Form(prediction)
+        config = scheduler_file.corrected(
+            source.scheduler,
+            prediction=prediction,
+            zero_terminal=schedule.zero_terminal,
+            sigma_data=taught.sigma_data,
+            tells_sigma=taught.tells_sigma,
+        )
         replaced: dict[str, Replaced] = {}
         for part in source.parts:
             trained = of_part(weights, part)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from transformers.models.clip.tokenization_clip import CLIPTokenizer
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import Prediction
 from mezzotint.recipe.model import ModelSettings
-from mezzotint.weights import components, fingerprint, kinds, plain_vae
+from mezzotint.weights import components, fingerprint, kinds, plain_vae, scheduler_file
 from mezzotint.weights.components import Network
 from mezzotint.weights.export import Replaced
 from mezzotint.weights.files import Stored
@@ -171,17 +171,15 @@ class Source:
         """What the recipe says, else what the scheduler's file says. Raises WeightsError E1409."""
         if settings.prediction is not None:
             return settings.prediction
-        match self.scheduler.get("prediction_type", "epsilon"):
-            case "epsilon":
-                return "epsilon"
-            case "v_prediction":
-                return "v"
-            case other:
-                raise WeightsError(
-                    f"{self.folder.root / 'scheduler' / 'scheduler_config.json'}: prediction_type is {other!r}; "
-                    f"family {self.kin.name} knows epsilon and v_prediction, write model.prediction to choose",
-                    code="E1409",
-                )
+        found = scheduler_file.prediction_of(self.scheduler)
+        if found is None:
+            raise WeightsError(
+                f"{self.folder.root / 'scheduler' / 'scheduler_config.json'}: prediction_type is "
+                f"{self.scheduler.get('prediction_type')!r}; family {self.kin.name} knows epsilon and v_prediction, "
+                "write model.prediction to choose",
+                code="E1409",
+            )
+        return cast(Prediction, found)
 
     def notes(self, parts: Collection[str]) -> Iterator[str]:
         """What was met in the files of these parts that the reader should know."""

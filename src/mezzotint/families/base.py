@@ -10,12 +10,13 @@ from typing import ClassVar, Literal, Self
 
 from torch import Tensor, nn
 
+from mezzotint.diffusion.forms import Form
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 
-Prediction = Literal["epsilon", "v", "x0", "edm"]
+Prediction = Literal["epsilon", "v", "x0", "edm", "v-edm", "epsilon-unscaled"]
 Encodes = Literal["media", "text"]
 """What is asked of a family that is loaded to encode."""
 
@@ -41,6 +42,8 @@ class ModelFamily(ABC):
     schedule: Schedule
     prediction: Prediction
     grid: Grid
+    taught: Form | None = None
+    """What training teaches the denoiser, for the export; None is what is usual for `prediction`."""
     trainable: ClassVar[tuple[str, ...]] = ("denoiser",)
     """Parts that can be trained."""
     text_parts: tuple[str, ...] = ("text_encoder",)
@@ -61,6 +64,12 @@ class ModelFamily(ABC):
         settings.path must be resolved. seed: of random weights, where settings.weights asks for them.
         Raises WeightsError naming the file, what was found in it, and what to do.
         """
+
+    @classmethod
+    def described(cls, settings: ModelSettings) -> Self:
+        """A model of its configurations alone, with random weights, whatever files there are: to be counted, where
+        memory is not given. An autoencoder from elsewhere is taken to be as large as the model's own."""
+        return cls.load(settings.model_copy(update={"weights": "random", "vae": None}))
 
     @classmethod
     @abstractmethod

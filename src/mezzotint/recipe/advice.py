@@ -34,7 +34,8 @@ ADVICE = MappingProxyType(
         "objective.noise_offset": "0.05 to 0.10 works well: 0.10 for short runs, 0.02 to 0.03 beyond 50,000 "
         "steps, where more can diverge.",
         "objective.pyramid_discount": "Above 0.40 only for runs under 2,000 steps.",
-        "objective.min_snr_gamma": "5, or 1 or 20.",
+        "objective.min_snr_gamma": "5, or 1 or 20; for models that predict v not in the form prediction, in which the "
+        "noisiest timesteps weigh about 0.005.",
         "objective.zero_terminal_snr": "For models that predict v; set sample.guidance_rescale=0.7.",
         "optim.ema.decay": "0.9999 on the GPU with an interval of 1; 0.999 to 0.9999 is sensible. With an "
         "interval of 50, 0.99 or less.",
@@ -53,11 +54,12 @@ BOUNDARY = 25e9
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What a rule looks at. steps: of the run, None where it is not known. memory: bytes of the device, None where
-    nobody tells or it is no GPU."""
+    nobody tells or it is no GPU. prediction: of the model, None where it is not known."""
 
     recipe: Recipe
     steps: int | None = None
     memory: int | None = None
+    prediction: str | None = None
 
     @property
     def rate(self) -> float:
@@ -71,12 +73,14 @@ class Seen:
         return self.recipe.optim.optimizer.kind in ("adamw", "adamw-8bit")
 
 
-def notes(recipe: Recipe, *, steps: int | None = None, memory: int | None = None) -> list[str]:
+def notes(
+    recipe: Recipe, *, steps: int | None = None, memory: int | None = None, prediction: str | None = None
+) -> list[str]:
     """Where a recipe leaves the advice, a sentence each. A model from nothing, or of another kind, is not advised.
-    steps, memory: as of `Seen`."""
+    steps, memory, prediction: as of `Seen`; a prediction that the recipe names comes first."""
     if recipe.model.family != "sd" or recipe.model.weights == "random":
         return []
-    seen = Seen(recipe, steps, memory)
+    seen = Seen(recipe, steps, memory, recipe.model.prediction or prediction)
     left = [(path, words) for path, rule in _RULES for words in rule(seen)]
     return [f"{path} {words}; advised: {ADVICE[path]}" for path, words in left]
 
@@ -153,9 +157,13 @@ def _pyramid(seen: Seen) -> Iterator[str]:
 
 
 def _gamma(seen: Seen) -> Iterator[str]:
-    gamma = seen.recipe.objective.min_snr_gamma
-    if gamma is not None and gamma not in (1.0, 5.0, 20.0):
+    gamma, form = seen.recipe.objective.min_snr_gamma, seen.recipe.objective.min_snr_form
+    if gamma is None:
+        return
+    if gamma not in (1.0, 5.0, 20.0):
         yield f"is {gamma:g}"
+    elif form == "prediction" and seen.prediction == "v":
+        yield f"is {gamma:g}, the model predicts v, and objective.min_snr_form is prediction"
 
 
 def _zero(seen: Seen) -> Iterator[str]:

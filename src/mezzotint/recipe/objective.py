@@ -38,17 +38,45 @@ class TimestepBiasSettings(Section):
 class ObjectiveSettings(Section):
     """The mathematics of a training step."""
 
-    loss: Annotated[Literal["mse", "huber", "mse-huber", "huber-mse"], ALLOW] = "mse"
-    """`mse` is the squared error of the prediction; `huber` is quadratic up to `objective.huber_delta` and linear
-    beyond, which forgives outliers. `mse-huber` goes with the timestep from Huber at 0 to MSE at the last one,
-    `huber-mse` the other way (EveryDream2's names)."""
+    loss: Annotated[Literal["mse", "l1", "huber", "mse-huber", "huber-mse"], ALLOW] = "mse"
+    """`mse` is the squared error of the prediction, `l1` the plain one; `huber` is quadratic up to
+    `objective.huber_delta` and linear beyond, which forgives outliers. `mse-huber` goes with the timestep from Huber at
+    0 to MSE at the last one, `huber-mse` the other way (EveryDream2's names)."""
 
     huber_delta: Annotated[PositiveFloat, ALLOW] = 0.1
     """Where the Huber loss turns from quadratic to linear, in units of the prediction."""
 
+    weighting: Annotated[Literal["prediction", "unit", "epsilon", "v", "edm"], ALLOW] = "prediction"
+    """How much a level of noise counts. `prediction`: alike, in what the network predicts. The others give the error of
+    the clean latents a weight of σ, as MindONE's and Stability's classes of that name: `unit` 1, `epsilon` σ⁻², `v` σ⁻²
+    + 1, `edm` σ⁻² + σ_d⁻². With `mse` each of the last three is what `prediction` is for a network of that kind. Needs
+    the loss `mse` or `l1`."""
+
+    sigma_data: Annotated[PositiveFloat, ALLOW] = 0.5
+    """σ_d of `edm`, of the prediction as of the weighting: the deviation that clean latents are taken to have (Karras
+    et al. 2022, arXiv:2206.00364)."""
+
+    levels: Annotated[Literal["timesteps", "log-normal"], ALLOW] = "timesteps"
+    """Where levels of noise come from: the schedule's `timesteps`, or any σ, drawn with a logarithm that is normal
+    (`objective.log_normal`), as EDM does. A network that is told timesteps is then given the nearest one."""
+
+    log_normal: Annotated[tuple[float, PositiveFloat], ALLOW] = (-1.2, 1.2)
+    """With `levels=log-normal`: mean and deviation of ln σ. The default is EDM's."""
+
+    told: Annotated[Literal["auto", "timestep", "log-sigma"], NEVER] = "auto"
+    """What the network is told of the level of noise: the number of the `timestep`, or ¼ ln σ (`log-sigma`). `auto` is
+    the latter for the predictions `edm` and `v-edm`."""
+
+    variance: Annotated[Literal["none", "learned-range"] | None, ALLOW] = None
+    """Of a denoiser whose output has twice the channels of its latents: `learned-range` teaches the second half how the
+    variance of a step back lies between its two bounds, by a variational term that is added to the loss (Nichol and
+    Dhariwal 2021, arXiv:2102.09672; no weight of timesteps multiplies it); `none` leaves that half alone. None is
+    learned-range where the model has the channels, as LatteT2V has."""
+
     min_snr_gamma: Annotated[PositiveFloat | None, ALLOW] = None
     """Clamp the signal-to-noise ratio at γ when weighting the loss; 5 is usual (Hang et al. 2023, arXiv:2303.09556).
-    None weights all timesteps alike."""
+    None weights all timesteps alike. With v-prediction in the form `prediction` the noisiest timesteps, where it is
+    decided what goes where, weigh about 0.005: a model trained so from nothing did not learn positions."""
 
     min_snr_form: Annotated[Literal["prediction", "x0", "ratio"], ALLOW] = "prediction"
     """How γ weights the loss. `prediction`: min(SNR, γ)/SNR for epsilon and min(SNR, γ)/(SNR + 1) for v, as diffusers.
@@ -58,6 +86,10 @@ class ObjectiveSettings(Section):
     noise_offset: Annotated[NonNegativeFloat, ALLOW] = 0.0
     """Adds this much noise that is constant over each channel of a picture, so that the model learns very dark and
     very bright ones. 0.02–0.1 is usual."""
+
+    noise_offset_per: Annotated[Literal["channel", "sample"], ALLOW] = "channel"
+    """Whether offset noise is drawn for each `channel` of a picture, or once for the whole `sample`, as MindONE
+    does."""
 
     pyramid_discount: Annotated[Annotated[float, Field(ge=0.0, lt=1.0)], ALLOW] = 0.0
     """Pyramid noise (Whitaker 2023): noise of ever smaller sizes, enlarged, is added with this factor to the power of
@@ -90,5 +122,24 @@ class ObjectiveSettings(Section):
         if not 0 <= low < high <= 1000:
             raise ValueError(
                 f"objective.timesteps must be two numbers with 0 ≤ first < second ≤ 1000, got {low}, {high}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _fits(self) -> ObjectiveSettings:
+        if self.weighting != "prediction" and self.loss not in ("mse", "l1"):
+            raise ValueError(
+                f"objective.weighting {self.weighting} weighs mse or l1, and objective.loss is {self.loss}; "
+                "write objective.weighting=prediction"
+            )
+        if self.weighting != "prediction" and self.min_snr_gamma is not None and self.min_snr_form != "x0":
+            raise ValueError(
+                f"objective.min_snr_gamma clamps the weight of objective.weighting={self.weighting} in the form x0 "
+                "alone; write objective.min_snr_form=x0, or objective.weighting=prediction"
+            )
+        if self.levels == "log-normal" and (self.timesteps != (0, 1000) or self.timestep_bias.strategy != "none"):
+            raise ValueError(
+                "objective.timesteps and objective.timestep_bias choose among timesteps, and with "
+                "objective.levels=log-normal none is drawn; leave them out, or write objective.levels=timesteps"
             )
         return self

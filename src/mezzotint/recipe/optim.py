@@ -24,8 +24,8 @@ class AdamW(Section):
     """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) with float32 moments, one fused pass."""
 
     kind: Annotated[Literal["adamw"], NEVER] = "adamw"
-    """The optimizer's name: `adamw`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any class of torch.optim's
-    kind."""
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any
+    class of torch.optim's kind."""
 
     betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
     """Decay of the running means of the gradient and of its square."""
@@ -37,8 +37,32 @@ class AdamW(Section):
     """Weights shrink by rate × this at each step, apart from the gradient."""
 
     no_decay: Annotated[Names, ALLOW] = ()
-    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`. Empty decays all, as diffusers
-    does."""
+    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
+    which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
+    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
+
+
+class AdamWeightDecay(Section):
+    """MindSpore's AdamWeightDecay: AdamW whose moments are not corrected for having begun at zero, so that the first
+    steps are shorter (at β₂ 0.98 the first is 0.7 of a rate, at 0.999 three of them)."""
+
+    kind: Annotated[Literal["adam-weight-decay"], NEVER] = "adam-weight-decay"
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any
+    class of torch.optim's kind."""
+
+    betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
+    """Decay of the running means of the gradient and of its square."""
+
+    eps: Annotated[PositiveFloat, ALLOW] = 1e-6
+    """Added to the root of the second moment; larger values calm parameters whose gradients are tiny."""
+
+    weight_decay: Annotated[NonNegativeFloat, ALLOW] = 0.01
+    """Weights shrink by rate × this at each step, apart from the gradient."""
+
+    no_decay: Annotated[Names, ALLOW] = ()
+    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
+    which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
+    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
 
 
 class AdamW8bit(Section):
@@ -46,8 +70,8 @@ class AdamW8bit(Section):
     Needs the extra `eight-bit` and a GPU."""
 
     kind: Annotated[Literal["adamw-8bit"], NEVER] = "adamw-8bit"
-    """The optimizer's name: `adamw`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any class of torch.optim's
-    kind."""
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any
+    class of torch.optim's kind."""
 
     betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
     """Decay of the running means of the gradient and of its square."""
@@ -59,8 +83,9 @@ class AdamW8bit(Section):
     """Weights shrink by rate × this at each step, apart from the gradient."""
 
     no_decay: Annotated[Names, ALLOW] = ()
-    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`. Empty decays all, as diffusers
-    does."""
+    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
+    which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
+    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
 
 
 class Adafactor(Section):
@@ -68,8 +93,8 @@ class Adafactor(Section):
     first ones; the least memory of all."""
 
     kind: Annotated[Literal["adafactor"], NEVER] = "adafactor"
-    """The optimizer's name: `adamw`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any class of torch.optim's
-    kind."""
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any
+    class of torch.optim's kind."""
 
     eps: Annotated[PositiveFloat, ALLOW] = 1e-3
     """The least scale of a parameter by which its steps are measured."""
@@ -84,8 +109,9 @@ class Adafactor(Section):
     """Weights shrink by rate × this at each step, apart from the gradient."""
 
     no_decay: Annotated[Names, ALLOW] = ()
-    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`. Empty decays all, as diffusers
-    does."""
+    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
+    which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
+    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
 
 
 class Library(Section):
@@ -93,8 +119,8 @@ class Library(Section):
     steps that are not finite."""
 
     kind: Annotated[Literal["library"], NEVER] = "library"
-    """The optimizer's name: `adamw`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any class of torch.optim's
-    kind."""
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any
+    class of torch.optim's kind."""
 
     class_name: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*\.[A-Za-z_]\w*$"), NEVER]
     """The class, such as `torch.optim.NAdam`, or `pytorch_optimizer.Lion`, `.Prodigy`, `.DAdaptAdam`, `.DAdaptLion` and
@@ -108,8 +134,9 @@ class Library(Section):
     """Weights shrink by rate × this at each step, as the class understands it."""
 
     no_decay: Annotated[Names, ALLOW] = ()
-    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`. Empty decays all, as diffusers
-    does."""
+    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
+    which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
+    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
 
 
 class AdaCoor(Section):
@@ -117,29 +144,67 @@ class AdaCoor(Section):
     times √eps. `optim.lr`, its schedule and weight decay have no influence; for batches of 8 and less."""
 
     kind: Annotated[Literal["adacoor"], NEVER] = "adacoor"
-    """The optimizer's name: `adamw`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any class of torch.optim's
-    kind."""
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any
+    class of torch.optim's kind."""
 
     eps: Annotated[PositiveFloat, ALLOW] = 1e-8
     """The only number of the rule; the first step of each weight is about its root. Leave it at 1e-8."""
 
 
-OptimizerSettings = AdamW | AdamW8bit | Adafactor | AdaCoor | Library
+OptimizerSettings = AdamW | AdamWeightDecay | AdamW8bit | Adafactor | AdaCoor | Library
 
 
 def _kind_or_adamw(value: object) -> object:
     return {"kind": "adamw", **value} if isinstance(value, dict) else value
 
 
+class RoundSettings(Section):
+    """One round of a rate: up in a straight line, then down. Factors are of `optim.lr`."""
+
+    steps: Annotated[PositiveInt, ALLOW]
+    """Its length; the next begins after its last step, which still belongs to it."""
+
+    warmup_steps: Annotated[NonNegativeInt, ALLOW] = 0
+    """Steps from `start` to `peak`."""
+
+    start: Annotated[NonNegativeFloat, ALLOW] = 0.0
+    """The factor at its first step, when there is a warm-up."""
+
+    peak: Annotated[NonNegativeFloat, ALLOW] = 1.0
+    """The highest factor."""
+
+    end: Annotated[NonNegativeFloat, ALLOW] = 0.0
+    """The factor at its end."""
+
+    curve: Annotated[Literal["cosine", "linear"], ALLOW] = "cosine"
+    """How it falls: along half a cosine from the end of the warm-up, or in a straight line that is drawn from the
+    round's first step on."""
+
+    @model_validator(mode="after")
+    def _has_room(self) -> RoundSettings:
+        if self.warmup_steps >= self.steps:
+            raise ValueError(
+                f"a round of optim.schedule.rounds has {self.steps} steps and {self.warmup_steps} of warm-up; the "
+                "warm-up must be shorter"
+            )
+        return self
+
+
 class ScheduleSettings(Section):
     """How the rate changes over the run, in optimizer steps: a factor of `optim.lr`."""
 
-    kind: Annotated[Literal["constant", "linear", "cosine", "restarts", "polynomial", "piecewise"], ALLOW] = "constant"
+    kind: Annotated[Literal["constant", "linear", "cosine", "restarts", "polynomial", "piecewise", "rounds"], ALLOW] = (
+        "constant"
+    )
     """`constant` after the warm-up; `linear` and `polynomial` fall to the floor; `cosine` falls along half a cosine;
-    `restarts` falls along a cosine several times; `piecewise` follows `optim.schedule.points`."""
+    `restarts` falls along a cosine several times; `piecewise` follows `optim.schedule.points`, `rounds` goes through
+    those of `optim.schedule.rounds`."""
 
     warmup_steps: Annotated[NonNegativeInt, ALLOW] = 0
-    """Steps over which the rate rises from 0 to its peak in a straight line."""
+    """Steps over which the rate rises to its peak in a straight line."""
+
+    warmup_from: Annotated[Share, ALLOW] = 0.0
+    """The factor of the rate at the first step of the warm-up."""
 
     decay_steps: Annotated[PositiveInt | None, ALLOW] = None
     """The step at which the floor is reached, warm-up included; None takes `decay_of_run` times the length of the run.
@@ -169,8 +234,20 @@ class ScheduleSettings(Section):
     """For `piecewise`: pairs of (step, factor). From each step on the rate has that factor; before the first it is
     1."""
 
+    rounds: Annotated[tuple[RoundSettings, ...], ALLOW] = ()
+    """For `rounds`: one after the other, as latent diffusion's LambdaWarmUpCosineScheduler2 and LambdaLinearScheduler.
+    Each has `steps`, `warmup_steps` (0), the factors `start` (0), `peak` (1) and `end` (0), and a `curve` (`cosine` or
+    `linear`), such as [{steps: 1000, warmup_steps: 100, end: 0.1}]."""
+
     @model_validator(mode="after")
     def _fits(self) -> ScheduleSettings:
+        if (self.kind == "rounds") != bool(self.rounds):
+            raise ValueError(
+                "optim.schedule.rounds and kind rounds belong together, such as kind: rounds, rounds: "
+                "[{steps: 1000, warmup_steps: 100}]"
+            )
+        if self.kind == "rounds" and (self.warmup_steps or self.warmup_share):
+            raise ValueError("of optim.schedule.rounds each has a warm-up of its own; leave out optim.schedule's")
         if self.kind == "piecewise" and not self.points:
             raise ValueError(
                 "optim.schedule.kind piecewise needs optim.schedule.points, such as [[500, 0.1], [800, 0.01]]"

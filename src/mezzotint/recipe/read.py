@@ -43,7 +43,8 @@ SCHEMA_COMMENT = "# yaml-language-server: $schema="
 class Reading:
     """A recipe as it was read. name: what the user called it. path: its file, absolute; None when it came from a text.
     origin: dotted path → `line 5` or `command line`; what is absent is a default. digest: of the effective recipe,
-    see `digest_of`. notes: what a dialect dropped or changed, a sentence each."""
+    see `digest_of`. notes: what a dialect dropped or changed, a sentence each. verb: what a foreign line asks for, ""
+    for what the verb that read it does."""
 
     recipe: Recipe
     name: str
@@ -51,6 +52,7 @@ class Reading:
     origin: dict[str, str]
     digest: str
     notes: tuple[str, ...] = ()
+    verb: str = ""
 
     def placed(self, problems: Iterable[Problem]) -> list[Problem]:
         """Problems of settings with the lines of the recipe's file that give them."""
@@ -97,8 +99,9 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def located(reading: Reading) -> Recipe:
-    """The recipe with the paths of `model`, `optim.ema.start`, `data.path`, `data.holdout.path`, `run.export.folder`
-    and those of `sample` made absolute, all but `run.export.folder` where they were found, and `~` opened everywhere.
+    """The recipe with the paths of `model`, `optim.ema.start`, `data.path`, `data.holdout.path`,
+    `data.clips.stills_path`, `run.export.folder` and those of `sample` made absolute, all but `run.export.folder` where
+    they were found, and `~` opened everywhere.
 
     What is not found stays as written, for the task to say so; `places` lists where it was looked for.
     """
@@ -106,7 +109,8 @@ def located(reading: Reading) -> Recipe:
     config = locate(recipe.model.config, beside, shipped=MODELS) if recipe.model.config is not None else None
     place = locate(recipe.model.path, beside, shipped=MODELS)
     vae = locate(recipe.model.vae, beside) if recipe.model.vae is not None else None
-    model = recipe.model.model_copy(update={"path": place, "config": config, "vae": vae})
+    text = locate(recipe.model.text_encoder, beside) if recipe.model.text_encoder is not None else None
+    model = recipe.model.model_copy(update={"path": place, "config": config, "vae": vae, "text_encoder": text})
     optim = recipe.optim
     if optim.ema.start is not None:
         start = locate(optim.ema.start, beside, shipped=MODELS)
@@ -115,7 +119,9 @@ def located(reading: Reading) -> Recipe:
     folders = tuple(locate(path, beside, shipped=DATA) for path in recipe.data.path)
     sets = {name: locate(path, beside, shipped=DATA) for name, path in recipe.data.holdout.path.items()}
     holdout = recipe.data.holdout.model_copy(update={"path": sets})
-    data = recipe.data.model_copy(update={"path": folders, "cache": cache, "holdout": holdout})
+    beside_clips = tuple(locate(path, beside, shipped=DATA) for path in recipe.data.clips.stills_path)
+    clips = recipe.data.clips.model_copy(update={"stills_path": beside_clips})
+    data = recipe.data.model_copy(update={"path": folders, "cache": cache, "holdout": holdout, "clips": clips})
     drawn = recipe.sample
     named = {"file": drawn.file, "image": drawn.image}
     found = {name: locate(path, beside) if path is not None else None for name, path in named.items()}
@@ -135,7 +141,9 @@ def located(reading: Reading) -> Recipe:
 
 def locate(path: Path, beside: Path | None, *, shipped: Path | None = None) -> Path:
     """An existing path, absolute; what exists nowhere stays as written, `~` opened. beside: the recipe's folder.
-    shipped: a folder of what ships by name."""
+    shipped: a folder of what ships by name. A name with a range in braces is looked for by its folder."""
+    if "{" in path.name:
+        return locate(path.parent, beside) / path.name
     return next((place for place in places(path, beside, shipped=shipped) if place.exists()), path.expanduser())
 
 

@@ -14,6 +14,9 @@ from mezzotint.recipe.optim import OptimSettings
 from mezzotint.recipe.run import RunSettings
 from mezzotint.recipe.sample import SampleSettings
 
+SHARED_OPTIMIZERS = ("adamw", "adacoor", "adam-weight-decay")
+"""Optimizers that move each number by itself, and so work on rows of a tensor."""
+
 
 class Recipe(Section):
     """What a run is to do. Frozen: what ran is what was asked."""
@@ -50,6 +53,7 @@ class Recipe(Section):
                 f"model.train includes {encoders[0]}; "
                 "set data.cache.text=false or train the denoiser alone"
             )
+        self._refuse_unshared()
         for name in ("part_lr", "part_optimizer", "part_schedule"):
             unknown = sorted(set(getattr(self.optim, name)) - set(self.model.train))
             if unknown:
@@ -63,3 +67,15 @@ class Recipe(Section):
                 "write model.train=[denoiser, text_encoder]"
             )
         return self
+
+    def _refuse_unshared(self) -> None:
+        """An optimizer that looks at a whole tensor, or at all of them, cannot work on rows of it."""
+        if self.run.runtime != "fsdp":
+            return
+        for place, optimizer in {"optimizer": self.optim.optimizer, **self.optim.part_optimizer}.items():
+            if optimizer.kind not in SHARED_OPTIMIZERS:
+                where = "optim.optimizer" if place == "optimizer" else f"optim.part_optimizer of {place}"
+                raise ValueError(
+                    f"run.runtime is fsdp, and {where} is {optimizer.kind}, which needs whole tensors; take one of "
+                    f"{', '.join(SHARED_OPTIMIZERS)}, or run.runtime=ddp"
+                )

@@ -17,9 +17,9 @@ def _is_name(value: str | None) -> str | None:
     if value is None:
         return None
     try:
-        made = value.format(name="run", epoch=1, step=1, micro_step=1, last="last-")
+        made = value.format(name="run", epoch=1, step=1, micro_step=1, last="last-", ema="_ema")
     except (KeyError, IndexError, ValueError) as error:
-        known = "{name}, {epoch}, {step}, {micro_step} and {last}"
+        known = "{name}, {epoch}, {step}, {micro_step}, {last} and {ema}"
         raise ValueError(f"takes {known} alone, got {value!r}") from error
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", made):
         raise ValueError(f"makes the name {made!r}; letters, digits, dot, hyphen and underscore are allowed")
@@ -52,8 +52,10 @@ class ExportSettings(Section):
 
     name: Annotated[ExportName | None, FREE] = None
     """How an exported model is called, with {name} (`run.name`), {epoch}, {step}, {micro_step} (the samples seen over
-    `data.batch_size`, rounded up) and {last} (`last-` at the run's end, nothing before), such as
-    `{last}{name}-ep{epoch:02}-gs{step:05}`. None calls it `step-{step:08}`. The average's has `-ema` behind it."""
+    `data.batch_size`, rounded up), {last} (`last-` at the run's end, `interrupted-` where a signal has stopped it,
+    nothing before) and {ema} (`_ema` for the average, nothing for the trained weights), such as
+    `{last}{name}-ep{epoch:02}-gs{step:05}`. None calls it `step-{step:08}`. Without {ema} the average's has `-ema`
+    behind it."""
 
     dtype: Annotated[Literal["fp32", "fp16", "bf16"], FREE] = "fp32"
     """The type of the exported weights."""
@@ -79,6 +81,10 @@ class ExportSettings(Section):
 
     link: Annotated[LinkName | None, FREE] = None
     """Another name for `exports/` in the run folder, such as `ckpts`: a link beside it, for those who look there."""
+
+    when_stopped: Annotated[bool, FREE] = False
+    """Export the model, too, when a signal stops the run, once the checkpoint is written. It takes as long as an export
+    does, for which a cluster may not wait."""
 
     folder: Annotated[NamedPath | None, FREE] = None
     """Another folder in which the finished model lies, file by file, when the run has ended: the average when there is
@@ -160,6 +166,19 @@ class ScalerSettings(Section):
         if any(b[0] <= a[0] for a, b in zip(self.stages, self.stages[1:], strict=False)):
             raise ValueError("the steps of run.scaler.stages must rise")
         return self
+
+
+class ShardSettings(Section):
+    """How `run.runtime=fsdp` shares a model among processes."""
+
+    parameters: Annotated[bool, RECORDED] = True
+    """Share the weights, too: each block's are gathered when it computes and let go after it, which takes the least
+    memory and the most exchange. false keeps the gathered weights from the forward pass to the backward one and shares
+    gradients, optimizer state and average alone."""
+
+    group: Annotated[PositiveInt | None, RECORDED] = None
+    """How many neighbouring processes share one model; groups of so many then hold the same, and only gradients
+    travel between them. Has to divide the processes; usually those of one machine. None shares among all."""
 
 
 class WandbSettings(Section):
@@ -253,9 +272,13 @@ class RunSettings(Section):
     scaler: ScalerSettings = ScalerSettings()
     """The loss scale of fp16."""
 
-    runtime: Annotated[Literal["auto", "single", "ddp"], RECORDED] = "auto"
-    """How processes work together: `single`, or `ddp` (each holds the whole model, gradients are summed). `auto` takes
-    what the launch says."""
+    runtime: Annotated[Literal["auto", "single", "ddp", "fsdp"], RECORDED] = "auto"
+    """How processes work together: `single`; `ddp`, each holds the whole model and gradients are summed; `fsdp`, they
+    share weights, gradients and optimizer state among them, for models that are too large for one device. `auto` is
+    `ddp` for several processes."""
+
+    shard: ShardSettings = ShardSettings()
+    """What processes share among them under `run.runtime=fsdp`."""
 
     timeout_seconds: Annotated[PositiveInt, FREE] = 600
     """How long a process waits for its peers before it ends with status 6."""

@@ -55,7 +55,10 @@ def run_report(folder: RunFolder) -> tuple[Path, ...]:
 
 
 def summary(folder: RunFolder) -> tuple[str, ...]:
-    """The lines of logs/report.txt: steps and time, loss, held-out loss, bad steps, checkpoints, exports, previews."""
+    """The lines of logs/report.txt: steps and time, loss, held-out loss, bad steps, checkpoints, exports, previews.
+
+    Steps, samples and time count every step of the run, logged or not; the loss is of the logged ones.
+    """
     metrics = read_metrics(folder)
     lines = [f"run {folder.path.name}", *_training_lines(metrics)]
     if attempts := folder.attempts():
@@ -119,23 +122,36 @@ def _training_lines(metrics: Metrics) -> list[str]:
         return ["steps         none logged"]
     first, last = metrics.steps[0], metrics.steps[-1]
     curve = smoothed(_column(metrics.steps, "loss"))
-    samples = _column(metrics.steps, "samples")
-    seconds = samples / np.maximum(_column(metrics.steps, "images_per_s"), 1e-9)
-    logged = len(metrics.steps)
-    of = "" if logged == last["step"] else f", {logged:,} of them logged; numbers below are of those"
+    counted_steps, samples, seconds = _totals(metrics)
+    of = "" if counted_steps == last["step"] else f", {counted_steps:,} of them counted below"
     lines = [
         f"steps         {last['step']:,} in {counted(last.get('epoch', 0) + 1, 'epoch')}{of}",
-        f"samples       {np.nansum(samples):,.0f} in {_words(float(np.nansum(seconds)))} of training, "
-        f"{np.nansum(samples) / max(float(np.nansum(seconds)), 1e-9):.3g} images/s",
-        f"loss          {float(first['loss']):.4f} at step {first['step']}, smoothed {curve[-1]:.4f} at the end",
+        f"samples       {samples:,.0f} in {_words(seconds)} of training, {samples / max(seconds, 1e-9):.3g} images/s",
+        f"loss          {float(first['loss']):.4f} at step {first['step']}, smoothed {curve[-1]:.4f} at the end"
+        + ("" if len(metrics.steps) == last["step"] else f", of {len(metrics.steps):,} logged steps"),
     ]
     if metrics.held_out:
         begin, end = metrics.held_out[0], metrics.held_out[-1]
         at = [f"{float(line.get(metrics.tag, 'nan')):.4f} at step {line['step']}" for line in (begin, end)]
+        lowest = min(metrics.held_out, key=lambda line: np.nan_to_num(float(line.get(metrics.tag, "nan")), nan=np.inf))
+        if lowest["step"] not in (begin["step"], end["step"]):
+            at.append(f"lowest {float(lowest[metrics.tag]):.4f} at step {lowest['step']}")
         averaged = end.get(f"{metrics.tag}_shadow")
         shadow = f", averaged weights {float(averaged):.4f}" if averaged is not None else ""
         lines.append(f"held-out loss {', '.join(at)}{shadow}")
     return lines
+
+
+def _totals(metrics: Metrics) -> tuple[int, float, float]:
+    """Steps, samples and seconds of training, added up over all steps; in a run whose log began before lines told of
+    the steps between them, of the logged ones alone where that is all there is."""
+    steps, samples, seconds = 0, 0.0, 0.0
+    for line in metrics.steps:
+        own, speed = float(line.get("samples", 0)), float(line.get("images_per_s", "inf"))
+        steps += int(line.get("steps_since", 1))
+        samples += float(line.get("samples_since", own))
+        seconds += float(line.get("seconds_since", own / max(speed, 1e-9)))
+    return steps, samples, seconds
 
 
 def _column(lines: Sequence[dict[str, Any]], name: str) -> NDArray[np.float64]:

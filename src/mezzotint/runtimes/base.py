@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -21,6 +23,20 @@ from mezzotint.runtimes._launch import Launch as Launch
 Scope = Literal["all", "part", "tensor"]
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What this process holds of a tensor that several processes share: the rows `start` to `stop` of its first
+    dimension. shape: of the whole. A share may be empty."""
+
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+    def of(self, whole: Tensor) -> Tensor:
+        """This process's rows of the whole tensor."""
+        return whole[self.start : self.stop]
+
+
 class Runtime(ABC):
     """Where a run computes. Parameter names do not depend on it. Gradients are summed, never averaged: the trainer
     divides by samples."""
@@ -28,6 +44,12 @@ class Runtime(ABC):
     device: torch.device
     rank: int = 0
     world_size: int = 1
+    shares: Mapping[str, Share] = MappingProxyType({})
+    """What this process holds of each trained parameter, where no process holds all of it; empty elsewhere."""
+    holds_masters: bool = False
+    """Whether trained weights stay float32 in the runtime's own keeping, whatever type the forward pass takes."""
+    is_writer: bool = True
+    """Where weights are shared: whether this process's rows go into checkpoints; others hold the same."""
 
     @property
     def is_first(self) -> bool:
@@ -35,9 +57,20 @@ class Runtime(ABC):
         return self.rank == 0
 
     @abstractmethod
-    def prepare(self, parts: Mapping[str, nn.Module], trained: Mapping[str, nn.Parameter]) -> None:
+    def prepare(
+        self,
+        parts: Mapping[str, nn.Module],
+        trained: Mapping[str, nn.Parameter],
+        blocks: Sequence[tuple[nn.Module, ...]] = (),
+        weights: torch.dtype = torch.float32,
+    ) -> Mapping[str, nn.Parameter]:
         """Moves the parts to the device and makes ready to exchange gradients. All processes start from rank 0's
-        trained weights."""
+        trained weights.
+
+        blocks: units whose weights may be gathered together. weights: the type in which the forward pass wants trained
+        weights, where the runtime sees to it. Returns what the update moves, by the same names: the parameters, or
+        this process's shares of them.
+        """
 
     @abstractmethod
     def micro_batch(self, last: bool) -> AbstractContextManager[None]:
@@ -51,6 +84,14 @@ class Runtime(ABC):
 
         Stays on the device. A parameter without gradient counts as zero.
         """
+
+    def written(self) -> None:  # noqa: B027  most hold no copies
+        """The trained weights were written in place: copies that the runtime holds of them are out of date."""
+
+    def whole(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Tensors by parameter name, each the whole of what the processes share; all call it together, and only the
+        first gets an answer that is not empty, on the CPU. Where nothing is shared: as they are."""
+        return tensors
 
     @abstractmethod
     def total(self, values: Tensor) -> Tensor:
@@ -69,6 +110,10 @@ class Runtime(ABC):
     def share(self, text: str) -> str:
         """Rank 0's text, on every process."""
 
+    def gather(self, text: str) -> tuple[str, ...]:
+        """What every process says, by rank, on every process."""
+        return (text,)
+
     @abstractmethod
     def close(self) -> None:
         """Leaves the group, if there is one."""
@@ -83,10 +128,10 @@ def open_runtime(settings: RunSettings, launch: Launch) -> Runtime:
             "set run.runtime=ddp or start one",
             code="E1801",
         )
-    if settings.runtime == "ddp" and launch.launcher == "none":
+    if settings.runtime in ("ddp", "fsdp") and launch.launcher == "none":
         raise RecipeError(
-            "run.runtime is ddp, but no launcher started this process; start it with torchrun (`torchrun "
-            "--nproc-per-node N -m mezzotint train …`), or write run.runtime=auto",
+            f"run.runtime is {settings.runtime}, but no launcher started this process; start it with torchrun "
+            "(`torchrun --nproc-per-node N -m mezzotint train …`), or write run.runtime=auto",
             code="E1805",
         )
     name = settings.runtime if settings.runtime != "auto" else ("ddp" if launch.world_size > 1 else "single")

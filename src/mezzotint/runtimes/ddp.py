@@ -7,12 +7,9 @@ docs/decisions/0003-gradient-exchange.md.
 
 from __future__ import annotations
 
-import datetime
-import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import torch
 import torch.distributed as dist
@@ -20,30 +17,32 @@ from torch import Tensor, nn
 
 from mezzotint.recipe.run import RunSettings
 from mezzotint.runtimes import base
+from mezzotint.runtimes._processes import Processes
 
 _BUCKET_BYTES = 25 * 2**20
-_PATIENCE = datetime.timedelta(days=30)
 
 
-class Runtime(base.Runtime):
-    """Data parallel over `torch.distributed`: NCCL between GPUs, gloo between CPUs and for what the host decides."""
+class Runtime(Processes):
+    """Data parallel over `torch.distributed`: every process has the whole model."""
 
     def __init__(self, device: torch.device, launch: base.Launch, settings: RunSettings) -> None:
-        self.device = device
-        self.rank = launch.rank
-        self.world_size = launch.world_size
+        super().__init__(device, launch, settings)
         self._exchange: _Exchange | None = None
-        if not dist.is_initialized():
-            backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-            dist.init_process_group(backend, timeout=datetime.timedelta(seconds=settings.timeout_seconds))
 
-    def prepare(self, parts: Mapping[str, nn.Module], trained: Mapping[str, nn.Parameter]) -> None:
+    def prepare(
+        self,
+        parts: Mapping[str, nn.Module],
+        trained: Mapping[str, nn.Parameter],
+        blocks: Sequence[tuple[nn.Module, ...]] = (),
+        weights: torch.dtype = torch.float32,
+    ) -> Mapping[str, nn.Parameter]:
         for part in parts.values():
             part.to(self.device)
         with torch.no_grad():
             for parameter in trained.values():
                 dist.broadcast(parameter.detach(), src=0)
         self._exchange = _Exchange(list(trained.values()))
+        return trained
 
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:
@@ -57,42 +56,10 @@ class Runtime(base.Runtime):
     def grad_norms(self, trained: Mapping[str, nn.Parameter], scope: base.Scope) -> Tensor:
         return base.norms_of(trained, scope)
 
-    def total(self, values: Tensor) -> Tensor:
-        summed = values.detach().clone()
-        dist.all_reduce(summed)
-        return summed
-
-    def agree(self, flags: int) -> int:
-        mine = torch.tensor([flags], dtype=torch.int32)
-        dist.all_reduce(mine, op=dist.ReduceOp.BOR)
-        return int(mine[0])
-
-    def barrier(self) -> None:
-        dist.all_reduce(torch.zeros(1, dtype=torch.int32), group=self._patient)
-
-    @cached_property
-    def _patient(self) -> dist.ProcessGroup:
-        # indexing, saving or drawing in one process may take hours; a process that dies is noticed all the same.
-        # Made at its first use, which all processes come to together
-        group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=_PATIENCE)
-        return group
-
-    def share(self, text: str) -> str:
-        data = torch.tensor(list(text.encode()), dtype=torch.uint8)
-        length = torch.tensor([len(data)], dtype=torch.int64)
-        dist.broadcast(length, src=0, group=self._patient)
-        if self.rank != 0:
-            data = torch.empty(int(length[0]), dtype=torch.uint8)
-        dist.broadcast(data, src=0, group=self._patient)
-        return bytes(data.tolist()).decode()
-
     def close(self) -> None:
-        """Leaves the group. With gloo, destroying it right after a backward pass can abort the process, so it is left
-        to the process's end."""
+        """See Processes."""
         self._exchange = None
-        gc.collect()
-        if self.device.type == "cuda" and dist.is_initialized():
-            dist.destroy_process_group()
+        super().close()
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -18,9 +18,16 @@ class Runtime(base.Runtime):
     def __init__(self, device: torch.device, launch: base.Launch, settings: RunSettings) -> None:
         self.device = device
 
-    def prepare(self, parts: Mapping[str, nn.Module], trained: Mapping[str, nn.Parameter]) -> None:
+    def prepare(
+        self,
+        parts: Mapping[str, nn.Module],
+        trained: Mapping[str, nn.Parameter],
+        blocks: Sequence[tuple[nn.Module, ...]] = (),
+        weights: torch.dtype = torch.float32,
+    ) -> Mapping[str, nn.Parameter]:
         for part in parts.values():
             part.to(self.device)
+        return trained
 
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:

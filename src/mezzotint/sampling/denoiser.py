@@ -8,17 +8,18 @@ level, too, as Stability's `DiscreteDenoiser` does: levels between two entries g
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 import torch
 from torch import Tensor
 
 from mezzotint.diffusion import preconditioning
+from mezzotint.diffusion.forms import Form
 from mezzotint.diffusion.preconditioning import Scaling, ScalingName
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.recipe.sample import ThresholdingSettings
 from mezzotint.sampling.guidance import rescaled, thresholded
-from mezzotint.sampling.levels import CONTINUOUS
 
 Network = Callable[[Tensor, Tensor], Tensor]
 """(scaled input (B, C, …), what it is told of the level, ()) → its output for the negative texts, then for the texts,
@@ -26,27 +27,25 @@ Network = Callable[[Tensor, Tensor], Tensor]
 
 
 class Denoiser:
-    """A network with its schedule. prediction: as for `Objective`. sigma_data: of EDM's networks. scale: of guidance;
-    1 is none, and the network is then asked for the texts alone."""
+    """A network with its schedule. form: what it is shown and told, and what it says; a kind alone is its usual form.
+    scale: of guidance; 1 is none, and the network is then asked for the texts alone."""
 
     def __init__(
         self,
         network: Network,
         schedule: Schedule,
-        prediction: str,
+        form: Form | str,
         *,
         scale: float,
         rescale: float = 0.0,
         thresholding: ThresholdingSettings | None = None,
-        sigma_data: float = 0.5,
     ) -> None:
         self._network = network
         self._table = schedule.sigma.cpu()
-        self._prediction = prediction
+        self._form = Form(form) if isinstance(form, str) else form
         self._scale = scale
         self._rescale = rescale
         self._thresholding = thresholding or ThresholdingSettings()
-        self._sigma_data = sigma_data
 
     def __call__(self, x: Tensor, sigma: float) -> Tensor:
         """The clean picture, float32. x: (B, C, …) float32."""
@@ -62,16 +61,20 @@ class Denoiser:
         return _clean(pushed if self._rescale == 0 else rescaled(pushed, towards, share=self._rescale), x, factors)
 
     def _factors(self, sigma: float) -> Scaling:
-        level = torch.tensor([sigma], dtype=torch.float32)
-        if self._prediction in CONTINUOUS:
-            return preconditioning.scaling(cast(ScalingName, self._prediction), level, sigma_data=self._sigma_data)
+        """With what the network is told as c_noise: ¼ ln σ, or the index of the nearest level."""
+        level, kind = torch.tensor([sigma], dtype=torch.float32), self._form.prediction
         index = preconditioning.nearest(self._table, level)
-        level = self._table[index]
-        if self._prediction == "x0":
+        if not self._form.tells_sigma:
+            level = self._table[index]
+        told = self._form.model_t(level, index)
+        if self._form.in_sigma:
+            found = self._form.factors(level)
+        elif kind == "x0":
             zero, one = torch.zeros_like(level), torch.ones_like(level)
-            return Scaling(zero, one, 1.0 / (level**2 + 1.0).sqrt(), index)
-        found = preconditioning.scaling(cast(ScalingName, self._prediction), level)
-        return Scaling(found.c_skip, found.c_out, found.c_in, index)
+            found = Scaling(zero, one, 1.0 / (level**2 + 1.0).sqrt(), told)
+        else:
+            found = preconditioning.scaling(cast(ScalingName, kind), level)
+        return replace(found, c_noise=told)
 
     def _bounded(self, clean: Tensor) -> Tensor:
         ratio = self._thresholding.ratio

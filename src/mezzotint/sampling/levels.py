@@ -13,8 +13,6 @@ from mezzotint.recipe.sample import SampleSettings, Spacing
 
 EDM_RANGE = (0.002, 80.0)
 """Lowest and highest level of EDM's own networks (Karras et al. 2022, table 1)."""
-CONTINUOUS = frozenset({"edm", "v-edm"})
-"""Networks that are told any level there is, and not the entry of a table."""
 
 
 def chosen_spacing(asked: Spacing, schedule: Schedule, prediction: str) -> str:
@@ -26,14 +24,12 @@ def chosen_spacing(asked: Spacing, schedule: Schedule, prediction: str) -> str:
 
 
 def levels(settings: SampleSettings, schedule: Schedule, prediction: str, steps: int) -> Tensor:
-    """(steps + 1,) float32 on the CPU, as `sample.sigmas` and `sample.spacing` say. Networks that know no table visit
-    EDM's levels where the schedule's are asked for. Raises RecipeError E1070 for bounds that make no range, or more
-    steps than the schedule has levels."""
+    """(steps + 1,) float32 on the CPU, as `sample.sigmas` and `sample.spacing` say. Raises RecipeError E1070 for
+    bounds that make no range, or more steps than the schedule has levels."""
     table = schedule.sigma.cpu()
-    kind = "edm" if settings.sigmas == "schedule" and prediction in CONTINUOUS else settings.sigmas
-    if kind == "schedule":
+    if settings.sigmas == "schedule":
         return _of_schedule(chosen_spacing(settings.spacing, schedule, prediction), table, steps)
-    low, high = EDM_RANGE if kind == "edm" else (float(table[0]), float(table[-1]))
+    low, high = EDM_RANGE if settings.sigmas == "edm" else (float(table[0]), float(table[-1]))
     low, high = settings.sigma_min or low, settings.sigma_max or high
     if low >= high:
         raise RecipeError(

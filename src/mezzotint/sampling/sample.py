@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mezzotint import draws
+from mezzotint.diffusion.forms import Form
 from mezzotint.diffusion.noise import normal
-from mezzotint.diffusion.prediction import PREDICTIONS
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.sample import FramingSettings, SampleSettings, SolverName, Spacing
 from mezzotint.sampling.denoiser import Denoiser
 from mezzotint.sampling.descents import descend, require
-from mezzotint.sampling.guidance import guided, together, zeros_like
+from mezzotint.sampling.guidance import Predict, guided, together, zeros_like
 from mezzotint.sampling.levels import kept, levels
 from mezzotint.sampling.solvers import ONLY_BY_LEVELS, Solver
 from mezzotint.shapes import Size
@@ -91,7 +91,7 @@ def sample(
     requests: Sequence[Request],
     *,
     schedule: Schedule,
-    prediction: str,
+    prediction: str | Form,
     steps: int,
     guidance: float,
     solver: SolverName,
@@ -104,11 +104,12 @@ def sample(
 ) -> Iterator[Picture]:
     """Draws the pictures, in the order of the requests.
 
-    schedule, prediction: as the denoiser was trained. guidance: scale of classifier-free guidance; 1 switches it off.
-    spacing, guidance_rescale: see `recipe.sample`. batch_size: how many pictures of one kind (`alike`) that follow each
-    other are drawn together at most. settings: what the other words leave open, levels, thresholding, the unconditional
-    text, framing; None takes the defaults. Sizes are multiples of the family's grid. Requires the family's denoiser and
-    VAE, and its text encoder for requests without embeddings. Raises RecipeError E1070 as `Solver` and `levels` do.
+    schedule, prediction: as the denoiser was trained; a kind alone is its usual `Form`. guidance: scale of
+    classifier-free guidance; 1 switches it off. spacing, guidance_rescale: see `recipe.sample`. batch_size: how many
+    pictures of one kind (`alike`) that follow each other are drawn together at most. settings: what the other words
+    leave open, levels, thresholding, the unconditional text, framing; None takes the defaults. Sizes are multiples of
+    the family's grid. Requires the family's denoiser and VAE, and its text encoder for requests without embeddings.
+    Raises RecipeError E1070 as `Solver` and `levels` do.
     """
     for some in alike(requests, batch_size):
         latents = sample_latents(
@@ -144,7 +145,7 @@ def sample_latents(
     requests: Sequence[Request],
     *,
     schedule: Schedule,
-    prediction: str,
+    prediction: str | Form,
     steps: int,
     guidance: float,
     solver: SolverName,
@@ -165,19 +166,20 @@ def sample_latents(
     was_training = denoiser.training
     denoiser.eval()
     try:
+        form = Form(prediction) if isinstance(prediction, str) else prediction
         text, negative = _texts(family, requests, device, settings)
-        predict = partial(_denoise, family, requests, settings.framing)
-        why = _by_levels(solver, settings, prediction, first, span)
+        said = partial(_said, family, requests, settings.framing)
+        why = _by_levels(solver, settings, first, span)
         if why:
             require(solver, why)
-            network = partial(_both, predict, text, negative if guidance != 1.0 else None)
-            known = Denoiser(network, schedule, prediction, scale=guidance, rescale=guidance_rescale,
+            network = partial(_both, said, text, negative if guidance != 1.0 else None)
+            known = Denoiser(network, schedule, form, scale=guidance, rescale=guidance_rescale,
                              thresholding=settings.thresholding)  # fmt: skip
-            return _descend(
-                family, requests, known, levels(settings, schedule, prediction, steps), solver, span, device
-            )
-        descent = Solver(solver, schedule, prediction, steps=steps, device=device, spacing=spacing)
+            visited = levels(settings, schedule, form.solved, steps)
+            return _descend(family, requests, known, visited, solver, span, device)
+        descent = Solver(solver, schedule, form.solved, steps=steps, device=device, spacing=spacing)
         x = descent.start(initial_noise(family, requests).to(device))
+        predict = partial(_denoise, said, form, schedule.to(device))
         for number, t in enumerate(descent.timesteps):
             seen = descent.model_input(x, t)
             predicted = guided(predict, seen, t, text=text, negative=negative, scale=guidance, rescale=guidance_rescale)
@@ -193,7 +195,7 @@ def require_solver(
 ) -> None:
     """Raises RecipeError E1070 when such a model cannot be drawn from in this way."""
     settings = settings.model_copy(update={"spacing": spacing})
-    why = _by_levels(solver, settings, prediction, None, WHOLE)
+    why = _by_levels(solver, settings, None, WHOLE)
     if why:
         require(solver, why)
         levels(settings, schedule, prediction, settings.steps)
@@ -201,15 +203,12 @@ def require_solver(
         Solver(solver, schedule, prediction, steps=2, device="cpu", spacing=spacing)
 
 
-def _by_levels(
-    solver: SolverName, settings: SampleSettings, prediction: str, request: Request | None, span: Span
-) -> str:
+def _by_levels(solver: SolverName, settings: SampleSettings, request: Request | None, span: Span) -> str:
     """What asks for a descent by levels instead of timesteps, in words; "" when nothing does."""
     asked = {
         f"sample.sigmas={settings.sigmas}": settings.sigmas != "schedule",
         "sample.spacing=stability": settings.spacing == "stability",
         "sample.thresholding": settings.thresholding.ratio is not None,
-        f"a model that predicts {prediction}": prediction not in PREDICTIONS,
         "a second model (sample.refiner)": span.leave > 0 or span.stage > 0,
         "a picture to begin with (sample.image)": request is not None and request.start is not None,
         f"{solver}": solver in ONLY_BY_LEVELS,
@@ -245,13 +244,7 @@ def _descend(
     return descend(solver, x, descent[first:], denoiser, noise, last=max(0, last - first))
 
 
-def _both(
-    predict: Callable[[Tensor, Tensor, TextEmbedding], Tensor],
-    text: TextEmbedding,
-    negative: TextEmbedding | None,
-    seen: Tensor,
-    told: Tensor,
-) -> Tensor:
+def _both(predict: Predict, text: TextEmbedding, negative: TextEmbedding | None, seen: Tensor, told: Tensor) -> Tensor:
     """The network's output for negative texts and texts at once; without negative texts for texts alone."""
     if negative is None:
         return predict(seen, told.expand(len(seen)), text)
@@ -276,7 +269,8 @@ def _noise(family: ModelFamily, requests: Sequence[Request], addresses: Sequence
     assert size.width % grid.pixels == 0, size
     assert size.height % grid.pixels == 0, size
     keys = torch.from_numpy(np.array(addresses, dtype=np.uint64).view(np.int64))
-    return normal(keys, (grid.channels, size.height // grid.pixels, size.width // grid.pixels))
+    frames = () if size.frames == 1 else (-(-(size.frames - 1) // grid.frames) + 1,)
+    return normal(keys, (grid.channels, *frames, size.height // grid.pixels, size.width // grid.pixels))
 
 
 def _kind(request: Request) -> tuple[int | None, float | None, SolverName | None]:
@@ -289,20 +283,25 @@ def as_bytes(pixels: Tensor) -> NDArray[np.uint8]:
     return levels.permute(1, 2, 0).to("cpu", torch.uint8).numpy()
 
 
-def _denoise(
+def _said(
     family: ModelFamily,
     requests: Sequence[Request],
     framing: FramingSettings,
-    model_input: Tensor,
-    t: Tensor,
+    shown: Tensor,
+    told: Tensor,
     text: TextEmbedding,
 ) -> Tensor:
-    """The family's prediction while sampling, where there is no x_0 and no noise to tell apart."""
-    seen = Noised(
-        x_0=model_input, noise=model_input, x_t=model_input, model_input=model_input, model_t=t, level=t.float()
-    )
-    told = _framing(requests, framing, len(model_input), model_input.device)
-    return family.predict(seen, family.condition(text, None, told))
+    """What the family's network says while sampling, where there is no x_0 and no noise to tell apart."""
+    seen = Noised(x_0=shown, noise=shown, x_t=shown, model_input=shown, model_t=told, level=told.float())
+    framed = _framing(requests, framing, len(shown), shown.device)
+    # a learnt variance is not asked for
+    return family.predict(seen, family.condition(text, None, framed))[:, : shown.shape[1]]
+
+
+def _denoise(said: Predict, form: Form, schedule: Schedule, x_t: Tensor, t: Tensor, text: TextEmbedding) -> Tensor:
+    """The same in the kind that solvers of timesteps know."""
+    shown, told = form.seen(x_t, t, schedule)
+    return form.as_velocity(said(shown, told, text), x_t, t, schedule)
 
 
 def _framing(requests: Sequence[Request], framing: FramingSettings, count: int, device: torch.device) -> Framing:

@@ -299,7 +299,7 @@ def document(checked: Checked) -> dict[str, Any]:
         "parts": [_plain(part) for part in memory.parts] if memory else None,
         "buckets": [_plain(row) | {"bucket": str(row.bucket)} for row in checked.buckets],
         "names": [dict(zip(batch_report.HEAD, row, strict=True)) for row in checked.names],
-        "length": _plain(length) | {"epochs": length.epochs} if length else None,
+        "length": _plain(length) if length else None,
         "memory": _memory_document(checked, memory) if memory else None,
         "caches": [_plain(need) for need in checked.caches],
         "disk": _plain(checked.disk) if checked.disk else None,

@@ -65,7 +65,7 @@ def _average(reading: Reading) -> Reading:
 
 def _averages(run: Path) -> list[Path]:
     """The exported averages of a run, the furthest first, by the numbers in their names."""
-    there = [path for path in (run / "exports").glob("*-ema") if (path / "model_index.json").is_file()]
+    there = [path for path in (run / "exports").glob("*[-_]ema") if (path / "model_index.json").is_file()]
     return sorted(there, key=lambda path: [int(number) for number in re.findall(r"\d+", path.name)][-2:], reverse=True)
 
 

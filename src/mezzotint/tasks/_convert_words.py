@@ -1,4 +1,5 @@
-"""What `convert` was asked: SOURCE, DESTINATION and switches, `--dtype=fp16` or `--dtype fp16`."""
+"""What `convert` was asked: SOURCE, DESTINATION and switches, `--dtype=fp16` or `--dtype fp16`. SOURCE is a path or the
+name of a model that ships."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from mezzotint.errors import RecipeError
+from mezzotint.recipe.read import MODELS, locate
 from mezzotint.weights import mindspore, pickled
 from mezzotint.weights.components import DTypeName
 
@@ -41,6 +43,8 @@ def parse(arguments: Sequence[str]) -> Wish:
         what = f"got {len(words)} name{'s' if len(words) != 1 else ''}"
         raise RecipeError(f"mezzotint convert: write mezzotint convert SOURCE DESTINATION; {what}", code="E1012")
     source, destination = (Path(word).expanduser() for word in words)
+    if not source.exists():
+        source = locate(source, None, shipped=MODELS)
     if destination.suffix in pickled.SUFFIXES and destination.suffix != mindspore.SUFFIX:
         name = destination.with_suffix(".safetensors").name
         raise RecipeError(

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
-from mezzotint.data.cached import layout_of
+from mezzotint.data.text_rows import layout_of
 from mezzotint.diffusion.objective import Objective
 from mezzotint.families.base import Grid, ModelFamily
 from mezzotint.recipe.model import ModelSettings
@@ -27,7 +27,7 @@ from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Noised, TextEmbedding
 from mezzotint.tasks.assemble import family_class, needed_parts
-from mezzotint.training import attention
+from mezzotint.training import attention, decay
 from mezzotint.training.precision import DTYPES, Precision, cast
 from mezzotint.training.trained import trained_parameters
 from mezzotint.training.trainer import attending
@@ -117,20 +117,38 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
     kept = sum(size for kind, size in by_kind.items() if not kind.startswith("opt.") or kind in _COUNTS)
     trained = {name: p.numel() for name, p in outline.trained.items()}
     parts = tuple(_part(outline, name, trained) for name in outline.family.parts())
+    share = shared_among(recipe, processes)
+    moved = sum(part.bytes for part in parts if part.name in recipe.model.train)
     samples = {size: _held(recipe, batch, processes) for size, batch in batches.items()}
     return Memory(
         parts=parts,
-        weights=sum(part.bytes for part in parts if part.loaded),
-        masters=by_kind.get("w", 0) if outline.precision.separate_masters else 0,
-        gradients=sum(_bytes(p) for p in outline.trained.values()),
-        optimizer=state_bytes,
-        shadow=by_kind.get("ema", 0),
+        weights=sum(part.bytes for part in parts if part.loaded) - moved + _in_use(outline, moved, share),
+        masters=by_kind.get("w", 0) // share if outline.precision.separate_masters or share > 1 else 0,
+        gradients=sum(_bytes(p) for p in outline.trained.values()) // (share if recipe.run.shard.parameters else 1),
+        optimizer=state_bytes // share,
+        shadow=by_kind.get("ema", 0) // share,
         shadow_is_apart=recipe.optim.ema.device == "cpu" and outline.device != "cpu",
         checkpoint=kept + state_bytes,
         activations=_of_buckets(outline, samples),
         grid=outline.family.grid,
         text_numbers=outline.text_numbers(),
     )
+
+
+def shared_among(recipe: Recipe, processes: int) -> int:
+    """How many processes hold the trained weights together."""
+    if recipe.run.runtime != "fsdp":
+        return 1
+    return recipe.run.shard.group or processes
+
+
+def _in_use(outline: Outline, moved: int, share: int) -> int:
+    """Bytes of the trained parts that the passes compute with. Where processes share them and let them go, two blocks
+    at once: one that computes and the next, on its way."""
+    if share == 1 or not outline.recipe.run.shard.parameters:
+        return moved
+    blocks = [sum(_bytes(p) for module in block for p in module.parameters()) for block in outline.family.blocks()]
+    return min(moved, moved - sum(blocks) + 2 * max(blocks))
 
 
 class Outline:
@@ -149,6 +167,7 @@ class Outline:
         # a tensor without values cannot be copied to the CPU; the shadow's bytes are the same wherever it lies
         beside = recipe.optim.ema.model_copy(update={"device": "same"})
         optim = recipe.optim.model_copy(update={"ema": beside})
+        optim = decay.resolved(optim, self.family.parts(), list(self.trained))
         self.update = Update(self.trained, optim, separate_masters=self.precision.separate_masters)
         self.prediction = recipe.model.prediction or self.family.prediction
         # of real numbers: a schedule that is rescaled is looked at as well
@@ -239,7 +258,7 @@ def described(kind: type[ModelFamily], settings: ModelSettings) -> ModelFamily:
     """A family with all its parts on the meta device, from configurations alone; an autoencoder from elsewhere is taken
     to be as large as the model's own. Raises WeightsError."""
     with _EmptyOnMeta():
-        return kind.load(settings.model_copy(update={"weights": "random", "vae": None}))
+        return kind.described(settings)
 
 
 class _EmptyOnMeta(TorchFunctionMode):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from mezzotint import draws
 from mezzotint.errors import CacheError, RecipeError
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sample import SolverName
+from mezzotint.recipe.sample import SampleSettings, SolverName
 from mezzotint.runtimes.base import Runtime
 from mezzotint.sampling import prompt_file
 from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line, PromptFile
@@ -80,6 +80,15 @@ class PreviewPrompts:
     def wanted(self, step: int) -> Wanted:
         """See `training.previews.Prompts`. Embeddings come from the cache where the text encoder is not loaded; for a
         prompt that was not there when the run started it is loaded once more."""
+        requests, settings = self._asked(step)
+        if self._runtime.shares:  # who shares the weights draws along
+            told = {"requests": [asdict(r) for r in requests], "settings": settings.model_dump(mode="json")}
+            heard = json.loads(self._runtime.share(json.dumps(told)))
+            requests = [Request(**{**r, "size": Size(**r["size"])}) for r in heard["requests"]]
+            settings = SampleSettings.model_validate(heard["settings"])
+        return Wanted(self._embedded(requests), settings)
+
+    def _asked(self, step: int) -> tuple[list[Request], SampleSettings]:
         file = self._file
         settings = self._recipe.sample.model_copy(update=dict(file.settings))
         made: list[Request] = []
@@ -94,7 +103,7 @@ class PreviewPrompts:
                 solver=line.solver,
             )
             made += [replace(request, guidance=scale) for scale in line.guidance or settings.guidance]
-        return Wanted(self._embedded(made), settings)
+        return made, settings
 
     def _agree(self, refusal: str) -> None:
         """What only the first process knows, on all of them."""
@@ -116,7 +125,7 @@ class PreviewPrompts:
         file = _read(self._recipe)
         for line in file.lines:
             self._size(line, file)
-        schedule, prediction = self._model.objective.schedule, self._model.objective.prediction
+        schedule, prediction = self._model.objective.schedule, self._model.objective.form.solved
         asked: list[SolverName | None] = [file.settings.get("solver"), *(line.solver for line in file.lines)]
         for name in sorted({name for name in asked if name is not None}):
             require_solver(name, schedule, prediction, self._recipe.sample, self._recipe.sample.spacing)

@@ -24,8 +24,11 @@ def settings_of(recipe: Recipe) -> ModelSettings | None:
     return model.model_copy(update={"path": start, "config": config, "weights": "files"})
 
 
-def weights(recipe: Recipe, kind: type[ModelFamily], trained: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
-    """What the average starts from, by the names of `trained`, on the CPU; None without `optim.ema.start`.
+def weights(
+    recipe: Recipe, kind: type[ModelFamily], trained: Mapping[str, tuple[int, ...]]
+) -> dict[str, Tensor] | None:
+    """What the average starts from, by the names of `trained`, on the CPU; None without `optim.ema.start`. trained: the
+    shapes.
 
     Raises WeightsError E1401 to E1411 for files that cannot be used, E1417 for a model of other names or shapes.
     """
@@ -43,10 +46,10 @@ def named(parts: Mapping[str, nn.Module]) -> dict[str, Tensor]:
     return {f"{part}/{name}": p for part, module in parts.items() for name, p in module.named_parameters()}
 
 
-def refuse_another(path: Path, found: Mapping[str, Tensor], trained: Mapping[str, Tensor]) -> None:
-    """Holds a model's parameters against those that are trained. Raises WeightsError E1417."""
+def refuse_another(path: Path, found: Mapping[str, Tensor], trained: Mapping[str, tuple[int, ...]]) -> None:
+    """Holds a model's parameters against the shapes of those that are trained. Raises WeightsError E1417."""
     missing = [name for name in trained if name not in found]
-    wrong = [name for name in trained if name in found and found[name].shape != trained[name].shape]
+    wrong = [name for name in trained if name in found and found[name].shape != trained[name]]
     if missing or wrong:
         parts = [
             f"{len(names)} trained weights {word} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,9 +14,9 @@ from mezzotint.recipe.counting import counted
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
-from mezzotint.tasks._notes import notes
+from mezzotint.tasks._notes import notes, of_data
 from mezzotint.tasks.assemble import Dataset, Model, rate_factor, resolved
-from mezzotint.training import lr
+from mezzotint.training import lr, rows
 from mezzotint.training.live import LiveLine
 from mezzotint.training.state import Restored
 
@@ -63,18 +64,15 @@ def before_step_one(
         f"  update     {_update_line(recipe, steps)}",
         *[f"  note       {one}" for one in worked_out(recipe, steps)],
         f"  computing  {_computing_line(recipe, launch, runtime, model)}",
-        f"  saving     {_saving_line(recipe, model)}",
+        f"  saving     {_saving_line(recipe, runtime, model)}",
         *_precision_note(recipe, launch),
     ]
 
 
 def _notes(recipe: Recipe, runtime: Runtime, dataset: Dataset, model: Model) -> list[str]:
-    return notes(
-        recipe,
-        prediction=model.prediction,
-        device=runtime.device.type,
-        buckets=len(_bucket_counts(recipe, dataset)),
-    )
+    buckets = len(_bucket_counts(recipe, dataset))
+    found = notes(recipe, prediction=model.prediction, device=runtime.device.type, buckets=buckets)
+    return found + of_data(dataset)
 
 
 def _model_line(recipe: Recipe) -> str:
@@ -88,8 +86,8 @@ def _model_line(recipe: Recipe) -> str:
 
 def _parameter_line(recipe: Recipe, model: Model) -> str:
     trained: Counter[str] = Counter()
-    for name, parameter in model.trained.items():
-        trained[name.split("/")[0]] += parameter.numel()
+    for part, module in model.family.parts().items():  # of which a process may hold a share
+        trained[part] = sum(p.numel() for name, p in module.named_parameters() if f"{part}/{name}" in model.trained)
     lines = []
     for part, module in model.family.parts().items():
         total = sum(p.numel() for p in module.parameters())
@@ -123,9 +121,7 @@ def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:
 
 def _bucket_counts(recipe: Recipe, dataset: Dataset) -> Counter[int]:
     """How many pictures each bucket that has any holds, by its place in the table."""
-    rows = dataset.rows
-    catalogue = dataset.catalogue
-    return Counter(buckets.of_pictures(catalogue.width[rows], catalogue.height[rows], recipe.data).tolist())
+    return Counter(buckets.of_rows(dataset.catalogue, dataset.rows, recipe.data).tolist())
 
 
 def _batch_line(recipe: Recipe, runtime: Runtime, dataset: Dataset) -> str:
@@ -153,8 +149,7 @@ def _share(batch: int, processes: int) -> str:
 
 
 def _length_line(dataset: Dataset, steps: int) -> str:
-    an_epoch = max(1, dataset.timeline.epoch(0).num_steps)
-    return f"{counted(steps, 'step')}, {steps / an_epoch:.1f} epochs"
+    return f"{counted(steps, 'step')}, {dataset.timeline.epochs_in(steps):,.1f} epochs"
 
 
 def _objective_line(recipe: Recipe, model: Model) -> str:
@@ -242,6 +237,9 @@ def _devices(runtime: Runtime, launch: Launch) -> str:
 
 def _computing_line(recipe: Recipe, launch: Launch, runtime: Runtime, model: Model) -> str:
     parts = [_devices(runtime, launch), str(model.precision)]
+    if runtime.shares:
+        what = "weights" if recipe.run.shard.parameters else "gradients and optimizer state"
+        parts.append(f"{what} shared among {recipe.run.shard.group or runtime.world_size}")
     parts.append(f"attention {recipe.model.attention}")
     if model.recomputed_blocks:
         parts.append(f"{counted(model.recomputed_blocks, 'block')} recomputed")
@@ -259,8 +257,9 @@ def _precision_note(recipe: Recipe, launch: Launch) -> list[str]:
     return [f"  note       the launcher hands over {handed}; the recipe's run.precision={recipe.run.precision} counts"]
 
 
-def _saving_line(recipe: Recipe, model: Model) -> str:
-    size = sum(t.numel() * t.element_size() for t in model.update.tensors().values())
+def _saving_line(recipe: Recipe, runtime: Runtime, model: Model) -> str:
+    tensors = model.update.tensors().items()
+    size = sum(math.prod(rows.whole_shape(n, t, runtime.shares)) * t.element_size() for n, t in tensors)
     every = "".join(f"every {one}, " for one in recipe.run.save.every)
     return (
         f"checkpoints {every}at the end and on signals, {size / 1e6:,.1f} MB each, {recipe.run.save.keep or 'all'} kept"

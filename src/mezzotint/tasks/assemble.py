@@ -28,7 +28,7 @@ from mezzotint.recipe.optim import OptimSettings
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
-from mezzotint.training import attention, shadow
+from mezzotint.training import attention, decay, shadow
 from mezzotint.training.precision import LossScale, Precision, cast
 from mezzotint.training.trained import trained_parameters
 from mezzotint.training.update import Update
@@ -237,7 +237,8 @@ def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
             cast(module, precision.frozen)
     prediction = recipe.model.prediction or family.prediction
     objective = Objective(recipe.objective, family.schedule, prediction)
-    optim = resolved(recipe.optim, steps)
+    family.taught = objective.form
+    optim = decay.resolved(resolved(recipe.optim, steps), family.parts(), list(trained))
     model = Model(family, trained, objective.to(runtime.device), prediction, precision, optim)
     attention.set_up(family.parts()["denoiser"], recipe.model.attention)
     blocks = list(family.blocks())
@@ -245,10 +246,12 @@ def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
         model.compiled_blocks = compile_blocks(blocks)
     if recipe.run.recompute.enabled:
         model.recomputed_blocks = recompute_blocks(blocks, recipe.run.recompute)
-    runtime.prepare(family.parts(), trained)
-    model.update = Update(trained, optim, separate_masters=precision.separate_masters)
-    for name in recipe.model.train:  # after the float32 masters are taken: they keep every bit of the file
-        cast(family.parts()[name], precision.weights)
+    model.trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
+    is_apart = precision.separate_masters and not runtime.holds_masters
+    model.update = Update(model.trained, optim, separate_masters=is_apart, written=runtime.written)
+    if is_apart:
+        for name in recipe.model.train:  # after the masters are taken: they keep every bit of the file
+            cast(family.parts()[name], precision.weights)
     model.scale = LossScale(recipe.run.scaler, precision, runtime.device)
     return model
 

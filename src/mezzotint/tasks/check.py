@@ -41,7 +41,7 @@ from mezzotint.tasks._dry import DryRun, dry_run
 from mezzotint.tasks._estimates import BucketRow, CacheNeed, Disk, Length
 from mezzotint.tasks._memory import Memory, Outline, described, memory_of
 from mezzotint.tasks._model_files import Component, components
-from mezzotint.tasks._notes import notes
+from mezzotint.tasks._notes import notes, of_data
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.train import folder_of
 from mezzotint.training import state
@@ -118,13 +118,14 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False) -> Checked
     _look_at_settings(checked)
     outline = _look_at_model(checked)
     _look_at_data(checked)
+    prediction = outline.prediction if outline is not None else None
     checked.notes += notes(
         checked.recipe,
-        prediction=outline.prediction if outline is not None else None,
+        prediction=prediction,
         device=checked.device.type,
         buckets=len(checked.buckets) if checked.dataset is not None else None,
     )
-    _advise(checked)
+    _advise(checked, prediction)
     if outline is not None:
         _look_at_memory(checked, outline)
     with checked.gathering():
@@ -189,7 +190,8 @@ def _look_at_shadow_start(checked: Checked, outline: Outline, start: ModelSettin
     """Whether the average can start from the model that `optim.ema.start` names, told from its configurations."""
     with checked.gathering():
         family = described(type(outline.family), start)
-        _shadow_start.refuse_another(start.path, _shadow_start.named(family.parts()), outline.trained)
+        shapes = {name: tuple(p.shape) for name, p in outline.trained.items()}
+        _shadow_start.refuse_another(start.path, _shadow_start.named(family.parts()), shapes)
         for problem in components(start, family.parts())[1]:
             checked.keep(problem)
 
@@ -210,14 +212,15 @@ def _look_at_data(checked: Checked) -> None:
         if catalogue.own.group[rows].any():
             checked.names = tuple(batch_report.rows_of(catalogue, rows, recipe.data))
         checked.notes += batch_report.warnings(catalogue, rows, recipe.data)
+        checked.notes += of_data(dataset)
 
 
-def _advise(checked: Checked) -> None:
+def _advise(checked: Checked, prediction: str | None) -> None:
     """What is usually done otherwise, and how large a file gets that is asked for."""
     recipe = checked.recipe
     steps = checked.length.steps if checked.length is not None else None
     memory = torch.cuda.mem_get_info(checked.device)[1] if checked.device.type == "cuda" else None
-    checked.notes += advice.notes(recipe, steps=steps, memory=memory)
+    checked.notes += advice.notes(recipe, steps=steps, memory=memory, prediction=prediction)
     if recipe.run.schedule_file and checked.dataset is not None and checked.length is not None:
         rows = checked.dataset.rows[:1000]
         line = 45 + sum(len(str(checked.dataset.catalogue.path(int(row)))) for row in rows) / max(1, len(rows))

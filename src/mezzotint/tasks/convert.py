@@ -51,7 +51,7 @@ class Model:
 
     @property
     def prediction(self) -> str:
-        return "v" if self.scheduler.get("prediction_type") == "v_prediction" else "epsilon"
+        return scheduler_file.prediction_of(self.scheduler) or "epsilon"
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -195,7 +195,7 @@ def _file_to_file(wish: Wish, single: SingleFile) -> Iterator[str]:
         averaged = files.read(single.file, tuple(copies.values()))
         tensors |= {name: averaged[copy].reshape(tensors[name].shape) for name, copy in copies.items()}
     told = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
-    prediction = "v" if told.get("prediction_type") == "v_prediction" else "epsilon"
+    prediction = scheduler_file.prediction_of(told) or "epsilon"
     description = write_single.described(single.folder, prediction, wish.destination.stem)
     yield from _besides(single, wish)
     yield from _written(wish, single.layout, tensors, description, single.metadata)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from mezzotint.tasks import _exports, _held_out, _shadow_start, _stamps, announc
 from mezzotint.tasks._arguments import parse
 from mezzotint.tasks._live import LiveSettings
 from mezzotint.tasks.environment import environment
-from mezzotint.training import metrics_log, state
+from mezzotint.training import metrics_log, rows, shared_state, state
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.live import LiveLine
 from mezzotint.training.observers import Exporter, Saver
@@ -45,8 +46,13 @@ SCHEMA_LINE = "# written by mezzotint; `mezzotint train` of this file goes on wi
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`mezzotint train RECIPE key=value …`. Returns 0; what goes wrong is raised as a MezzotintError."""
-    return train(parse(arguments, "train"))
+    """`mezzotint train RECIPE key=value …`. Returns 0; what goes wrong is raised as a MezzotintError. A foreign line
+    that asks for the cache alone fills it."""
+    reading = parse(arguments, "train")
+    if reading.verb == "cache":
+        print("the line encodes and does not train: mezzotint cache", flush=True)
+        return cache.encode(reading)
+    return train(reading)
 
 
 def train(reading: Reading) -> int:
@@ -131,7 +137,7 @@ class Job:
         self._check_shares()
         kind = assemble.family_class(self.recipe)
         self.identity = self._identify(kind)
-        restored = state.read(start.checkpoint) if start.checkpoint else None
+        restored = state.read(start.checkpoint, tensors=False) if start.checkpoint else None
         changes = resume.compare(restored, self.reading, self.recipe, self.identity) if restored else []
         self._fill_caches(kind)
         self.model = assemble.open_model(self.recipe, self.runtime, steps=self.steps)
@@ -157,12 +163,16 @@ class Job:
         for observer in self.trainer.observers:
             observer.close()
         if self.trainer.stopped:
+            if self.recipe.run.export.when_stopped:
+                for path in self._export(self.trainer) if self.runtime.is_first else ():
+                    self.live.say(f"the model as it stands: {path}")
+                self.runtime.barrier()  # whoever leaves early is why the launcher ends the others
             raise Stopped(f"stopped at step {self.trainer.progress.step}, saved", signal_number=self._agreed_signal())
 
     def finish(self) -> None:
         """The export and the report; made again when an earlier attempt was killed here."""
+        exports = self._export(self.trainer)
         if self.runtime.is_first:
-            exports = self._export(self.trainer)
             if self.recipe.run.export.folder is not None:
                 exports.append(publishing.publish(exports[-1], self.recipe.run.export.folder))
             report = run_report(self.folder)
@@ -211,10 +221,12 @@ class Job:
             self.recipe = self.recipe.model_copy(update={"sample": sample})
 
     def _start_shadow(self, kind: type[ModelFamily]) -> None:
-        weights = _shadow_start.weights(self.recipe, kind, self.model.update.masters)
+        shares = self.runtime.shares
+        shapes = {name: rows.whole_shape(f"w/{name}", m, shares) for name, m in self.model.update.masters.items()}
+        weights = _shadow_start.weights(self.recipe, kind, shapes)
         if weights is not None:
             assert self.model.update.shadow is not None
-            self.model.update.shadow.start_from(weights)
+            self.model.update.shadow.start_from(rows.cut(weights, shares))
 
     def _check_shares(self) -> None:
         if self.recipe.data.batch_size < self.runtime.world_size:
@@ -257,6 +269,7 @@ class Job:
             device=runtime.device,
             latents=self.caches.latents,
             text=self.caches.text,
+            keeps_company=bool(runtime.shares),
         )
         self.changes = LiveSettings(recipe, runtime, self.folder, self._take, self._require, self.live.say)
         observers = watchers.observers(
@@ -280,7 +293,7 @@ class Job:
             epoch_ends=self._epoch_ends,
             epoch_begins=self._begin_epoch,
             save=self._save,
-            export=self._export_when_first,
+            export=self._export,
             asked=self.interrupts.asked,
             bad_step=self._note_bad_step,
             warn=lambda text: self.live.say(f"warning: {text}"),
@@ -325,15 +338,15 @@ class Job:
         return timeline.locate(step + 1)[0] > timeline.locate(step)[0]
 
     def _restore(self, restored: state.Restored, changes: list[str]) -> None:
-        state.fits(restored, self.trainer.tensors())
-        self.trainer.load(restored.tensors, restored.values)
+        shares = self.runtime.shares
+        state.fits(restored, self.trainer.tensors(), shares)
+        self.trainer.load(state.tensors_of(restored.path, shares), restored.values)
         self.changes.take_back(self.trainer.progress.live)
-        if not self.runtime.is_first:
-            return
         is_own = restored.path.resolve().parent == self.folder.checkpoints.resolve()
-        moved = resume.set_aside_later(self.folder, restored.step if is_own else restored.step - 1)
-        metrics_log.truncate(self.folder, restored.step)
-        self.folder.record("resumed", step=restored.step, changes=changes, set_aside=moved)
+        if self.runtime.is_first:
+            moved = resume.set_aside_later(self.folder, restored.step if is_own else restored.step - 1)
+            metrics_log.truncate(self.folder, restored.step)
+            self.folder.record("resumed", step=restored.step, changes=changes, set_aside=moved)
         if not is_own:
             # from here on this folder alone says where the run stands
             self._save(self.trainer)
@@ -365,44 +378,49 @@ class Job:
         return found
 
     def _save(self, trainer: Trainer) -> None:
-        if not self.runtime.is_first:
+        if not (self.runtime.is_first or self.runtime.shares):
             return
         values = trainer.state() | {"recipe": assemble.effective(self.recipe), "identity": self.identity.values()}
         values["resolved"] = self._resolved()
-        state.write(
+        write = partial(shared_state.write, runtime=self.runtime) if self.runtime.shares else state.write
+        write(
             self.folder.checkpoints,
             step=trainer.progress.step,
             tensors=trainer.tensors(),
             values=values,
             recipe_digest=self.reading.digest,
         )
+        if not self.runtime.is_first:
+            return
         try:
             state.prune(self.folder.checkpoints, self.recipe.run.save.keep)
         except OSError as error:  # what is written stays written
             self.live.say(f"warning: an old checkpoint could not be removed ({error}); training goes on")
 
-    def _export_when_first(self, trainer: Trainer) -> None:
-        if self.runtime.is_first:
-            self._export(trainer)
-
     def _export(self, trainer: Trainer) -> list[Path]:
-        """The model as a folder: the trained weights, and beside them their average when there is one."""
-        name = self._export_name(trainer.progress)
-        written = [self._export_one(trainer.update.masters, name)]
-        if trainer.update.shadow is not None:
-            written.append(self._export_one(trainer.update.shadow.weights, f"{name}-ema"))
+        """The model as a folder: the trained weights, and beside them their average when there is one. All processes
+        come here; the first writes."""
+        written, shadow = self._export_one(trainer.update.masters, self._export_name(trainer)), trainer.update.shadow
+        if shadow is not None:
+            written += self._export_one(shadow.weights, self._export_name(trainer, "_ema"))
         return written
 
-    def _export_name(self, progress: Progress) -> str:
-        template = self.recipe.run.export.name or "step-{step:08}"
-        done = progress.epoch + 1 if progress.epoch_ends or progress.is_done else progress.epoch
-        return template.format(
-            name=self.recipe.run.name, epoch=done, step=progress.step,
-            micro_step=-(-progress.samples // self.recipe.data.batch_size), last="last-" if progress.is_done else "",
+    def _export_name(self, trainer: Trainer, ema: str = "") -> str:
+        template, progress = self.recipe.run.export.name or "step-{step:08}", trainer.progress
+        name = template.format(
+            name=self.recipe.run.name, step=progress.step, ema=ema,
+            epoch=progress.epoch + 1 if progress.epoch_ends or progress.is_done else progress.epoch,
+            micro_step=-(-progress.samples // self.recipe.data.batch_size),
+            last="last-" if progress.is_done else "interrupted-" if trainer.stopped else "",
         )  # fmt: skip
+        return name if not ema or "{ema" in template else f"{name}-ema"
 
-    def _export_one(self, weights: Mapping[str, Tensor], name: str) -> Path:
-        return _exports.write(self.model, self.recipe, self.changes.now.run.export, self.folder.exports, name, weights)
+    def _export_one(self, weights: Mapping[str, Tensor], name: str) -> list[Path]:
+        weights = self.runtime.whole(weights)
+        if not self.runtime.is_first:
+            return []
+        asked = self.changes.now.run.export
+        return [_exports.write(self.model, self.recipe, asked, self.folder.exports, name, weights)]
 
     def _note_bad_step(self, report: StepReport) -> None:
         # each process names its own samples: the one that spoilt the step may be anywhere

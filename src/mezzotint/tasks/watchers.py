@@ -40,6 +40,7 @@ def observers(
     """Every observer, in the same order on every process: what looks in the first alone is there as a name in the
     others."""
     run, first = recipe.run, runtime.is_first
+    computes = first or bool(runtime.shares)  # who shares the weights computes along
     metrics = MetricsLog(folder, run.log_every)
     found: list[Observer] = [metrics, live]
     board = None
@@ -59,16 +60,16 @@ def observers(
     timed: list[Observer] = []
     warn = _warner(live)
     if _held_out.is_measured(recipe, dataset):
-        sinks = [metrics.numbers, *(log.numbers for log in boards)]
+        sinks = [metrics.numbers, *(log.numbers for log in boards)] if first else []
         timed.append(
-            _validation(recipe, runtime, dataset, caches, model, warn, sinks)
-            if first
+            _validation(recipe, runtime, dataset, caches, model, warn, live.say, sinks)
+            if computes
             else _absent(run.validation.every)
         )
     if run.preview.every is not None:
         prompts = PreviewPrompts(recipe, runtime, dataset, caches, model, warn)
         timed.append(
-            _previews(recipe, runtime, folder, prompts, model, warn, boards) if first else PreviewsElsewhere(prompts)
+            _previews(recipe, runtime, folder, prompts, model, warn, boards) if computes else PreviewsElsewhere(prompts)
         )
     timed += [Exporter(run.export.every, run.export.from_epoch), Saver(run.save.every)]
     return [*found, *timed]
@@ -109,10 +110,12 @@ def _validation(
     caches: Caches,
     model: Model,
     warn: Callable[[str], None],
+    tell: Callable[[str], None],
     sinks: Sequence[Callable[..., None]],
 ) -> Observer:
-    _held_out.warn_of_trained(dataset, warn)
-    return Validation(
+    if runtime.is_first:
+        _held_out.warn_of_trained(dataset, warn)
+    watched = Validation(
         _held_out.batches(recipe, dataset, caches),
         every=recipe.run.validation.every,
         timesteps=recipe.run.validation.timesteps,
@@ -124,7 +127,10 @@ def _validation(
         device=runtime.device,
         sinks=list(sinks),
         warn=warn,
+        tell=tell,
     )
+    watched.on_all_ranks = bool(runtime.shares)
+    return watched
 
 
 def _previews(
@@ -148,6 +154,7 @@ def _previews(
         decode=decoder(recipe, model.family, runtime.device),
         warn=warn,
         sinks=[board.picture for board in boards],
+        only_draws=not runtime.is_first,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from mezzotint.recipe.optim import ScheduleSettings
+from mezzotint.recipe.optim import RoundSettings, ScheduleSettings
 
 
 def factor(settings: ScheduleSettings, step: int, total_steps: int) -> float:
@@ -14,15 +14,17 @@ def factor(settings: ScheduleSettings, step: int, total_steps: int) -> float:
     except for piecewise factors above 1.
 
     With W and T of `span`: during the warm-up it is step / W, so that the first step has rate 0, as diffusers'
-    `get_scheduler`. Of q = (step − W)/(T − W), and on the way from 1 to the floor: linear 1 − q; polynomial (1 −
-    q)^power; cosine (1 + cos πq)/2; restarts the same of the fractional part of cycles · q. From step T on the rate
-    stays at the floor, or goes on as a wave (1 + cos πq)/2 with q above 1, as diffusers' cosine does. diffusers'
-    polynomial has the floor 1e-7 / peak rate. A piecewise schedule is multiplied by its warm-up, and its points count
-    from the start of the run.
+    `get_scheduler`; with `warmup_from` it rises from there. Of q = (step − W)/(T − W), and on the way from 1 to the
+    floor: linear 1 − q; polynomial (1 − q)^power; cosine (1 + cos πq)/2; restarts the same of the fractional part of
+    cycles · q. From step T on the rate stays at the floor, or goes on as a wave (1 + cos πq)/2 with q above 1, as
+    diffusers' cosine does. diffusers' polynomial has the floor 1e-7 / peak rate. A piecewise schedule is multiplied by
+    its warm-up, and its points count from the start of the run.
     """
+    if settings.kind == "rounds":
+        return _of_rounds(settings.rounds, step)
     warmup, end = span(settings, total_steps)
     if step < warmup:
-        rising = step / warmup
+        rising = settings.warmup_from + (1.0 - settings.warmup_from) * (step / warmup)
         return rising * _piece(settings, step) if settings.kind == "piecewise" else rising
     match settings.kind:
         case "constant":
@@ -74,3 +76,23 @@ def _piece(settings: ScheduleSettings, step: int) -> float:
             break
         reached = value
     return reached
+
+
+def _of_rounds(rounds: tuple[RoundSettings, ...], step: int) -> float:
+    """The factor of the round that a step lies in. The last step of a round is also where the next one begins to be
+    counted; after the last round its end stays."""
+    begin = 0
+    for one in rounds:
+        if step <= begin + one.steps:
+            return _in_round(one, step - begin)
+        begin += one.steps
+    return rounds[-1].end
+
+
+def _in_round(one: RoundSettings, step: int) -> float:
+    if step < one.warmup_steps:
+        return one.start + (one.peak - one.start) * step / one.warmup_steps
+    if one.curve == "linear":
+        return one.end + (one.peak - one.end) * (one.steps - step) / one.steps
+    q = (step - one.warmup_steps) / (one.steps - one.warmup_steps)
+    return one.end + (one.peak - one.end) * 0.5 * (1.0 + math.cos(math.pi * q))

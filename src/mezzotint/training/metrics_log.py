@@ -16,6 +16,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -77,12 +78,26 @@ class Lines:
         return file
 
 
+@dataclass(frozen=True, slots=True)
+class Since:
+    """What was done since a line was written. samples: on all processes. seconds: of training."""
+
+    steps: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+
+    def after(self, report: StepReport) -> Since:
+        """The same and one more step."""
+        return Since(self.steps + 1, self.samples + report.samples, self.seconds + report.seconds)
+
+
 class MetricsLog(Observer):
     """Writes a line of metrics.jsonl for every `every`-th step, the first and the last.
 
-    What a line says is of that step alone, not of an interval. samples: of the step, on all processes. samples_digest:
-    which samples the first process had. images_per_s and data_wait (share of the time, 0 to 1) depend on the machine;
-    everything else of a resumed run equals the undisturbed run's.
+    What a line says is of that step alone, save for steps_since, samples_since and seconds_since: those add up all
+    steps since the line before, this one included, so that the sums of a file are the run's. samples: of the step, on
+    all processes. samples_digest: which samples the first process had. images_per_s, data_wait (share of the time, 0 to
+    1) and seconds_since depend on the machine; everything else of a resumed run equals the undisturbed run's.
     """
 
     follows = True
@@ -90,11 +105,17 @@ class MetricsLog(Observer):
     def __init__(self, folder: RunFolder, every: int) -> None:
         self._lines = Lines(folder.metrics)
         self._every_steps = every
+        self._since = Since()
 
     def look(self, report: StepReport | None, progress: Progress) -> Wish:
         """Writes the line of a step. Raises StorageError E1705, once."""
-        if report is not None and is_written(report.step, self._every_steps, progress):
-            self._lines.write(_line(report))
+        if report is None:
+            return Wish.NOTHING
+        self._since = self._since.after(report)
+        if is_written(report.step, self._every_steps, progress):
+            line = _line(report) | {f"{name}_since": value for name, value in asdict(self._since).items()}
+            self._since = Since()
+            self._lines.write(line)
         return Wish.NOTHING
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
@@ -102,9 +123,13 @@ class MetricsLog(Observer):
         self._lines.write({"step": step, **values})
 
     def state(self) -> dict[str, Any]:
-        """Nothing to remember; a checkpoint never knows more steps than the disk has lines."""
+        """What came since the last line; a checkpoint never knows more lines than the disk has."""
         self._lines.sync()
-        return {}
+        return asdict(self._since)
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `state` gave; an older run's is empty."""
+        self._since = Since(**state)
 
     def close(self) -> None:
         self._lines.close()

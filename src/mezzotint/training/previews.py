@@ -95,6 +95,7 @@ class Previews(PreviewsElsewhere):
 
     weights: which ones draw; without an average there are only raw ones. decode: scaled latents (B, C, h, w) → pixels
     (B, 3, H, W) in [−1, 1]: the family's own, or that of a VAE loaded apart. sinks: get each picture as well.
+    only_draws: nothing is kept: for a process that shares the weights with the first, and so has to compute with it.
     """
 
     def __init__(
@@ -111,8 +112,10 @@ class Previews(PreviewsElsewhere):
         decode: Callable[[Tensor], Tensor],
         warn: Callable[[str], None],
         sinks: Sequence[PictureSink] = (),
+        only_draws: bool = False,
     ) -> None:
         super().__init__(prompts)
+        self._only_draws = only_draws
         self._folder = folder.samples
         self._weights = _weights(weights, update)
         self._family = family
@@ -130,7 +133,9 @@ class Previews(PreviewsElsewhere):
         super().look(report, progress)
         with skipped_when_out_of_memory(f"previews of step {progress.step}", self._warn):
             wanted = self._prompts.wanted(progress.step)
-            self._keep(progress.step, wanted, self._draw_all(progress.step, wanted))
+            drawn = self._draw_all(progress.step, wanted)
+            if not self._only_draws:
+                self._keep(progress.step, wanted, drawn)
         return Wish.NOTHING
 
     def _draw_all(self, step: int, wanted: Wanted) -> Pictures:
@@ -151,7 +156,7 @@ class Previews(PreviewsElsewhere):
                         self._family,
                         some,
                         schedule=self._objective.schedule,
-                        prediction=self._objective.prediction,
+                        prediction=self._objective.form,
                         steps=settings.steps,
                         guidance=settings.guidance[0],
                         solver=settings.solver,

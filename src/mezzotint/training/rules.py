@@ -1,5 +1,5 @@
-"""Update rules: how a gradient becomes a step. `AdamWRule` is one fused pass of ours, `AdaCoorRule` a few passes;
-`LibraryRule` lets any torch optimizer stand behind `Update`.
+"""Update rules: how a gradient becomes a step. `AdamWRule` and `AdamWeightDecayRule` are one fused pass,
+`AdaCoorRule` is a few; `LibraryRule` lets any torch optimizer stand behind `Update`.
 
 A rule owns its state by parameter name, so that checkpoints restore it by name and in its own type.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.optim import AdaCoor, Adafactor, AdamW, AdamW8bit, Library, OptimizerSettings
+from mezzotint.recipe.optim import AdaCoor, Adafactor, AdamW, AdamW8bit, AdamWeightDecay, Library, OptimizerSettings
 
 
 class Rule(ABC):
@@ -57,7 +58,7 @@ class AdamWRule(Rule):
     before it calls.
     """
 
-    def __init__(self, settings: AdamW, masters: Mapping[str, Tensor], applied: Tensor) -> None:
+    def __init__(self, settings: AdamW | AdamWeightDecay, masters: Mapping[str, Tensor], applied: Tensor) -> None:
         self._settings = settings
         self._applied = applied
         self._mean = {name: torch.zeros_like(m) for name, m in masters.items()}
@@ -102,6 +103,15 @@ class AdamWRule(Rule):
 
     def state_bytes(self, masters: Mapping[str, Tensor]) -> int:
         return sum(2 * 4 * master.numel() for master in masters.values())
+
+
+class AdamWeightDecayRule(AdamWRule):
+    """MindSpore's AdamWeightDecay: p ← p − lr (m / (√v + ε) + wd p), with m and v as they are. It is the fused pass of
+    AdamW after infinitely many steps, when the moments' bias is 0 and its correction is exactly 1."""
+
+    def __init__(self, settings: AdamWeightDecay, masters: Mapping[str, Tensor]) -> None:
+        device = next(iter(masters.values())).device
+        super().__init__(settings, masters, torch.full((), math.inf, dtype=torch.float32, device=device))
 
 
 class AdaCoorRule(Rule):
@@ -299,6 +309,8 @@ def rule_for(settings: OptimizerSettings, masters: Mapping[str, Tensor], applied
     match settings:
         case AdamW():
             return AdamWRule(settings, masters, applied)
+        case AdamWeightDecay():
+            return AdamWeightDecayRule(settings, masters)
         case AdaCoor():
             return AdaCoorRule(settings, masters)
         case AdamW8bit():

@@ -9,6 +9,9 @@ complete one loads.
         manifest.json           written last: schema, step, recipe digest, size and SHA-256 of each file, shape and
         type of each tensor
 
+Where processes share the weights, each writes its rows into files of its own (weights-00001-of-00004.safetensors), and
+the manifest says which rows of a tensor lie where (schema 2). Any number of processes reads either.
+
 Nothing in it is pickled. docs/checkpoint-format.md specifies it for other readers.
 """
 
@@ -19,8 +22,9 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -28,9 +32,10 @@ from torch import Tensor
 
 from mezzotint import durable, probes
 from mezzotint.errors import CheckpointError, Diverged
+from mezzotint.training import rows
 from mezzotint.weights import files
 
-SCHEMA = 1
+SCHEMA, SCHEMA_OF_ROWS = 1, 2
 _NAME = re.compile(r"step-(\d{8,})")
 _TORCH_NAMES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
@@ -48,12 +53,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a checkpoint holds: tensors by flat name on the CPU, and the JSON beside them."""
+    """What a checkpoint holds: tensors by flat name on the CPU, the shape that each has as a whole, and the JSON beside
+    them."""
 
     path: Path
     step: int
     tensors: Mapping[str, Tensor]
     values: Mapping[str, Any]
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def name_of(step: int) -> str:
@@ -70,65 +77,71 @@ def write(
     Raises Diverged E1603 when a weight is not finite (nothing is written), StorageError when the disk refuses (older
     ones are untouched).
     """
-    _refuse_non_finite(tensors)
+    refuse_non_finite(tensors)
     final = folder / name_of(step)
     probes.reach("checkpoint.begin")
-    aside = folder / f".partial-{name_of(step)}-{secrets.token_hex(4)}"
+    aside = aside_of(folder, step)
     size = sum(t.numel() * t.element_size() for t in tensors.values())
     try:
         with durable.storage_errors(final, needed=size):
             aside.mkdir(parents=True)
-            listing = _write_files(aside, tensors, values)
-            manifest = {
-                "schema": SCHEMA,
-                "step": step,
-                "recipe": recipe_digest,
-                "files": listing,
-                "tensors": {
-                    name: {"shape": list(t.shape), "dtype": str(t.dtype).removeprefix("torch."), "file": _file_of(name)}
-                    for name, t in tensors.items()
-                },
+            listing = write_files(aside, tensors)
+            table = {
+                name: {"shape": list(t.shape), "dtype": str(t.dtype).removeprefix("torch."), "file": file_of(name)}
+                for name, t in tensors.items()
             }
-            durable.write_json(aside / "manifest.json", manifest)
-            probes.reach("checkpoint.manifest")
-            durable.sync_folder(aside)
-            if final.exists():
-                durable.remove_tree(final)
-            os.replace(aside, final)
-            durable.sync_folder(folder)
+            manifest = {"schema": SCHEMA, "step": step, "recipe": recipe_digest, "files": listing, "tensors": table}
+            complete(aside, final, manifest, values)
     except BaseException:
         if aside.exists():
             durable.remove_tree(aside)
         raise
-    probes.reach("checkpoint.renamed")
     return final
 
 
-def _write_files(aside: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> dict[str, Any]:
+def aside_of(folder: Path, step: int) -> Path:
+    """Where a checkpoint is written before it has its name; another place at each call."""
+    return folder / f".partial-{name_of(step)}-{secrets.token_hex(4)}"
+
+
+def write_files(aside: Path, tensors: Mapping[str, Tensor], ending: str = "") -> dict[str, Any]:
+    """Writes tensors into the files they belong to, NAME + ending; returns each file's size and hash."""
     listing: dict[str, Any] = {}
     by_file: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
-        by_file.setdefault(_file_of(name), {})[name] = tensor.detach()
+        by_file.setdefault(file_of(name, ending), {})[name] = tensor.detach()
     for file, content in sorted(by_file.items()):
         files.write(content, aside / file, {"format": "pt"})
         listing[file] = {"bytes": (aside / file).stat().st_size, "sha256": durable.sha256(aside / file)}
         probes.reach("checkpoint.file")
-    durable.write_json(aside / "state.json", values)
-    listing["state.json"] = {
-        "bytes": (aside / "state.json").stat().st_size,
-        "sha256": durable.sha256(aside / "state.json"),
-    }
     return listing
 
 
-def _file_of(name: str) -> str:
+def complete(aside: Path, final: Path, manifest: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Adds `state.json` and the manifest to the files that lie aside, and gives the folder its name."""
+    durable.write_json(aside / "state.json", values)
+    told = {"bytes": (aside / "state.json").stat().st_size, "sha256": durable.sha256(aside / "state.json")}
+    listing = {**manifest["files"], "state.json": told}
+    durable.write_json(aside / "manifest.json", {**manifest, "files": listing})
+    probes.reach("checkpoint.manifest")
+    durable.sync_folder(aside)
+    if final.exists():
+        durable.remove_tree(final)
+    os.replace(aside, final)
+    durable.sync_folder(final.parent)
+    probes.reach("checkpoint.renamed")
+
+
+def file_of(name: str, ending: str = "") -> str:
+    """The file that a tensor belongs to."""
     if name.startswith("w/"):
-        return "weights.safetensors"
-    return "shadow.safetensors" if name.startswith("ema/") else "optimizer.safetensors"
+        return f"weights{ending}.safetensors"
+    return f"shadow{ending}.safetensors" if name.startswith("ema/") else f"optimizer{ending}.safetensors"
 
 
-def _refuse_non_finite(tensors: Mapping[str, Tensor]) -> None:
-    checked = {n: t for n, t in tensors.items() if n.startswith(("w/", "ema/")) and t.is_floating_point()}
+def refuse_non_finite(tensors: Mapping[str, Tensor]) -> None:
+    """Raises Diverged E1603 for weights, or their average, that are not finite."""
+    checked = {n: t for n, t in tensors.items() if n.startswith(("w/", "ema/")) and t.is_floating_point() and t.numel()}
     if not checked:
         return
     by_device: dict[torch.device, list[Tensor]] = {}
@@ -155,8 +168,11 @@ def damage(path: Path) -> str | None:
         return "manifest.json cannot be read"
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
         return "manifest.json has no list of files"
-    if manifest.get("schema") != SCHEMA:
-        return f"it has format {manifest.get('schema')}, this version reads {SCHEMA}; it was written by another version"
+    if manifest.get("schema") not in (SCHEMA, SCHEMA_OF_ROWS):
+        return (
+            f"it has format {manifest.get('schema')}, this version reads {SCHEMA} and {SCHEMA_OF_ROWS}; it was "
+            "written by another version"
+        )
     found = _NAME.fullmatch(path.name)
     if found and manifest.get("step") != int(found[1]):
         return f"manifest.json says step {manifest.get('step')}, the folder {path.name}"
@@ -187,13 +203,19 @@ def _file_damage(path: Path, name: str, expected: Any) -> str | None:
 
 def _table_damage(path: Path, manifest: Mapping[str, Any]) -> str | None:
     """The manifest itself has no hash: what it says of the tensors must be what the files' headers say."""
-    there = {
-        name: {"shape": list(info.shape), "dtype": _TORCH_NAMES.get(info.dtype, info.dtype), "file": file}
+    found = {
+        file: {
+            name: {"shape": list(info.shape), "dtype": _TORCH_NAMES.get(info.dtype, info.dtype)}
+            for name, info in files.read_header(path / file).items()
+        }
         for file in manifest["files"]
         if file.endswith(".safetensors")
-        for name, info in files.read_header(path / file).items()
     }
-    return None if manifest.get("tensors") == there else "manifest.json tells of other tensors than its files hold"
+    told = manifest.get("tensors")
+    if manifest["schema"] == SCHEMA_OF_ROWS:
+        return rows.damage(told, found)
+    there = {name: {**kept, "file": file} for file, tensors in found.items() for name, kept in tensors.items()}
+    return None if told == there else "manifest.json tells of other tensors than its files hold"
 
 
 def listed(folder: Path) -> list[Path]:
@@ -220,23 +242,38 @@ def newest(folder: Path) -> Found:
     return Found(None, tuple(passed))
 
 
-def read(path: Path) -> Restored:
-    """Reads a checkpoint after verifying it. Raises CheckpointError E1501 naming the file that is wrong."""
+def read(path: Path, *, tensors: bool = True) -> Restored:
+    """Reads a checkpoint after verifying it. tensors: whether those are read as well, each as a whole. Raises
+    CheckpointError E1501 naming the file that is wrong."""
     reason = damage(path)
     if reason is not None:
         raise CheckpointError(f"{path}: {reason}; take another checkpoint", code="E1501")
-    manifest = json.loads((path / "manifest.json").read_text("utf-8"))
-    tensors: dict[str, Tensor] = {}
-    for name in manifest["files"]:
-        if name.endswith(".safetensors"):
-            tensors |= files.read(path / name)
-    for name, expected in manifest["tensors"].items():
-        if name not in tensors or list(tensors[name].shape) != expected["shape"]:
-            raise CheckpointError(
-                f"{path}: {name} is not what manifest.json says; take another checkpoint", code="E1501"
-            )
+    manifest = _manifest(path)
     values = json.loads((path / "state.json").read_text("utf-8"))
-    return Restored(path, int(manifest["step"]), tensors, values)
+    shapes = {name: tuple(told["shape"]) for name, told in manifest["tensors"].items()}
+    return Restored(path, int(manifest["step"]), tensors_of(path) if tensors else {}, values, shapes)
+
+
+def tensors_of(path: Path, shares: Mapping[str, rows.Share] = MappingProxyType({})) -> dict[str, Tensor]:
+    """The tensors of a checkpoint that is known to verify, by flat name. shares: by parameter, the rows that this
+    process holds; of the parameters that are not named, and of numbers that belong to none, everything.
+
+    One file is in memory at a time, besides what is returned.
+    """
+    manifest = _manifest(path)
+    found: dict[str, Tensor] = {}
+    for file in manifest["files"]:
+        if file.endswith(".safetensors"):
+            for name, held in files.read(path / file).items():
+                told = manifest["tensors"][name]
+                start = next((p["start"] for p in told.get("rows", ()) if p["file"] == file), 0)
+                rows.take(found, name, held, tuple(told["shape"]), start, rows.share_of(name, shares))
+    return found
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads((path / "manifest.json").read_text("utf-8"))
+    return manifest
 
 
 def prune(folder: Path, keep: int | None) -> list[Path]:
@@ -260,14 +297,15 @@ def prune(folder: Path, keep: int | None) -> list[Path]:
     return gone
 
 
-def fits(restored: Restored, expected: Mapping[str, Tensor]) -> None:
-    """Checks names and shapes of a checkpoint's tensors against the run's own. Raises CheckpointError E1502 with
-    counts and first names."""
-    missing = [name for name in expected if name not in restored.tensors and not name.startswith("scaler/")]
-    wrong = [
-        name for name, t in expected.items() if name in restored.tensors and restored.tensors[name].shape != t.shape
-    ]
-    spare = [name for name in restored.tensors if name not in expected and not name.startswith(("scaler/", "opt."))]
+def fits(
+    restored: Restored, expected: Mapping[str, Tensor], shares: Mapping[str, rows.Share] = MappingProxyType({})
+) -> None:
+    """Checks names and shapes of a checkpoint's tensors against the run's own. shares: what this process holds of each
+    parameter, where it does not hold all. Raises CheckpointError E1502 with counts and first names."""
+    wanted = {name: rows.whole_shape(name, tensor, shares) for name, tensor in expected.items()}
+    missing = [name for name in wanted if name not in restored.shapes and not name.startswith("scaler/")]
+    wrong = [name for name, shape in wanted.items() if restored.shapes.get(name, shape) != shape]
+    spare = [name for name in restored.shapes if name not in wanted and not name.startswith(("scaler/", "opt."))]
     if missing or wrong or spare:
         parts = [
             f"{len(names)} {word} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"

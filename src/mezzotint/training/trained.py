@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
 import torch
@@ -90,6 +90,13 @@ def _some_name(parts: Mapping[str, nn.Module]) -> str:
     return f"{part}/{next(iter(dict(module.named_parameters())), '')}"
 
 
+Agree = Callable[[int], int]
+
+
+def _alone(flags: int) -> int:
+    return flags
+
+
 class MovementWatch:
     """Notices a trained part that gets no gradient or does not move over the first three applied updates.
 
@@ -104,11 +111,14 @@ class MovementWatch:
         self._moved_at: dict[str, int] = dict.fromkeys(self._before, 0)
         self._applied = 0
 
-    def check_gradients(self, trained: Mapping[str, nn.Parameter]) -> None:
-        """After the first backward pass: raises Diverged E1601 naming a part without any gradient."""
-        parts = {name.split("/")[0] for name in trained}
-        for part in sorted(parts):
-            if all(p.grad is None for name, p in trained.items() if name.split("/")[0] == part):
+    def check_gradients(self, trained: Mapping[str, nn.Parameter], agree: Agree = _alone) -> None:
+        """After the first backward pass: raises Diverged E1601 naming a part without any gradient. agree: makes of
+        this process's flags those of all, each of which may hold a share."""
+        parts = sorted({name.split("/")[0] for name in trained})
+        reached = {name.split("/")[0] for name, p in trained.items() if p.grad is not None}
+        flags = agree(sum(1 << parts.index(part) for part in reached))
+        for number, part in enumerate(parts):
+            if not flags >> number & 1:
                 raise Diverged(
                     f"{part} is to be trained but receives no gradient: nothing of it takes part in the loss; "
                     "train another part or thaw more of it",
@@ -124,14 +134,17 @@ class MovementWatch:
         waited_for = [n for part, n in self._moved_at.items() if base.get(part, 0.0) > 0.0]
         return self._applied >= self.updates and all(n >= self.updates for n in waited_for)
 
-    def check_movement(self, weights: Mapping[str, Tensor], rates: Mapping[str, float]) -> None:
+    def check_movement(self, weights: Mapping[str, Tensor], rates: Mapping[str, float], agree: Agree = _alone) -> None:
         """After the third applied update: raises Diverged E1602 naming a part whose weights are still what they were.
 
-        rates: the highest rate each part has had so far; a rate of 0 is named as the cause.
+        rates: the highest rate each part has had so far; a rate of 0 is named as the cause. agree: as in
+        `check_gradients`.
         """
         after = checksums(weights)
-        for part, before in self._before.items():
-            if torch.equal(before, after[part]):
+        moved = [not torch.equal(before, after[part]) for part, before in self._before.items()]
+        flags = agree(sum(has_moved << number for number, has_moved in enumerate(moved)))
+        for number, part in enumerate(self._before):
+            if not flags >> number & 1:
                 why = (
                     "its learning rate has been 0 all the time; set optim.lr or optim.part_lr above 0"
                     if rates.get(part, 0.0) == 0.0

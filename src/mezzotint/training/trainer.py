@@ -149,7 +149,7 @@ class Trainer:
     progress: Progress
     epoch_ends: Callable[[int], bool]
     save: Callable[[Trainer], None]
-    export: Callable[[Trainer], None]
+    export: Callable[[Trainer], object]
     asked: Callable[[], int]
     bad_step: Callable[[StepReport], None]
     warn: Callable[[str], None]
@@ -208,19 +208,20 @@ class Trainer:
         for number in range(len(batches.batches)):
             with self.runtime.micro_batch(last=number == len(batches.batches) - 1):
                 batch = batches.batches[number]
-                made.keys += batch.keys
                 if batch.size:
                     loss, level = self._loss(batch, batches.step)
                     with attending(self.attention, device):  # what is recomputed takes the same kernel
                         (loss.total * (self.scale.scale / batches.count)).backward()
-                    made.total += loss.total.detach()
-                    made.losses.append(loss.per_sample.detach())
-                    made.timesteps.append(level)
+                    if not batch.is_company:
+                        made.keys += batch.keys
+                        made.total += loss.total.detach()
+                        made.losses.append(loss.per_sample.detach())
+                        made.timesteps.append(level)
                     del loss
                 del batch  # before the next one is moved to the device
         probes.reach("step.backward")
-        if self.watch is not None and batches.step == 0 and made.losses:
-            self.watch.check_gradients(self.trained)
+        if self.watch is not None and batches.step == 0:
+            self.watch.check_gradients(self.trained, self.runtime.agree)
         return self._apply(batches, self.runtime.total(made.total)[0] / batches.count, made)
 
     def _loss(self, batch: Batch, step: int) -> tuple[Loss, Tensor]:
@@ -228,14 +229,16 @@ class Trainer:
         x_0 = latents_of(self.family, batch, device)
         drawn = StepDraws.at(self.run_settings.seed, step, batch.positions.numpy(), device)
         text = self._frozen_text(batch)
+        of_stills = self._frozen_text(batch.stills) if batch.stills is not None else None
         with attending(self.attention, device), self.precision.autocast(device):
             # a text encoder that is trained runs under autocast, too
             text = text or self.family.encode_text(batch.captions)
             text = replace(text, states=self.objective.perturbed(text.states, drawn))
-            condition = self.family.condition(text, batch)
+            condition = replace(self.family.condition(text, batch), stills=of_stills)
             noised = self.objective.noise(x_0, drawn)
             predicted = self.family.predict(noised, condition)
-        return self.objective.loss(predicted, noised, batch.weight.to(device, non_blocking=True)), noised.level
+        weight = batch.weight.to(device, non_blocking=True)
+        return self.objective.loss(predicted, noised, weight, condition.masks.get("latents")), noised.level
 
     def _frozen_text(self, batch: Batch) -> TextEmbedding | None:
         """The captions' embeddings from the cache or a frozen encoder, in its own type; None when the encoder is
@@ -366,7 +369,7 @@ class Trainer:
         if report.applied:
             self.progress.applied += 1
             if self.watch is not None and self.watch.counts(*self._rates_by_part(report)):
-                self.watch.check_movement(self.update.masters, self.progress.rate_peak)
+                self.watch.check_movement(self.update.masters, self.progress.rate_peak, self.runtime.agree)
                 self.watch = None
         for observer in self.observers:
             if observer.follows and self._looks_here(observer):

@@ -36,12 +36,21 @@ class Group:
 class Update:
     """A rule for each part, clipping and the averaged copy, over float32 masters.
 
-    trained: parameters by `part/parameter`. separate_masters: the parameters are of a smaller type; float32 masters
-    are kept beside them.
+    trained: parameters by `part/parameter`, or the rows of them that this process holds. separate_masters: the
+    parameters are of a smaller type; float32 masters are kept beside them. written: called when parameters were written
+    in place outside of a step.
     """
 
-    def __init__(self, trained: Mapping[str, nn.Parameter], settings: OptimSettings, *, separate_masters: bool) -> None:
+    def __init__(
+        self,
+        trained: Mapping[str, nn.Parameter],
+        settings: OptimSettings,
+        *,
+        separate_masters: bool,
+        written: Callable[[], None] = lambda: None,
+    ) -> None:
         self._settings = settings
+        self._written = written
         self._trained = dict(trained)
         self._separate = separate_masters
         self.device = next(iter(self._trained.values())).device
@@ -154,6 +163,7 @@ class Update:
                 mine.copy_(tensors[name])
             if self._separate:
                 torch._foreach_copy_([p.detach() for p in self._trained.values()], list(self._masters.values()))
+        self._written()
 
     @contextmanager
     def shadow_swapped_in(self) -> Iterator[None]:
@@ -163,11 +173,13 @@ class Update:
         kept = [p.clone() for p in parameters]
         with torch.no_grad():
             torch._foreach_copy_(parameters, [self.shadow.weights[name].to(self.device) for name in self._trained])
+        self._written()
         try:
             yield
         finally:
             with torch.no_grad():
                 torch._foreach_copy_(parameters, kept)
+            self._written()
 
 
 class Shadow:
@@ -274,10 +286,13 @@ def _groups(trained: Mapping[str, nn.Parameter], settings: OptimSettings) -> lis
     groups: dict[str, Group] = {}
     parts = {name: name.split("/")[0] for name in trained}
     _refuse_unmatched(settings, parts)
+    exactly: dict[int, frozenset[str]] = {}
     for name, part in parts.items():
         rule = settings.part_optimizer.get(part, settings.optimizer)
         decay, spared = (0.0, ()) if isinstance(rule, AdaCoor) else (rule.weight_decay, rule.no_decay)
-        undecayed = any(fnmatchcase(name, pattern) for pattern in spared)
+        # names that `decay.resolved` has put there are many: they are looked up, not tried one after the other
+        names = exactly.setdefault(id(spared), frozenset(spared))
+        undecayed = name in names or any(fnmatchcase(name, pattern) for pattern in spared if _is_pattern(pattern))
         key = f"{part}.no_decay" if undecayed else part
         if key not in groups:
             groups[key] = Group(key, part, 0.0 if undecayed else decay)
@@ -291,5 +306,11 @@ def _refuse_unmatched(settings: OptimSettings, parts: Mapping[str, str]) -> None
     others = set(parts.values()) - set(settings.part_optimizer)
     for where, (moved, rule) in ({"optim.optimizer": (others, settings.optimizer)} | here).items():
         for pattern in () if isinstance(rule, AdaCoor) or not moved else rule.no_decay:
+            if parts.get(pattern) in moved:
+                continue
             if not any(fnmatchcase(name, pattern) for name, part in parts.items() if part in moved):
                 raise RecipeError(f"{where}.no_decay: {pattern!r} matches no trained parameter", code="E1022")
+
+
+def _is_pattern(text: str) -> bool:
+    return any(sign in text for sign in "*?[")

@@ -24,7 +24,7 @@ from mezzotint.weights.files import Stored
 from mezzotint.weights.folder import write_json
 from mezzotint.weights.kinds import of_tensors
 
-Network = Literal["unet", "vae", "clip_text", "clip_text_projected", "latte", "causal_vae"]
+Network = Literal["unet", "vae", "clip_text", "clip_text_projected", "latte", "causal_vae", "t5_text"]
 DTypeName = Literal["fp32", "fp16", "bf16"]
 Value = TypeVar("Value")
 Made = TypeVar("Made")
@@ -104,7 +104,9 @@ def write(
     other readers expect.
 
     transformers 5 drops the level `text_model` of a CLIP text encoder; readers of older files need it, so it is put
-    back. The configuration carries no path of this machine.
+    back. It also opens a model in the type that its configuration names, or else in that of its file, while diffusers
+    opens all else in float32 unless told otherwise: a text encoder names float32, so that both agree whatever type its
+    file has. The configuration carries no path of this machine.
     """
     prefixed = {_file_name_of(network, name): tensor for name, tensor in tensors.items()}
     if dtype is not None:
@@ -112,16 +114,14 @@ def write(
     target.mkdir(parents=True, exist_ok=True)
     files.write(prefixed, target / file_name(network))
     told = {k: v for k, v in config.items() if k != "_name_or_path"}
-    types = {str(tensor.dtype).removeprefix("torch.") for tensor in prefixed.values()}
-    for key in ("torch_dtype", "dtype"):
-        if key in told and len(types) == 1:
-            told[key] = next(iter(types))
+    if network in _TEXT:
+        told |= {key: "float32" for key in ("torch_dtype", "dtype") if key in told} or {"torch_dtype": "float32"}
     write_json(target / "config.json", told)
 
 
 def file_name(network: Network) -> str:
     """The plain name of a network's weights file."""
-    return "model.safetensors" if network in _TEXT else "diffusion_pytorch_model.safetensors"
+    return "model.safetensors" if network in (*_TEXT, "t5_text") else "diffusion_pytorch_model.safetensors"
 
 
 def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:

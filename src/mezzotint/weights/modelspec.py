@@ -21,6 +21,7 @@ _OPEN = "0x" + "0" * 64
 _KEPT = ("title", "description", "author", "license", "usage_hint", "tags", "category", "thumbnail", "merged_from")
 
 
+Prediction = Literal["epsilon", "v", "edm", "v-edm", "epsilon-unscaled"]
 Version = Literal["1", "2", "xl-base", "xl-refiner"]
 
 
@@ -39,7 +40,7 @@ def architecture(version: Version, prediction: str) -> str:
 def describe(
     *, architecture: str, prediction: str, resolution: int, title: str, source: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The header's entries. prediction: "epsilon" or "v". resolution: side of the pictures, in pixels. source: the
+    """The header's entries. prediction: of `Prediction`. resolution: side of the pictures, in pixels. source: the
     header of the file that the model came from, whose words about author, licence and so on are kept.
 
     The hash is still open: `seal` puts it in when the file is written.
@@ -56,13 +57,15 @@ def describe(
     return {"format": "pt", _HASH: _OPEN} | {_START + name: value for name, value in told.items()}
 
 
-def prediction_of(metadata: Mapping[str, str]) -> Literal["epsilon", "v"] | None:
+def prediction_of(metadata: Mapping[str, str]) -> Prediction | None:
     """What a file's header says it predicts; None when it says nothing."""
     match metadata.get(_START + "prediction_type", ""):
         case "v" | "v_prediction":
             return "v"
         case "epsilon" | "eps":
             return "epsilon"
+        case "edm" | "v-edm" | "epsilon-unscaled" as ours:
+            return ours
     match metadata.get(_START + "architecture", ""):
         case "stable-diffusion-v2-768-v":
             return "v"

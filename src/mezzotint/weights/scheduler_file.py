@@ -5,20 +5,52 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_PREDICTIONS = {"epsilon": "epsilon", "v": "v_prediction", "x0": "sample"}
+_PREDICTIONS = {"epsilon": "epsilon", "v": "v_prediction", "v-edm": "v_prediction", "x0": "sample"}
+_OURS = ("edm", "epsilon-unscaled")
+"""Words of ours, for what no scheduler of diffusers computes."""
+_IN_SIGMA = ("sigma_min", "sigma_max", "sigma_data", "rho", "timestep_type")
 _ZERO_TERMINAL = ("DDIMScheduler", "DDPMScheduler", "EulerDiscreteScheduler", "UniPCMultistepScheduler")
 """Schedulers that know what to do where the signal is zero. Others divide by it."""
 
 
-def corrected(config: Mapping[str, Any], *, prediction: str, zero_terminal: bool) -> dict[str, Any]:
+def prediction_of(config: Mapping[str, Any]) -> str | None:
+    """What a scheduler's configuration says that the denoiser predicts, in our words; None for another word."""
+    word = config.get("prediction_type", "epsilon")
+    if word == "epsilon":
+        return "edm" if str(config.get("_class_name", "")).startswith("EDM") else "epsilon"
+    if word == "v_prediction":
+        return "v-edm" if config.get("timestep_type") == "continuous" else "v"
+    return word if word in _OURS else None
+
+
+def corrected(
+    config: Mapping[str, Any],
+    *,
+    prediction: str,
+    zero_terminal: bool,
+    sigma_data: float = 0.5,
+    tells_sigma: bool | None = None,
+) -> dict[str, Any]:
     """A scheduler's configuration that samples as the model was trained.
 
-    prediction: "epsilon", "v" or "x0". With zero_terminal the betas are rescaled and steps are spaced from the very
-    end (Lin et al. 2023, arXiv:2305.08891), unless epsilon is predicted, which tells nothing there; a scheduler class
-    that does not know such betas gives way to DDIM.
+    prediction: "epsilon", "v", "x0", "edm", "v-edm" or "epsilon-unscaled". sigma_data: of "edm". tells_sigma: whether
+    the denoiser is told ¼ ln σ; None is what is usual. With zero_terminal the betas are rescaled and steps are spaced
+    from the very end (Lin et al. 2023, arXiv:2305.08891), unless epsilon is predicted, which tells nothing there; a
+    scheduler class that does not know such betas gives way to DDIM. "edm" takes EDMEulerScheduler, "v-edm"
+    EulerDiscreteScheduler with continuous timesteps. What no scheduler of diffusers computes is said by its name, which
+    they refuse: better than pictures of noise.
     """
     told = {k: v for k, v in config.items() if k != "_name_or_path"}
-    word = _PREDICTIONS[prediction]
+    in_sigma = prediction in ("edm", "v-edm") if tells_sigma is None else tells_sigma
+    match prediction:
+        case "edm" if in_sigma:
+            span = {"sigma_min": 0.002, "sigma_max": 80.0, "rho": 7.0, "sigma_data": sigma_data}
+            return told | {"_class_name": "EDMEulerScheduler", "prediction_type": "epsilon"} | span
+        case "v" | "v-edm" if in_sigma:
+            kind = {"_class_name": "EulerDiscreteScheduler", "prediction_type": "v_prediction"}
+            return told | kind | {"timestep_type": "continuous"}
+    told = _of_timesteps(told)
+    word = _PREDICTIONS.get(prediction, prediction)
     if told.get("prediction_type", "epsilon") != word:
         told["prediction_type"] = word
     if not zero_terminal:
@@ -31,3 +63,10 @@ def corrected(config: Mapping[str, Any], *, prediction: str, zero_terminal: bool
         told.setdefault("set_alpha_to_one", False)
     spacing = "leading" if prediction == "epsilon" else "trailing"
     return told | {"rescale_betas_zero_snr": True, "timestep_spacing": spacing}
+
+
+def _of_timesteps(told: dict[str, Any]) -> dict[str, Any]:
+    """Without what an earlier training in σ has left there."""
+    if str(told.get("_class_name", "")).startswith("EDM") or told.get("timestep_type") == "continuous":
+        told = {k: v for k, v in told.items() if k not in _IN_SIGMA} | {"_class_name": "EulerDiscreteScheduler"}
+    return told

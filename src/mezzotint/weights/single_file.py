@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
@@ -21,7 +21,7 @@ from mezzotint.weights.files import TensorInfo
 from mezzotint.weights.folder import ModelFolder, open_folder, shipped
 from mezzotint.weights.keymap import Entry, Family, KeyMap, Part, Table
 
-Prediction = Literal["epsilon", "v"]
+Prediction = modelspec.Prediction
 _ENDINGS = (".safetensors", *pickled.SUFFIXES)
 
 
@@ -86,7 +86,7 @@ class SingleFile:
 
     def scheduler(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The scheduler's configuration of its folder, made true where the file says otherwise."""
-        told = self.prediction or ("v" if config.get("prediction_type") == "v_prediction" else "epsilon")
+        told = self.prediction or scheduler_file.prediction_of(config) or "epsilon"
         zero = marks_zero_terminal(self.header) or bool(config.get("rescale_betas_zero_snr"))
         return scheduler_file.corrected(config, prediction=told, zero_terminal=zero)
 

@@ -46,12 +46,12 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
     found = found or [name for name in tables if name.endswith((".parquet", ".arrow"))]
     if not found:
         raise DatasetError(f"{listing.root}: {_why_none(listing, tables)}", code="E1210")
-    _require_one_each(listing.root, found)
+    require_one_each(listing.root, found)
     kept = {name for name in found if split_of(name) == settings.split}
     if not kept:
         there = ", ".join(map(repr, sorted({split_of(name) for name in found})))
         raise DatasetError(f"{listing.root}: no part {settings.split!r}; it has {there}; set data.split", code="E1216")
-    return _without(listing, {name for name in tables if name not in kept})
+    return without(listing, {name for name in tables if name not in kept})
 
 
 def split_of(name: str) -> str:
@@ -86,10 +86,10 @@ def _of_hub(path: Path, settings: DataSettings) -> Listing:
         ) from error
     files = _hub.arrow_files(name, config=settings.hub_config, split=settings.split, cache=settings.hub_cache)
     listing = walk(files[0].parent, {".arrow"})
-    return _without(listing, set(listing.names) - {file.name for file in files})
+    return without(listing, set(listing.names) - {file.name for file in files})
 
 
-def _without(listing: Listing, dropped: Collection[str]) -> Listing:
+def without(listing: Listing, dropped: Collection[str]) -> Listing:
     """A listing without some files, which are counted as not looked at."""
     unknown = Counter(listing.unknown)
     unknown.update(os.path.splitext(name)[1].lower() for name in dropped)
@@ -99,7 +99,8 @@ def _without(listing: Listing, dropped: Collection[str]) -> Listing:
     )  # fmt: skip
 
 
-def _require_one_each(root: Path, found: list[str]) -> None:
+def require_one_each(root: Path, found: list[str]) -> None:
+    """Raises DatasetError E1210 when two metadata files lie in one folder."""
     folders = Counter(name.rpartition("/")[0] for name in found if is_manifest(name))
     for folder, count in folders.items():
         if count > 1:

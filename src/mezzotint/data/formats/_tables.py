@@ -26,10 +26,11 @@ _SHOWN_COLUMNS = 30
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The columns to read. pictures: names for the picture's column, the first that is there counts. caption: the
-    caption's."""
+    caption's. remedy: what to do where one is missing, instead of naming another in the recipe."""
 
     pictures: tuple[str, ...]
     caption: str
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +97,14 @@ def require_columns(path: Path, wanted: Wanted, columns: Sequence[str]) -> tuple
     if picture is None:
         raise DatasetError(
             f"{path}: no column {' or '.join(map(repr, wanted.pictures))} for the picture; {listing}; "
-            "set data.columns.image",
+            f"{wanted.remedy or 'set data.columns.image'}",
             code="E1212",
         )
     if wanted.caption not in columns:
         raise DatasetError(
-            f"{path}: no column {wanted.caption!r} for the caption; {listing}; set data.columns.caption", code="E1212"
+            f"{path}: no column {wanted.caption!r} for the caption; {listing}; "
+            f"{wanted.remedy or 'set data.columns.caption'}",
+            code="E1212",
         )
     for name in (picture, wanted.caption):
         if list(columns).count(name) > 1:

@@ -8,8 +8,10 @@ from these names: `decays`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from mezzotint.weights.keymap import KeyMap
+from mezzotint.weights.keymap import Entry, KeyMap
 from mezzotint.weights.layouts import _sdxl
 
 _NORM = r"norm|norm\d|norm_out|layer_norm\d|final_layer_norm|ln_\d|ln_final"
@@ -51,6 +53,35 @@ def decays(name: str) -> bool:
     """
     lower = mindspore_name(name).lower()
     return "norm" not in lower and "bias" not in lower
+
+
+def entries(part: str, names: Sequence[str], *, refiner: bool = False) -> Iterator[Entry]:
+    """The tensors there of a part of ours, from the names of its parameters, as the network has them. Raises KeyError
+    for a part or for names that such a model has not."""
+    component, known, level = _COMPONENTS[part]
+    # a network may lack the level that its file's names begin with
+    written = {name if name.startswith(_LEVELS) else level + name: name for name in names}
+    if known not in written:
+        raise KeyError(known)
+    parts = _REFINER if refiner else _BASE
+    for entry in parts[component][0].table(list(written)).entries:
+        yield replace(entry, ours=tuple(written[name] for name in entry.ours))
+
+
+def undecayed(part: str, names: Sequence[str]) -> Iterator[str]:
+    """Of the parameters of a part of ours, those that MindONE's optimizers spare. Raises KeyError as `entries`."""
+    for entry in entries(part, names):
+        if not decays(stability_name(entry.foreign)):
+            yield from entry.ours
+
+
+_LEVELS = ("text_model.", "text_projection.")
+_COMPONENTS = {
+    "denoiser": ("unet", "mid_block.resnets.0.conv1.weight", ""),
+    "text_encoder": ("text_encoder", "text_model.embeddings.token_embedding.weight", "text_model."),
+    "text_encoder_2": ("text_encoder_2", "text_model.embeddings.token_embedding.weight", "text_model."),
+}
+"""Of a part that may be trained: its component, a tensor that every such network has, and the level of its names."""
 
 
 def _average(name: str) -> str:

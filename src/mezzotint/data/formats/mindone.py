@@ -1,0 +1,64 @@
+"""The format `mindone`: tables of MindONE's example for SDXL, .csv files with the columns `dir` and `text`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from mezzotint.data import media
+from mezzotint.data.formats._finding import without
+from mezzotint.data.formats._row_samples import Reading
+from mezzotint.data.formats._tables import Row, Wanted, csv_rows
+from mezzotint.data.formats.base import Noted, Skipped, Source
+from mezzotint.data.listing import Listing, walk
+from mezzotint.errors import DatasetError
+from mezzotint.recipe.data import DataSettings
+from mezzotint.stages import Sample
+
+SUFFIXES = media.SUFFIXES | {".csv"}
+"""Endings of the files that this format looks at."""
+
+MANIFESTS = frozenset({".csv"})
+
+_WANTED = Wanted(("dir",), "text", "the first line of the table reads dir,text")
+
+
+def list_files(path: Path, _settings: DataSettings) -> Listing:
+    """The pictures below a folder and the tables that lie directly in it. Raises DatasetError E1201 for a folder that
+    cannot be read, E1210 without a table."""
+    listing = walk(path, SUFFIXES)
+    tables = [name for name in listing.names if _is_table(name)]
+    found = [name for name in tables if "/" not in name]
+    if not found:
+        deeper = f"{', '.join(tables[:5])} lies deeper: name that folder in data.path" if tables else "put one there"
+        raise DatasetError(
+            f"{listing.root}: no .csv file with the columns dir and text directly in it; {deeper}, or set "
+            "data.format=image-folder for captions beside the pictures",
+            code="E1210",
+        )
+    return without(listing, set(tables) - set(found))
+
+
+def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
+    """One sample for each row of each table, tables in the order of their names; as `metadata` reads them, but that a
+    row is a sample however often it stands there, and an empty caption is an empty caption.
+
+    `dir` is a path below the folder of the table. Raises DatasetError E1211, E1212, E1213.
+    """
+    reading = Reading(source, is_table=_is_table, has_doubles=True)
+    for name in source.listing.names:
+        if _is_table(name):
+            yield from reading.table(name, _rows(source.root / name))
+    reading.require()
+    yield from reading.rest()
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    for row in csv_rows(path, _WANTED):
+        yield row if row.fault else replace(row, caption=row.caption or "")
+
+
+def _is_table(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() == ".csv"

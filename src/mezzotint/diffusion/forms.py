@@ -1,0 +1,122 @@
+"""What a network is shown and told at a level of noise, and what it should say: one object for training and drawing.
+
+Networks of `PREDICTIONS` are shown x_t = √ᾱ_t x_0 + √(1 − ᾱ_t) ε. Those of `IN_SIGMA` are thought of in σ, by
+`preconditioning`: of x_σ = x_0 + σ ε they are shown c_in x_σ. In both, told is a timestep, or ¼ ln σ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import torch
+from torch import Tensor
+
+from mezzotint.diffusion import preconditioning
+from mezzotint.diffusion.preconditioning import ScalingName
+from mezzotint.diffusion.prediction import PREDICTIONS, expand_to
+from mezzotint.diffusion.schedule import Schedule
+from mezzotint.errors import RecipeError
+
+IN_SIGMA = ("edm", "v-edm", "epsilon-unscaled")
+"""The kinds of prediction that are thought of in σ."""
+_TOLD_SIGMA = ("edm", "v-edm")
+
+Told = Literal["auto", "timestep", "log-sigma"]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """prediction: of `PREDICTIONS` or `IN_SIGMA`; another one raises ValueError. sigma_data: σ_d of "edm". told: "auto"
+    is the timestep, and ¼ ln σ for "edm" and "v-edm". Raises
+    RecipeError E1077 where ¼ ln σ is asked for and the kind is never told it."""
+
+    prediction: str
+    sigma_data: float = 0.5
+    told: Told = "auto"
+
+    def __post_init__(self) -> None:
+        known = (*PREDICTIONS, *IN_SIGMA)
+        if self.prediction not in known:
+            raise ValueError(f"no objective is known for prediction {self.prediction!r}; known: {', '.join(known)}")
+        if self.told == "log-sigma" and self.prediction not in ("v", *_TOLD_SIGMA):
+            raise RecipeError(
+                f"objective.told is log-sigma, which v, {' and '.join(_TOLD_SIGMA)} may be told, and the denoiser "
+                f"predicts {self.prediction}; write objective.told=auto",
+                code="E1077",
+            )
+
+    @property
+    def in_sigma(self) -> bool:
+        """Whether its input is c_in x_σ."""
+        return self.prediction in IN_SIGMA
+
+    @property
+    def tells_sigma(self) -> bool:
+        """Whether the network is told ¼ ln σ, not a timestep."""
+        if self.told == "auto":
+            return self.prediction in _TOLD_SIGMA
+        return self.told == "log-sigma"
+
+    @property
+    def solved(self) -> str:
+        """What solvers are told that the network predicts: of networks in σ what `as_velocity` makes of it."""
+        return "v" if self.in_sigma else self.prediction
+
+    def factors(self, sigma: Tensor) -> preconditioning.Scaling:
+        """Of a network in σ."""
+        return preconditioning.scaling(cast(ScalingName, self.prediction), sigma, sigma_data=self.sigma_data)
+
+    def model_input(self, x_sigma: Tensor, sigma: Tensor) -> Tensor:
+        """c_in x_σ. x_sigma: (B, C, …) float32; sigma: (B,)."""
+        return expand_to(self.factors(sigma).c_in, x_sigma.ndim) * x_sigma
+
+    def model_t(self, sigma: Tensor, timestep: Tensor) -> Tensor:
+        """What the network is told, (B,): the timestep as it is given, or ¼ ln σ."""
+        return 0.25 * sigma.log() if self.tells_sigma else timestep
+
+    def target(self, x_0: Tensor, eps: Tensor, sigma: Tensor) -> Tensor:
+        """What a network in σ should say, (x_0 − c_skip x_σ)/c_out with x_σ = x_0 + σ ε, written so that nothing is
+        divided by a small number: float32."""
+        x_0, eps, at = x_0.float(), eps.float(), expand_to(sigma, x_0.ndim)
+        match self.prediction:
+            case "epsilon-unscaled":
+                return eps
+            case "v-edm":
+                return (eps - at * x_0) / (at**2 + 1.0).sqrt()
+            case "edm":
+                return (at * x_0 / self.sigma_data - self.sigma_data * eps) / (at**2 + self.sigma_data**2).sqrt()
+            case _:
+                raise AssertionError(self.prediction)
+
+    def seen(self, x_t: Tensor, t: Tensor, schedule: Schedule) -> tuple[Tensor, Tensor]:
+        """What the network is shown and told of x_t while drawing. t: (B,), between timesteps where a solver stops
+        there. Returns its input and (B,)."""
+        if not self.in_sigma and not self.tells_sigma:
+            return x_t, t
+        sigma = level_of(t, schedule)
+        told = self.model_t(sigma, t)
+        if not self.in_sigma:
+            return x_t, told
+        return self.model_input(x_t.float() * expand_to((1.0 + sigma**2).sqrt(), x_t.ndim), sigma), told
+
+    def as_velocity(self, said: Tensor, x_t: Tensor, t: Tensor, schedule: Schedule) -> Tensor:
+        """The network's output, of a network in σ as the velocity √ᾱ_t ε − √(1 − ᾱ_t) x_0 that it means, float32."""
+        if not self.in_sigma:
+            return said
+        sigma = level_of(t, schedule)
+        root, at = expand_to((1.0 + sigma**2).sqrt(), x_t.ndim), expand_to(sigma, x_t.ndim)
+        x_sigma = x_t.float() * root
+        x_0 = preconditioning.denoised(said, x_sigma, self.factors(sigma))
+        # √ᾱ = 1/root, √(1 − ᾱ) = σ/root, and x_t = √ᾱ x_σ
+        return (x_t.float() - root * x_0) / at
+
+
+def level_of(t: Tensor, schedule: Schedule) -> Tensor:
+    """σ at timesteps, (B,) float32; between two of them in proportion."""
+    table = schedule.sigma
+    last = table.shape[0] - 1
+    below = t.floor().long().clamp(0, last) if t.is_floating_point() else t.clamp(0, last)
+    if not t.is_floating_point():
+        return table[below]
+    return torch.lerp(table[below], table[(below + 1).clamp(max=last)], (t - below).float())

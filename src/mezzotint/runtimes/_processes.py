@@ -1,0 +1,78 @@
+"""Many processes over `torch.distributed`: what every runtime of several processes shares. NCCL between GPUs, gloo
+between CPUs and for what the host decides."""
+
+from __future__ import annotations
+
+import datetime
+import gc
+from functools import cached_property
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from mezzotint.recipe.run import RunSettings
+from mezzotint.runtimes import base
+
+_PATIENCE = datetime.timedelta(days=30)
+
+
+class Processes(base.Runtime):
+    """The group of all processes of a run, and what they tell each other."""
+
+    def __init__(self, device: torch.device, launch: base.Launch, settings: RunSettings) -> None:
+        self.device = device
+        self.rank = launch.rank
+        self.world_size = launch.world_size
+        if not dist.is_initialized():
+            backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+            dist.init_process_group(
+                backend,
+                init_method=launch.meeting or None,
+                timeout=datetime.timedelta(seconds=settings.timeout_seconds),
+                rank=launch.rank if launch.meeting else -1,
+                world_size=launch.world_size if launch.meeting else -1,
+            )
+
+    def total(self, values: Tensor) -> Tensor:
+        summed = values.detach().clone()
+        dist.all_reduce(summed)
+        return summed
+
+    def agree(self, flags: int) -> int:
+        mine = torch.tensor([flags], dtype=torch.int32)
+        dist.all_reduce(mine, op=dist.ReduceOp.BOR)
+        return int(mine[0])
+
+    def barrier(self) -> None:
+        dist.all_reduce(torch.zeros(1, dtype=torch.int32), group=self._patient)
+
+    @cached_property
+    def _patient(self) -> dist.ProcessGroup:
+        # indexing, saving or drawing in one process may take hours; a process that dies is noticed all the same.
+        # Made at its first use, which all processes come to together
+        group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=_PATIENCE)
+        return group
+
+    def share(self, text: str) -> str:
+        return self._from(0, text)
+
+    def gather(self, text: str) -> tuple[str, ...]:
+        return tuple(self._from(rank, text) for rank in range(self.world_size))
+
+    def _from(self, source: int, text: str) -> str:
+        """What one process says, on every process."""
+        data = torch.tensor(list(text.encode()), dtype=torch.uint8)
+        length = torch.tensor([len(data)], dtype=torch.int64)
+        dist.broadcast(length, src=source, group=self._patient)
+        if self.rank != source:
+            data = torch.empty(int(length[0]), dtype=torch.uint8)
+        dist.broadcast(data, src=source, group=self._patient)
+        return bytes(data.tolist()).decode()
+
+    def close(self) -> None:
+        """Leaves the group. With gloo, destroying it right after a backward pass can abort the process, so it is left
+        to the process's end."""
+        gc.collect()
+        if self.device.type == "cuda" and dist.is_initialized():
+            dist.destroy_process_group()

@@ -1,0 +1,182 @@
+"""Many processes that share the weights among them, by torch's FSDP2 (`fully_shard`): each keeps its rows of every
+trained tensor, of their gradients, moments and average, and gathers a block's weights when it computes with it.
+
+    run.shard.parameters=true    a block's weights are let go after its forward pass and gathered again for backward
+    run.shard.parameters=false   weights stay gathered until backward; gradients and optimizer state are shared
+    run.shard.group=G            shared among G neighbouring processes, of which there are several such groups
+
+What moves weights never sees this: it is given plain tensors, the rows that this process holds, in the storage that the
+library shares. Frozen parts are whole in every process. Gradients are summed, as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.run import RunSettings, ShardSettings
+from mezzotint.runtimes import base
+from mezzotint.runtimes._processes import Processes
+
+_SHARD = "shard"
+
+
+class Runtime(Processes):
+    """Sharded data parallel: NCCL between GPUs, gloo between CPUs."""
+
+    holds_masters = True
+
+    def __init__(self, device: torch.device, launch: base.Launch, settings: RunSettings) -> None:
+        group = group_size(settings.shard, launch.world_size)
+        super().__init__(device, launch, settings)
+        self._lets_go = settings.shard.parameters
+        self._mesh = _mesh(device, launch.world_size, group)
+        self.is_writer = launch.rank < group
+        self._roots: list[FSDPModule] = []
+        self._units: list[FSDPModule] = []
+        self._shared: dict[str, nn.Parameter] = {}
+        self._here: dict[str, nn.Parameter] = {}
+
+    def prepare(
+        self,
+        parts: Mapping[str, nn.Module],
+        trained: Mapping[str, nn.Parameter],
+        blocks: Sequence[tuple[nn.Module, ...]] = (),
+        weights: torch.dtype = torch.float32,
+    ) -> Mapping[str, nn.Parameter]:
+        moved = dict.fromkeys(name.split("/")[0] for name in trained)
+        for name, part in parts.items():
+            if name not in moved:
+                part.to(self.device)
+        self._start_alike(trained)
+        policy = MixedPrecisionPolicy(
+            param_dtype=None if weights == torch.float32 else weights,
+            reduce_dtype=torch.float32,
+            cast_forward_inputs=False,  # sizes told as numbers are whole in float32 alone
+        )
+        for block in blocks:
+            self._shard(list(block), policy)
+        for name in moved:
+            self._roots.append(self._shard([parts[name]], policy))
+        self._units = [unit for name in moved for unit in parts[name].modules() if isinstance(unit, FSDPModule)]
+        for unit in self._units:
+            unit.set_gradient_divide_factor(1.0)
+            unit.set_force_sum_reduction_for_comms(True)
+        self._take_hold(parts, trained)
+        return self._here
+
+    def _start_alike(self, trained: Mapping[str, nn.Parameter]) -> None:
+        with torch.no_grad():
+            for parameter in trained.values():
+                here = parameter.detach().to(self.device)
+                dist.broadcast(here, src=0)
+                parameter.copy_(here)
+
+    def _shard(self, modules: list[nn.Module], policy: MixedPrecisionPolicy) -> FSDPModule:
+        fully_shard(modules, mesh=self._mesh, reshard_after_forward=self._lets_go, mp_policy=policy)
+        return cast(FSDPModule, modules[-1])
+
+    def _take_hold(self, parts: Mapping[str, nn.Module], trained: Mapping[str, nn.Parameter]) -> None:
+        """Plain parameters over the rows that the library holds, in one storage with them."""
+        now = {f"{part}/{name}": p for part, module in parts.items() for name, p in module.named_parameters()}
+        self._shared = {name: now[name] for name in trained}
+        shares = {}
+        for name, parameter in self._shared.items():
+            rows = _tensor(parameter).to_local()
+            self._here[name] = nn.Parameter(rows.detach(), requires_grad=True)
+            shares[name] = _share(tuple(parameter.shape), len(rows), self._place, self._group)
+        self.shares = shares
+
+    @property
+    def _group(self) -> int:
+        return int(self._mesh[_SHARD].size())
+
+    @property
+    def _place(self) -> int:
+        return int(self._mesh[_SHARD].get_local_rank())
+
+    @contextmanager
+    def micro_batch(self, last: bool) -> Iterator[None]:
+        for root in self._roots:
+            # whole gradients lie on the device until they are exchanged: where memory counts, that is at once
+            root.set_requires_gradient_sync(last or self._lets_go)
+        yield
+        if last:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Gives the gradients of this process's rows to the plain parameters, and takes them from the library's."""
+        for name, parameter in self._shared.items():
+            grad, parameter.grad = parameter.grad, None
+            has_rows = grad is not None and self._here[name].numel() > 0
+            self._here[name].grad = _tensor(grad).to_local() if grad is not None and has_rows else None
+
+    def grad_norms(self, trained: Mapping[str, nn.Parameter], scope: base.Scope) -> Tensor:
+        squares = base.norms_of(trained, scope).square()
+        dist.all_reduce(squares, group=self._mesh[_SHARD].get_group())
+        return squares.sqrt()
+
+    def written(self) -> None:
+        """See Runtime: what is gathered is let go, and gathered anew when it is needed."""
+        for unit in self._units:
+            unit.reshard()
+
+    def whole(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for name, rows in tensors.items():
+            like = _tensor(self._shared[name])
+            shared = DTensor.from_local(
+                rows.detach().to(self.device), like.device_mesh, like.placements,
+                run_check=False, shape=like.shape, stride=like.stride(),
+            )  # fmt: skip
+            whole = shared.full_tensor()
+            if self.is_first:
+                found[name] = whole.cpu()
+        return found
+
+    def close(self) -> None:
+        """See Processes."""
+        self._roots, self._units, self._shared, self._here = [], [], {}, {}
+        super().close()
+
+
+def group_size(settings: ShardSettings, world_size: int) -> int:
+    """How many processes share the weights among them. Raises RecipeError E1880 for a number that does not divide the
+    processes."""
+    group = settings.group or world_size
+    if world_size % group:
+        fitting = ", ".join(str(n) for n in range(1, world_size + 1) if world_size % n == 0)
+        raise RecipeError(
+            f"run.shard.group is {group}, which does not divide the {world_size} processes of this run; write one of "
+            f"{fitting}, or leave it out to share among all",
+            code="E1880",
+        )
+    return group
+
+
+def _mesh(device: torch.device, world_size: int, group: int) -> DeviceMesh:
+    if group == world_size:
+        return init_device_mesh(device.type, (group,), mesh_dim_names=(_SHARD,))
+    return init_device_mesh(device.type, (world_size // group, group), mesh_dim_names=("replicate", _SHARD))
+
+
+def _share(shape: tuple[int, ...], rows: int, place: int, group: int) -> base.Share:
+    """The library cuts the first dimension into parts of equal size, of which the last may be short or empty."""
+    size = -(-shape[0] // group)
+    start = min(place * size, shape[0])
+    assert rows == min(size, shape[0] - start), "the library cuts tensors in another way"
+    return base.Share(shape, start, start + rows)
+
+
+def _tensor(parameter: Tensor) -> DTensor:
+    assert isinstance(parameter, DTensor)
+    return parameter

@@ -1,0 +1,92 @@
+"""Rows of tensors that several processes share: who holds which, and how a checkpoint of them fits together.
+
+In a manifest of schema 2 a tensor has its whole `shape` and `rows`, the files it lies in:
+`[{"file": "weights-00001-of-00002.safetensors", "start": 0, "stop": 160}, …]`, of the first dimension, in order and
+without gaps. A tensor that is not shared has one entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mezzotint.runtimes.base import Share as Share
+
+
+def share_of(name: str, shares: Mapping[str, Share]) -> Share | None:
+    """What this process holds of a tensor, by its flat name: of `opt.mean/PART/PARAMETER` the rows that it holds of
+    PART/PARAMETER. None for a tensor that is not shared."""
+    return shares.get(name.partition("/")[2])
+
+
+def whole_shape(name: str, held: Tensor, shares: Mapping[str, Share]) -> tuple[int, ...]:
+    """The shape of the whole tensor of which `held` is what this process holds."""
+    share = share_of(name, shares)
+    return tuple(held.shape) if share is None else share.shape
+
+
+def cut(tensors: Mapping[str, Tensor], shares: Mapping[str, Share]) -> dict[str, Tensor]:
+    """Of whole tensors by parameter name the rows that this process holds."""
+    return {name: shares[name].of(tensor) if name in shares else tensor for name, tensor in tensors.items()}
+
+
+def take(
+    found: dict[str, Tensor], name: str, held: Tensor, shape: tuple[int, ...], start: int, share: Share | None
+) -> None:
+    """Puts the rows of a file where they belong in `found`. held: rows from `start` on of a tensor of `shape`. share:
+    which rows are wanted; None is all."""
+    if share is None and tuple(held.shape) == shape:
+        found[name] = held
+        return
+    first, end = (0, shape[0]) if share is None else (share.start, share.stop)
+    if name not in found:
+        found[name] = torch.empty((end - first, *shape[1:]), dtype=held.dtype)
+    low, high = max(first, start), min(end, start + len(held))
+    if low < high:
+        found[name][low - first : high - first] = held[low - start : high - start]
+
+
+def table_entry(tensor: Tensor, file: str, share: Share | None) -> dict[str, Any]:
+    """What one process tells of a tensor that it has written."""
+    shape = list(tensor.shape) if share is None else list(share.shape)
+    start, stop = (0, shape[0] if shape else 1) if share is None else (share.start, share.stop)
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return {"shape": shape, "dtype": dtype, "rows": [{"file": file, "start": start, "stop": stop}]}
+
+
+def joined(tables: list[dict[str, Any]]) -> dict[str, Any]:
+    """The manifest's table, of what all processes have written."""
+    whole: dict[str, Any] = {}
+    for table in tables:
+        for name, told in table.items():
+            if name in whole:
+                whole[name]["rows"] += told["rows"]
+            else:
+                whole[name] = told
+    for told in whole.values():
+        told["rows"].sort(key=lambda piece: piece["start"])
+    return whole
+
+
+def damage(told: Any, found: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Why a manifest's table is not what its files hold, or has gaps; None when all is well. found: shape and type by
+    file and name."""
+    spare = {(file, name) for file, tensors in found.items() for name in tensors}
+    try:
+        for name, entry in told.items():
+            at = 0
+            for piece in entry["rows"]:
+                held = found[piece["file"]][name]
+                spare.discard((piece["file"], name))
+                rows = [piece["stop"] - piece["start"], *entry["shape"][1:]] if entry["shape"] else []
+                if piece["start"] != at or held != {"shape": rows, "dtype": entry["dtype"]}:
+                    return f"the rows of {name} in {piece['file']} are not those that manifest.json tells of"
+                at = piece["stop"]
+            if at != (entry["shape"][0] if entry["shape"] else 1):
+                return f"{name} is not whole: manifest.json tells of {at} of its {entry['shape'][0]} rows"
+    except (AttributeError, KeyError, TypeError, IndexError):
+        return "manifest.json tells of other tensors than its files hold"
+    return "manifest.json tells of other tensors than its files hold" if spare else None

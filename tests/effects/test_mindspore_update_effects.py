@@ -1,0 +1,96 @@
+"""Rows of AdamWeightDecay, of decay groups with a name, and of rates in rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.read import read_text
+from mezzotint.training import lr
+
+Prepare = Callable[..., Any]
+PLAIN = {"optim__clip__norm": "null", "optim__ema__rule": "none"}
+KIND = {"optim__optimizer__kind": "adam-weight-decay"}
+
+
+def factor(step: int, **schedule: Any) -> float:
+    words = [f"optim.schedule.{name}={value}" for name, value in schedule.items()]
+    return lr.factor(read_text("schema: 1", overrides=words).recipe.optim.schedule, step, 100)
+
+
+# breaks if the moments were corrected for their bias, or ε, the decay or a β were another
+@pytest.mark.effect("optim.optimizer.kind", "optim.optimizer.eps", "optim.optimizer.betas")
+def test_adam_weight_decay_takes_its_moments_as_they_are(prepare: Prepare) -> None:
+    given = {"optim__optimizer__betas": [0.9, 0.98], "optim__optimizer__weight_decay": 0.1}
+    ready = prepare(optim__lr=1e-3, **KIND, **given, **PLAIN)
+    means: dict[str, Tensor] = {}
+    squares: dict[str, Tensor] = {}
+    for _ in range(3):
+        step = ready.step()
+        for name, grad in step.grads.items():
+            means[name] = 0.9 * means.get(name, torch.zeros_like(grad)) + 0.1 * grad
+            squares[name] = 0.98 * squares.get(name, torch.zeros_like(grad)) + 0.02 * grad**2
+            way = means[name] / (squares[name].sqrt() + 1e-6) + 0.1 * step.before[name]
+            torch.testing.assert_close(step.moved(name), -1e-3 * way, rtol=2e-3, atol=2e-7)
+            torch.testing.assert_close(step.mean[name], means[name], rtol=1e-4, atol=1e-8)
+    first = prepare(optim__lr=1e-3, optim__optimizer__betas=[0.9, 0.98], optim__optimizer__weight_decay=0, **KIND,
+                    **PLAIN).step()  # fmt: skip
+    assert first.largest("denoiser") == pytest.approx(1e-3 * 0.1 / 0.02**0.5, rel=1e-3), "0.707 of the rate"
+    coarse = prepare(
+        optim__lr=1e-3, optim__optimizer__eps=1.0, optim__optimizer__weight_decay=0, **KIND, **PLAIN
+    ).step()
+    assert coarse.largest("denoiser") < 0.1 * first.largest("denoiser")
+
+
+# breaks if a rule took other parameters than it names, decayed those, or an unknown one passed
+@pytest.mark.effect("optim.optimizer.no_decay")
+def test_named_rules_spare_norms_and_biases_or_what_mindone_spares(prepare: Prepare) -> None:
+    found = {}
+    for rule in ("@norm-and-bias", "@mindone"):
+        ready = prepare(optim__optimizer__no_decay=rule, optim__optimizer__weight_decay=0.5, **KIND, **PLAIN)
+        groups = {group.name: group for group in ready.trainer.update.groups}
+        assert {name: group.weight_decay for name, group in groups.items()} == {
+            "denoiser": 0.5, "denoiser.no_decay": 0.0
+        }  # fmt: skip
+        found[rule] = set(groups["denoiser.no_decay"].names)
+        assert found[rule] | set(groups["denoiser"].names) == ready.trainer.update.masters.keys()
+    norms, mindone = found["@norm-and-bias"], found["@mindone"]
+    assert mindone < norms
+    assert all(name.endswith("bias") or "norm" in name for name in norms)
+    # of residual blocks the norms, scale and shift, decay there, by the names that MindSpore gives them
+    assert {name for name in norms - mindone if "attentions" in name or "transformer" in name} == set()
+    assert "denoiser/conv_norm_out.bias" in norms - mindone
+    assert "denoiser/conv_norm_out.weight" in norms - mindone
+    assert any(".norm1.bias" in name and "resnets" in name for name in norms - mindone)
+    with pytest.raises(RecipeError, match=r"'@bias' is no rule; known: @norm-and-bias, @mindone"):
+        prepare(optim__optimizer__no_decay="@bias")
+
+
+# breaks if the warm-up began at 0 all the same
+@pytest.mark.effect("optim.schedule.warmup_from")
+def test_warmup_from_is_where_the_rate_begins(prepare: Prepare) -> None:
+    found = [factor(step, warmup_steps=4, warmup_from=0.2) for step in (0, 1, 4, 9)]
+    assert found == pytest.approx([0.2, 0.4, 1.0, 1.0])
+    ready = prepare(optim__lr=1e-3, optim__schedule__warmup_steps=4, optim__schedule__warmup_from=0.5, **PLAIN)
+    assert ready.step().report.rates["denoiser"] == pytest.approx(5e-4)
+
+
+# breaks if a round were measured from the start of the run, had another's numbers, or fell along another curve
+@pytest.mark.effect("optim.schedule.rounds", "optim.schedule.kind")
+def test_rounds_follow_each_other(prepare: Prepare) -> None:
+    rounds = [{"steps": 4, "warmup_steps": 2, "start": 0.5}, {"steps": 4, "peak": 0.4, "end": 0.2, "curve": "linear"}]
+    wanted = [0.5, 0.75, 1.0, 0.5, 0.0, 0.35, 0.3, 0.25, 0.2, 0.2]
+    found = [factor(step, kind="rounds", rounds=rounds) for step in range(10)]
+    assert found == pytest.approx(wanted, abs=1e-12)
+    ready = prepare(optim__lr=1e-3, optim__schedule={"kind": "rounds", "rounds": rounds}, **PLAIN)
+    rates = [ready.trainer.rates(step)["denoiser"] for step in range(8)]
+    assert rates == pytest.approx([1e-3 * one for one in wanted[:8]])
+    with pytest.raises(RecipeError, match="belong together"):
+        factor(0, kind="rounds")
+    with pytest.raises(RecipeError, match="the warm-up must be shorter"):
+        factor(0, kind="rounds", rounds=[{"steps": 4, "warmup_steps": 4}])

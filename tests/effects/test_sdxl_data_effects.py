@@ -1,0 +1,88 @@
+"""Rows of the section `data` that came with SDXL: sizes by list, filters that are not smoothed, sizes that are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mezzotint.errors import RecipeError
+
+Make = Callable[..., Any]
+
+
+# breaks if the list were not read, its numbers were taken for width and height, or resolution had a say
+@pytest.mark.effect("data.buckets.sizes")
+def test_sizes_are_the_buckets(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(100, 100), (130, 100), (100, 300)])
+    batches = feed(folder, buckets={"shape": "list", "sizes": "[[32, 32], [64, 24]]"}, resolution=512).batches()
+    assert {tuple(b.pixels.shape[2:]) for b in batches} == {(32, 32), (64, 24)}
+    assert {tuple(line) for b in batches for line in b.target_size.tolist()} == {(32, 32), (64, 24)}
+
+
+# breaks if the crop that conditions were another than the one that was drawn, in a bucket of the list
+@pytest.mark.effect("data.buckets.sizes")
+def test_the_crop_drawn_is_the_crop_that_is_told(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(64, 32), (48, 64)])
+    fed = feed(folder, buckets={"shape": "list", "sizes": "[[32, 40], [40, 32]]"}, crop="random", steps=12)
+    seen = set()
+    for batch in fed.batches():
+        for number, key in enumerate(batch.keys):
+            height, width = batch.target_size[number].tolist()
+            top, left = batch.crop_top_left[number].tolist()
+            with Image.open(folder / key) as image:
+                scale = max(width / image.width, height / image.height)
+                whole = image.resize((int(image.width * scale), int(image.height * scale)), Image.Resampling.LANCZOS)
+                cut = np.asarray(whole.crop((left, top, left + width, top + height)))
+            assert np.array_equal(np.rint((batch.pixels[number].numpy() + 1) * 127.5), cut.transpose(2, 0, 1))
+            seen.add((key, top, left))
+    assert len(seen) > 6
+
+
+# breaks if false changed nothing, or the smooth filters took it as well
+@pytest.mark.effect("data.antialias")
+def test_antialias_off_looks_at_few_pixels(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(192, 192)])
+    pixels = {
+        (name, smooth): feed(folder, resize=name, antialias=smooth).batches()[0].pixels
+        for name in ("bicubic", "bilinear") for smooth in (True, False)
+    }  # fmt: skip
+    for name in ("bicubic", "bilinear"):
+        # noise of deviation 0.58: smoothed by 36 pixels each, or by few
+        assert pixels[name, True].std() < 0.2 < 0.25 < pixels[name, False].std()
+    with pytest.raises(RecipeError, match=r"data\.antialias=false is not for data\.resize=lanczos"):
+        feed(folder, antialias=False)
+
+
+# breaks if "area" were Pillow's box
+@pytest.mark.effect("data.resize")
+def test_area_is_the_mean_of_what_is_covered(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(48, 48)])
+    [batch] = feed(folder, resize="area").batches()
+    with Image.open(folder / "000.png") as image:
+        fine = np.asarray(image).astype(float).repeat(2, axis=0).repeat(2, axis=1)
+    mean = fine.reshape(32, 3, 32, 3, 3).mean(axis=(1, 3)).transpose(2, 0, 1)
+    assert np.abs((batch.pixels[0].numpy() + 1) * 127.5 - mean).max() <= 0.5001
+
+
+# breaks if the turn were not undone, or undone for a picture that was only mirrored
+@pytest.mark.effect("data.original_size")
+@pytest.mark.parametrize(("orientation", "stored"), [(1, [40, 64]), (3, [40, 64]), (6, [64, 40]), (8, [64, 40])])
+def test_original_size_is_that_before_or_after_the_turn(
+    orientation: int, stored: list[int], feed: Make, tmp_path: Path
+) -> None:
+    folder = tmp_path / "one"
+    folder.mkdir()
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.new("RGB", (stored[1], stored[0])).save(folder / "a.jpg", exif=exif)
+    (folder / "a.txt").write_text("a picture")
+    told = {
+        kind: [b.original_size.tolist() for b in feed(folder, original_size=kind).batches()]
+        for kind in ("turned", "stored")
+    }
+    assert told == {"turned": [[[40, 64]]], "stored": [[stored]]}

@@ -1,0 +1,76 @@
+"""What `run.shard` says of weights that processes share."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from mezzotint.recipe.run import RunSettings
+from mezzotint.runtimes import fsdp
+from mezzotint.runtimes.base import Launch
+
+KEPT = 3
+"""Rows of a weight of 6 that each of two processes has."""
+
+
+def in_two_processes(shard: dict[str, Any], folder: Any) -> list[dict[str, Any]]:
+    """What each of two processes sees of a linear layer under `run.shard`."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    children = []
+    for rank in range(2):
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, RANK=str(rank), WORLD_SIZE="2")
+                os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+                (folder / f"{rank}.json").write_text(json.dumps(_seen(rank, shard)))
+                status = 0
+            finally:
+                os._exit(status)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+def _seen(rank: int, shard: dict[str, Any]) -> dict[str, Any]:
+    settings = RunSettings.model_validate({"runtime": "fsdp", "device": "cpu", "threads": 1, "shard": shard})
+    torch.set_num_threads(1)
+    runtime = fsdp.Runtime(torch.device("cpu"), Launch(rank, rank, 2, 2, launcher="torchrun"), settings)
+    block = nn.Linear(4, 6)
+    network = nn.Sequential(block, nn.Tanh())
+    trained = {f"denoiser/{name}": p for name, p in network.named_parameters()}
+    here = runtime.prepare({"denoiser": network}, trained, [(block,)])
+    with runtime.micro_batch(last=True):
+        told = network(torch.ones(1, 4)).sum()
+        gathered = not hasattr(block.weight, "to_local")  # between forward and backward
+        told.backward()
+    share = runtime.shares["denoiser/0.weight"]
+    return {"rows": len(here["denoiser/0.weight"]), "at": share.start, "gathered": gathered,
+            "writes": runtime.is_writer}  # fmt: skip
+
+
+# breaks if blocks were always let go, or never
+@pytest.mark.effect("run.shard.parameters")
+@pytest.mark.distributed
+def test_parameters_says_whether_gathered_weights_are_let_go_before_the_backward_pass(tmp_path: Any) -> None:
+    assert [seen["gathered"] for seen in in_two_processes({"parameters": True}, tmp_path)] == [False, False]
+    assert [seen["gathered"] for seen in in_two_processes({"parameters": False}, tmp_path)] == [True, True]
+
+
+# breaks if all processes always shared, or every group wrote
+@pytest.mark.effect("run.shard.group")
+@pytest.mark.distributed
+def test_group_is_how_many_hold_the_weights_together(tmp_path: Any) -> None:
+    together = in_two_processes({}, tmp_path)
+    assert [(seen["rows"], seen["at"], seen["writes"]) for seen in together] == [(KEPT, 0, True), (KEPT, KEPT, True)]
+    apart = in_two_processes({"group": 1}, tmp_path)
+    assert [(seen["rows"], seen["at"], seen["writes"]) for seen in apart] == [(2 * KEPT, 0, True), (2 * KEPT, 0, False)]

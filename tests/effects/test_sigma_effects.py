@@ -1,0 +1,166 @@
+"""Rows of what is taught in σ: predictions, levels, weightings; of offset noise by sample."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from mezzotint.diffusion import preconditioning
+from mezzotint.diffusion.objective import Objective, StepDraws
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.read import read_text
+
+Prepare = Callable[..., Any]
+NO_AVERAGE = {"optim__ema__rule": "none"}
+
+
+def draws_of(count: int) -> StepDraws:
+    return StepDraws.at(0, 3, np.arange(count), "cpu")
+
+
+def refusal(*words: str) -> str:
+    with pytest.raises(RecipeError) as caught:
+        read_text("schema: 1", overrides=list(words))
+    return str(caught.value)
+
+
+def scheduler_of(ready: Any) -> dict[str, Any]:
+    ready.trainer.export(ready.trainer)
+    [exported] = ready.job.folder.exports.iterdir()
+    return dict(json.loads((exported / "scheduler" / "scheduler_config.json").read_text()))
+
+
+# breaks if the input were not scaled, the target were another, a timestep were told for ¼ ln σ, or the export said less
+@pytest.mark.effect("model.prediction")
+@pytest.mark.parametrize("kind", ["edm", "v-edm", "epsilon-unscaled"])
+def test_predictions_in_sigma_scale_the_input_and_say_so(prepare: Prepare, kind: Any) -> None:
+    ready = prepare(model__prediction=kind, **NO_AVERAGE)
+    x_0, times = torch.full((2, 4, 2, 2), 0.5), torch.tensor([100, 900])
+    noised = ready.objective.noise_at(x_0, draws_of(2), times)
+    sigma = ready.objective.schedule.sigma[times]
+    factors = preconditioning.scaling(kind, sigma)
+    x_sigma = x_0 + sigma.view(2, 1, 1, 1) * noised.noise
+    torch.testing.assert_close(noised.model_input, factors.c_in.view(2, 1, 1, 1) * x_sigma)
+    clean = preconditioning.denoised(ready.objective.target(noised), x_sigma, factors)
+    torch.testing.assert_close(clean, x_0, rtol=1e-4, atol=1e-4)
+    told = times if kind == "epsilon-unscaled" else 0.25 * sigma.log()
+    torch.testing.assert_close(noised.model_t, told)
+    assert ready.step().report.applied
+    found = scheduler_of(ready)
+    assert {k: found.get(k) for k in ("prediction_type", "timestep_type", "sigma_data")} == {
+        "edm": {"prediction_type": "epsilon", "timestep_type": None, "sigma_data": 0.5},
+        "v-edm": {"prediction_type": "v_prediction", "timestep_type": "continuous", "sigma_data": None},
+        "epsilon-unscaled": {"prediction_type": "epsilon-unscaled", "timestep_type": None, "sigma_data": None},
+    }[kind]
+    with pytest.raises(RecipeError, match=r"zero_terminal_snr.*thinks in σ"):
+        prepare(model__prediction=kind, objective__zero_terminal_snr=True)
+
+
+# breaks if σ_d stayed EDM's, in the target, in the weight, or in what is exported
+@pytest.mark.effect("objective.sigma_data")
+def test_sigma_data_is_of_the_prediction_and_of_the_weight(prepare: Prepare) -> None:
+    ready = prepare(model__prediction="edm", objective__sigma_data=1.0, objective__weighting="edm", **NO_AVERAGE)
+    noised = ready.objective.noise_at(torch.zeros(1, 4, 2, 2), draws_of(1), torch.tensor([500]))
+    sigma = float(ready.objective.schedule.sigma[500])
+    torch.testing.assert_close(ready.objective.target(noised), -noised.noise / (sigma**2 + 1) ** 0.5)
+    assert float(ready.objective.loss(noised.noise, noised, torch.ones(1)).weight) == pytest.approx(1.0, rel=1e-5)
+    assert scheduler_of(ready)["sigma_data"] == 1.0
+
+
+# breaks if levels came from the table all the same, or their spread were not the one that is written
+@pytest.mark.effect("objective.levels", "objective.log_normal")
+def test_log_normal_levels_are_drawn_with_mean_and_deviation(prepare: Prepare) -> None:
+    given = {"model__prediction": "edm", "objective__levels": "log-normal"}
+    for mean, std in ((-1.2, 1.2), (0.5, 0.25)):
+        ready = prepare(objective__log_normal=[mean, std], **given)
+        noised = ready.objective.noise(torch.zeros(20_000, 4, 1, 1), draws_of(20_000))
+        logarithm = noised.level.log()
+        assert float(logarithm.mean()) == pytest.approx(mean, abs=4 * std / 20_000**0.5)
+        assert float(logarithm.std()) == pytest.approx(std, rel=0.03)
+        torch.testing.assert_close(noised.model_t, 0.25 * logarithm)
+        assert ready.step().report.timesteps != ready.step().report.timesteps
+    table = prepare(objective__levels="log-normal").objective
+    drawn = table.noise(torch.zeros(500, 4, 1, 1), draws_of(500))
+    assert drawn.model_t.dtype == torch.int64, "ε is told the nearest timestep"
+    assert len(set(drawn.model_t.tolist())) > 200
+    for other in ("objective.timestep_bias.strategy=later", "objective.timesteps=[0, 500]"):
+        assert "none is drawn" in refusal("objective.levels=log-normal", other)
+
+
+# breaks if the network were told the timestep for ¼ ln σ, or the other way
+@pytest.mark.effect("objective.told")
+def test_told_is_a_timestep_or_the_logarithm(prepare: Prepare) -> None:
+    times = torch.tensor([100, 900])
+    for kind, told, is_logarithm in (
+        ("edm", "auto", True), ("edm", "timestep", False), ("v", "auto", False), ("v", "log-sigma", True),
+    ):  # fmt: skip
+        ready = prepare(model__prediction=kind, objective__told=told, **NO_AVERAGE)
+        noised = ready.objective.noise_at(torch.zeros(2, 4, 2, 2), draws_of(2), times)
+        wanted = 0.25 * ready.objective.schedule.sigma[times].log() if is_logarithm else times
+        torch.testing.assert_close(noised.model_t, wanted)
+        torch.testing.assert_close(ready.objective.loss(ready.objective.target(noised), noised, torch.ones(2)).total,
+                                   torch.tensor(0.0))  # fmt: skip
+    assert scheduler_of(ready)["timestep_type"] == "continuous"
+    with pytest.raises(RecipeError, match=r"objective.told is log-sigma.*predicts epsilon; write objective.told=auto"):
+        prepare(objective__told="log-sigma")
+
+
+def x_0_weight(objective: Objective, timestep: int, error: float = 1.0) -> float:
+    """What the loss makes of an error of x_0 of this size."""
+    noised = objective.noise_at(torch.zeros(1, 4, 2, 2), draws_of(1), torch.tensor([timestep]))
+    sigma = objective.schedule.sigma[timestep]
+    wrong = objective.target(noised) + error / (-sigma if objective.prediction == "epsilon" else 1.0)
+    found = objective.loss(wrong, noised, torch.ones(1))
+    return float(found.total)
+
+
+# breaks if a weighting had another formula, were not clamped by γ, or went with a loss that it does not fit
+@pytest.mark.effect("objective.weighting")
+def test_weighting_is_of_the_error_of_x_0(prepare: Prepare) -> None:
+    for place in (100, 700):
+        sigma = float(prepare().objective.schedule.sigma[place])
+        wanted = {"prediction": sigma**-2, "unit": 1.0, "epsilon": sigma**-2, "v": sigma**-2 + 1, "edm": sigma**-2 + 4}
+        for kind, weight in wanted.items():
+            objective = prepare(objective__weighting=kind).objective
+            assert x_0_weight(objective, place) == pytest.approx(weight, rel=1e-4)
+            assert x_0_weight(objective, place, error=2.0) == pytest.approx(4 * weight, rel=1e-4)
+        clamped = {"objective__min_snr_gamma": 3, "objective__min_snr_form": "x0", "objective__weighting": "v"}
+        assert x_0_weight(prepare(**clamped).objective, place) == pytest.approx(min(sigma**-2 + 1, 3), rel=1e-4)
+    assert "weighs mse or l1" in refusal("objective.weighting=v", "objective.loss=huber")
+    assert "write objective.min_snr_form=x0" in refusal("objective.weighting=v", "objective.min_snr_gamma=5")
+
+
+# breaks if l1 were squared, or its weight the square's
+@pytest.mark.effect("objective.loss")
+def test_l1_takes_the_error_as_it_is(prepare: Prepare) -> None:
+    plain = prepare(objective__loss="l1").objective
+    noised = plain.noise_at(torch.zeros(1, 4, 2, 2), draws_of(1), torch.tensor([300]))
+    assert float(plain.loss(plain.target(noised) - 3.0, noised, torch.ones(1)).total) == pytest.approx(3.0)
+    weighted = prepare(objective__loss="l1", objective__weighting="epsilon").objective
+    sigma = float(weighted.schedule.sigma[300])
+    for error in (1.0, 2.0):
+        assert x_0_weight(weighted, 300, error=error) == pytest.approx(error * sigma**-2, rel=1e-4)
+
+
+# breaks if a number were drawn for each channel all the same, or the target left it out
+@pytest.mark.effect("objective.noise_offset_per")
+def test_offset_noise_per_sample_moves_all_channels_alike(prepare: Prepare) -> None:
+    def added(**settings: Any) -> Tensor:
+        plain, offset = prepare().objective, prepare(objective__noise_offset=0.5, **settings).objective
+        x_0, times = torch.zeros(2000, 4, 3, 3), torch.full((2000,), 300)
+        with_it = offset.noise_at(x_0, draws_of(2000), times)
+        torch.testing.assert_close(offset.target(with_it), with_it.noise)
+        return with_it.noise - plain.noise_at(x_0, draws_of(2000), times).noise
+
+    by_sample, by_channel = added(objective__noise_offset_per="sample"), added(objective__noise_offset_per="channel")
+    torch.testing.assert_close(by_sample, by_sample[:, :1, :1, :1].expand_as(by_sample), rtol=0, atol=1e-5)
+    assert not torch.allclose(by_channel[:, 0], by_channel[:, 1], atol=0.01)
+    numbers = by_sample[:, 0, 0, 0]
+    assert abs(float(numbers.mean())) < 3 * 0.5 / 2000**0.5
+    assert float(numbers.var()) == pytest.approx(0.25, rel=3 * (2 / 2000) ** 0.5)
