@@ -184,7 +184,9 @@ def _cases() -> Iterator[Any]:
     for solver in SOLVERS:
         for prediction in ("epsilon", "v", "x0"):
             for terminal in (False, True):
-                if (prediction == "x0" and solver in ("pndm", "dpm2", "dpm2-a")) or (terminal and solver not in FROM_PURE_NOISE):
+                if (prediction == "x0" and solver in ("pndm", "dpm2", "dpm2-a")) or (
+                    terminal and solver not in FROM_PURE_NOISE
+                ):
                     continue
                 yield pytest.param(solver, prediction, terminal, id=f"{solver}-{prediction}-{terminal}")
 

@@ -27,14 +27,14 @@ Network = Callable[[Tensor, Tensor], Tensor]
 
 
 class Denoiser:
-    """A network with its schedule. form: what it is shown and told. scale: of guidance; 1 is none, and the network is
-    then asked for the texts alone."""
+    """A network with its schedule. form: what it is shown and told, and what it says; a kind alone is its usual form.
+    scale: of guidance; 1 is none, and the network is then asked for the texts alone."""
 
     def __init__(
         self,
         network: Network,
         schedule: Schedule,
-        form: Form,
+        form: Form | str,
         *,
         scale: float,
         rescale: float = 0.0,
@@ -42,7 +42,7 @@ class Denoiser:
     ) -> None:
         self._network = network
         self._table = schedule.sigma.cpu()
-        self._form = form
+        self._form = Form(form) if isinstance(form, str) else form
         self._scale = scale
         self._rescale = rescale
         self._thresholding = thresholding or ThresholdingSettings()
@@ -61,16 +61,20 @@ class Denoiser:
         return _clean(pushed if self._rescale == 0 else rescaled(pushed, towards, share=self._rescale), x, factors)
 
     def _factors(self, sigma: float) -> Scaling:
-        level, kind = torch.tensor([sigma], dtype=torch.float32), cast(ScalingName, self._form.prediction)
-        if self._form.tells_sigma:
-            found = preconditioning.scaling(kind, level, sigma_data=self._form.sigma_data)
-            return replace(found, c_noise=0.25 * level.log())
+        """With what the network is told as c_noise: ¼ ln σ, or the index of the nearest level."""
+        level, kind = torch.tensor([sigma], dtype=torch.float32), self._form.prediction
         index = preconditioning.nearest(self._table, level)
-        level = self._table[index]
-        if self._form.prediction == "x0":
+        if not self._form.tells_sigma:
+            level = self._table[index]
+        told = self._form.model_t(level, index)
+        if self._form.in_sigma:
+            found = self._form.factors(level)
+        elif kind == "x0":
             zero, one = torch.zeros_like(level), torch.ones_like(level)
-            return Scaling(zero, one, 1.0 / (level**2 + 1.0).sqrt(), index)
-        return replace(preconditioning.scaling(kind, level, sigma_data=self._form.sigma_data), c_noise=index)
+            found = Scaling(zero, one, 1.0 / (level**2 + 1.0).sqrt(), told)
+        else:
+            found = preconditioning.scaling(cast(ScalingName, kind), level)
+        return replace(found, c_noise=told)
 
     def _bounded(self, clean: Tensor) -> Tensor:
         ratio = self._thresholding.ratio

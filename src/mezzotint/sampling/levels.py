@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mezzotint.diffusion.forms import Form
 from mezzotint.diffusion.preconditioning import karras_sigmas, spread_sigmas
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
@@ -24,15 +23,13 @@ def chosen_spacing(asked: Spacing, schedule: Schedule, prediction: str) -> str:
     return "trailing" if schedule.zero_terminal and prediction != "epsilon" else "leading"
 
 
-def levels(settings: SampleSettings, schedule: Schedule, form: Form, steps: int) -> Tensor:
-    """(steps + 1,) float32 on the CPU, as `sample.sigmas` and `sample.spacing` say. Networks that are told σ visit
-    EDM's levels where the schedule's are asked for. Raises RecipeError E1070 for bounds that make no range, or more
-    steps than the schedule has levels."""
+def levels(settings: SampleSettings, schedule: Schedule, prediction: str, steps: int) -> Tensor:
+    """(steps + 1,) float32 on the CPU, as `sample.sigmas` and `sample.spacing` say. Raises RecipeError E1070 for
+    bounds that make no range, or more steps than the schedule has levels."""
     table = schedule.sigma.cpu()
-    kind = "edm" if settings.sigmas == "schedule" and form.tells_sigma else settings.sigmas
-    if kind == "schedule":
-        return _of_schedule(chosen_spacing(settings.spacing, schedule, form.prediction), table, steps)
-    low, high = EDM_RANGE if kind == "edm" else (float(table[0]), float(table[-1]))
+    if settings.sigmas == "schedule":
+        return _of_schedule(chosen_spacing(settings.spacing, schedule, prediction), table, steps)
+    low, high = EDM_RANGE if settings.sigmas == "edm" else (float(table[0]), float(table[-1]))
     low, high = settings.sigma_min or low, settings.sigma_max or high
     if low >= high:
         raise RecipeError(

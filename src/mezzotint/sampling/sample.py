@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -20,8 +20,8 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.sample import FramingSettings, SampleSettings, SolverName, Spacing
 from mezzotint.sampling.denoiser import Denoiser
-from mezzotint.sampling.descents import DESCENTS, descend, require
-from mezzotint.sampling.guidance import guided, together, zeros_like
+from mezzotint.sampling.descents import descend, require
+from mezzotint.sampling.guidance import Predict, guided, together, zeros_like
 from mezzotint.sampling.levels import kept, levels
 from mezzotint.sampling.solvers import ONLY_BY_LEVELS, Solver
 from mezzotint.shapes import Size
@@ -168,17 +168,18 @@ def sample_latents(
     try:
         form = Form(prediction) if isinstance(prediction, str) else prediction
         text, negative = _texts(family, requests, device, settings)
-        say = partial(_say, family, requests, settings.framing)
-        why = _by_levels(solver, settings, form, first, span)
+        said = partial(_said, family, requests, settings.framing)
+        why = _by_levels(solver, settings, first, span)
         if why:
             require(solver, why)
-            network = partial(_both, say, text, negative if guidance != 1.0 else None)
+            network = partial(_both, said, text, negative if guidance != 1.0 else None)
             known = Denoiser(network, schedule, form, scale=guidance, rescale=guidance_rescale,
                              thresholding=settings.thresholding)  # fmt: skip
-            return _descend(family, requests, known, levels(settings, schedule, form, steps), solver, span, device)
+            visited = levels(settings, schedule, form.solved, steps)
+            return _descend(family, requests, known, visited, solver, span, device)
         descent = Solver(solver, schedule, form.solved, steps=steps, device=device, spacing=spacing)
         x = descent.start(initial_noise(family, requests).to(device))
-        predict = partial(_as_solved, say, form, schedule.to(device))
+        predict = partial(_denoise, said, form, schedule.to(device))
         for number, t in enumerate(descent.timesteps):
             seen = descent.model_input(x, t)
             predicted = guided(predict, seen, t, text=text, negative=negative, scale=guidance, rescale=guidance_rescale)
@@ -190,25 +191,24 @@ def sample_latents(
 
 
 def require_solver(
-    solver: SolverName, schedule: Schedule, form: Form, settings: SampleSettings, spacing: Spacing = "auto"
+    solver: SolverName, schedule: Schedule, prediction: str, settings: SampleSettings, spacing: Spacing = "auto"
 ) -> None:
     """Raises RecipeError E1070 when such a model cannot be drawn from in this way."""
     settings = settings.model_copy(update={"spacing": spacing})
-    why = _by_levels(solver, settings, form, None, WHOLE)
+    why = _by_levels(solver, settings, None, WHOLE)
     if why:
         require(solver, why)
-        levels(settings, schedule, form, settings.steps)
+        levels(settings, schedule, prediction, settings.steps)
     else:
-        Solver(solver, schedule, form.solved, steps=2, device="cpu", spacing=spacing)
+        Solver(solver, schedule, prediction, steps=2, device="cpu", spacing=spacing)
 
 
-def _by_levels(solver: SolverName, settings: SampleSettings, form: Form, request: Request | None, span: Span) -> str:
+def _by_levels(solver: SolverName, settings: SampleSettings, request: Request | None, span: Span) -> str:
     """What asks for a descent by levels instead of timesteps, in words; "" when nothing does."""
     asked = {
         f"sample.sigmas={settings.sigmas}": settings.sigmas != "schedule",
         "sample.spacing=stability": settings.spacing == "stability",
         "sample.thresholding": settings.thresholding.ratio is not None,
-        "a model that is told σ": form.tells_sigma and solver in DESCENTS,  # others visit the schedule's timesteps
         "a second model (sample.refiner)": span.leave > 0 or span.stage > 0,
         "a picture to begin with (sample.image)": request is not None and request.start is not None,
         f"{solver}": solver in ONLY_BY_LEVELS,
@@ -244,13 +244,7 @@ def _descend(
     return descend(solver, x, descent[first:], denoiser, noise, last=max(0, last - first))
 
 
-def _both(
-    predict: Callable[[Tensor, Tensor, TextEmbedding], Tensor],
-    text: TextEmbedding,
-    negative: TextEmbedding | None,
-    seen: Tensor,
-    told: Tensor,
-) -> Tensor:
+def _both(predict: Predict, text: TextEmbedding, negative: TextEmbedding | None, seen: Tensor, told: Tensor) -> Tensor:
     """The network's output for negative texts and texts at once; without negative texts for texts alone."""
     if negative is None:
         return predict(seen, told.expand(len(seen)), text)
@@ -289,32 +283,25 @@ def as_bytes(pixels: Tensor) -> NDArray[np.uint8]:
     return levels.permute(1, 2, 0).to("cpu", torch.uint8).numpy()
 
 
-def _say(
+def _said(
     family: ModelFamily,
     requests: Sequence[Request],
     framing: FramingSettings,
-    model_input: Tensor,
-    t: Tensor,
+    shown: Tensor,
+    told: Tensor,
     text: TextEmbedding,
 ) -> Tensor:
-    """The network's output while sampling, where there is no x_0 and no noise to tell apart. t: what it is told."""
-    seen = Noised(
-        x_0=model_input, noise=model_input, x_t=model_input, model_input=model_input, model_t=t, level=t.float()
-    )
-    told = family.condition(text, None, _framing(requests, framing, len(model_input), model_input.device))
-    return family.predict(seen, told)[:, : model_input.shape[1]]  # a learnt variance is not asked for
+    """What the family's network says while sampling, where there is no x_0 and no noise to tell apart."""
+    seen = Noised(x_0=shown, noise=shown, x_t=shown, model_input=shown, model_t=told, level=told.float())
+    framed = _framing(requests, framing, len(shown), shown.device)
+    # a learnt variance is not asked for
+    return family.predict(seen, family.condition(text, None, framed))[:, : shown.shape[1]]
 
 
-def _as_solved(
-    say: Callable[[Tensor, Tensor, TextEmbedding], Tensor],
-    form: Form,
-    schedule: Schedule,
-    x_t: Tensor,
-    t: Tensor,
-    text: TextEmbedding,
-) -> Tensor:
-    """The network's output in the kind that the solver knows."""
-    return form.as_velocity(say(*form.seen(x_t, t, schedule), text), x_t, t, schedule)
+def _denoise(said: Predict, form: Form, schedule: Schedule, x_t: Tensor, t: Tensor, text: TextEmbedding) -> Tensor:
+    """The same in the kind that solvers of timesteps know."""
+    shown, told = form.seen(x_t, t, schedule)
+    return form.as_velocity(said(shown, told, text), x_t, t, schedule)
 
 
 def _framing(requests: Sequence[Request], framing: FramingSettings, count: int, device: torch.device) -> Framing:

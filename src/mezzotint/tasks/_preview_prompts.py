@@ -125,10 +125,10 @@ class PreviewPrompts:
         file = _read(self._recipe)
         for line in file.lines:
             self._size(line, file)
-        schedule, form = self._model.objective.schedule, self._model.objective.form
+        schedule, kind = self._model.objective.schedule, self._model.objective.form.solved
         asked: list[SolverName | None] = [file.settings.get("solver"), *(line.solver for line in file.lines)]
         for name in sorted({name for name in asked if name is not None}):
-            require_solver(name, schedule, form, self._recipe.sample, self._recipe.sample.spacing)
+            require_solver(name, schedule, kind, self._recipe.sample, self._recipe.sample.spacing)
         for note in file.notes:
             self._say(note)
         return file
