@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mezzotint.diffusion.forms import Form
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.recipe.sample import SampleSettings, SolverName
 from mezzotint.sampling.denoiser import Denoiser
@@ -48,8 +47,8 @@ def _both(x: Tensor, index: Tensor) -> Tensor:
 def _walk(name: SolverName, kind: str, guided: bool) -> list[Tensor]:
     """The states after each step."""
     network, scale = (_both, 5.0) if guided else (_plain, 1.0)
-    denoiser = Denoiser(network, SCHEDULE, Form("epsilon"), scale=scale)
-    descent = levels(LEVELS[kind], SCHEDULE, Form("epsilon"), 10)
+    denoiser = Denoiser(network, SCHEDULE, "epsilon", scale=scale)
+    descent = levels(LEVELS[kind], SCHEDULE, "epsilon", 10)
     start = RECORD["x0"] * math.sqrt(1 + float(descent[0]) ** 2)
     return list(trajectory(name, start, descent, denoiser, lambda number: RECORD["noises"][number]))
 
@@ -71,8 +70,8 @@ def test_a_descent_is_the_recorded_one(theirs: str, kind: str, guidance: str) ->
 def test_ddim_is_eulers_step_and_lcm_ends_at_the_networks_picture() -> None:
     assert torch.equal(_walk("ddim", "legacy", False)[-1], _walk("euler", "legacy", False)[-1])
     states = _walk("lcm", "legacy", False)
-    descent = levels(LEVELS["legacy"], SCHEDULE, Form("epsilon"), 10)
-    denoiser = Denoiser(_plain, SCHEDULE, Form("epsilon"), scale=1.0)
+    descent = levels(LEVELS["legacy"], SCHEDULE, "epsilon", 10)
+    denoiser = Denoiser(_plain, SCHEDULE, "epsilon", scale=1.0)
     for number in (1, 5):
         clean = denoiser(states[number - 1], float(descent[number]))
         assert torch.allclose(states[number], clean + descent[number + 1] * RECORD["noises"][number])

@@ -152,7 +152,8 @@ def _refuse_what_cannot_be(name: SolverName, schedule: Schedule, prediction: str
             code="E1070",
         )
     # leading timesteps stop short of the last one; linspace and trailing begin there
-    if schedule.zero_terminal and spacing != "leading" and name not in FROM_PURE_NOISE:
+    begins_there = spacing != "leading" or name == "dpm++-single"
+    if schedule.zero_terminal and begins_there and name not in FROM_PURE_NOISE:
         usable = ", ".join(s for s in SOLVERS if s in FROM_PURE_NOISE)
         raise RecipeError(
             f"sample.solver: {name} cannot begin at the last timestep of this model, which is pure noise; "
