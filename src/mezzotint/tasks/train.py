@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import secrets
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,7 +28,7 @@ from mezzotint.reports import batch_report, data_report
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.stages import StepBatches, StepReport
+from mezzotint.stages import StepReport
 from mezzotint.tasks import (
     _foreign_start,
     _held_out,
@@ -289,6 +289,7 @@ class Job:
             text=self.caches.text,
             keeps_company=bool(runtime.shares),
         )
+        self.prefetched = Prefetched.of(self.loader, recipe.run.device_prefetch, runtime.device)
         self.changes = LiveSettings(recipe, runtime, self.folder, self._take, self._require, self.live.say)
         observers = watchers.observers(
             recipe, runtime, self.folder, self.dataset, self.caches, self.model, self.live, start_step=start_step
@@ -296,7 +297,7 @@ class Job:
         self.trainer = Trainer(
             family=self.model.family,
             objective=self.model.objective,
-            batches=self._batches(),
+            batches=self.prefetched or self.loader,
             update=self.model.update,
             runtime=runtime,
             precision=self.model.precision,
@@ -317,13 +318,6 @@ class Job:
             warn=lambda text: self.live.say(f"warning: {text}"),
             watch=MovementWatch(self.model.update.masters),
         )
-
-    def _batches(self) -> Iterable[StepBatches]:
-        ahead = self.recipe.run.device_prefetch
-        if not ahead:
-            return self.loader
-        self.prefetched = Prefetched(self.loader, ahead=ahead, device=self.runtime.device, begin=self.loader.start)
-        return self.prefetched
 
     def _begin_epoch(self, number: int) -> None:
         if self.recipe.run.schedule_file and self.runtime.is_first:
