@@ -60,15 +60,24 @@ class ExportSettings(Section):
     dtype: Annotated[Literal["fp32", "fp16", "bf16"], FREE] = "fp32"
     """The type of the exported weights."""
 
+    parts: Annotated[Literal["all", "trained"], FREE] = "all"
+    """`all` writes whole models. `trained` writes no folder but one file with the parts of `model.train` alone, under
+    the names that they have in a whole file (`unet_{micro_step}` is what MindONE calls it); `mezzotint merge` lays it
+    over the model it was trained from."""
+
     single_file: Annotated[bool, FREE] = False
-    """Write each exported model a second time as one .safetensors file beside its folder, under the names that other
+    """Write each exported model a second time as one file beside its folder, .safetensors, under the names that other
     programs know, with a ModelSpec header."""
+
+    mindspore: Annotated[bool, FREE] = False
+    """Of family sdxl: files are checkpoints of MindSpore's (.ckpt) with MindONE's names, instead of .safetensors; with
+    `single_file`, or with `parts: trained`."""
 
     single_file_dtype: Annotated[Literal["fp32", "fp16", "bf16"] | None, FREE] = None
     """The type of the weights in single files; None takes `run.export.dtype`."""
 
     single_file_folder: Annotated[NamedPath | None, FREE] = None
-    """Where single files lie; None puts each beside its folder."""
+    """Where single files lie, those of `parts: trained` too; None puts each beside its folder, or into exports/."""
 
     mindspore_optimizer: Annotated[bool, FREE] = False
     """Write `optimizer.ckpt` into the run folder beside each checkpoint, the optimizer's moments under MindONE's names,
@@ -84,6 +93,20 @@ class ExportSettings(Section):
     folder: Annotated[NamedPath | None, FREE] = None
     """Another folder in which the finished model lies, file by file, when the run has ended: the average when there is
     one, otherwise the trained weights. It may be the run folder. Only what an earlier end has put there is replaced."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> ExportSettings:
+        if self.parts == "trained" and (self.single_file or self.folder is not None):
+            raise ValueError(
+                "run.export.single_file and run.export.folder want whole models, run.export.parts=trained writes none; "
+                "leave them out, or set run.export.parts=all"
+            )
+        if self.mindspore and not self.single_file and self.parts == "all":
+            raise ValueError(
+                "run.export.mindspore is about files, and none are written; set run.export.single_file=true or "
+                "run.export.parts=trained, or leave it out"
+            )
+        return self
 
 
 class PreviewSettings(Section):

@@ -31,8 +31,11 @@ from mezzotint.errors import RecipeError
 from mezzotint.recipe.sample import SolverName as SolverName
 from mezzotint.recipe.sample import Spacing
 from mezzotint.sampling import library_solvers
+from mezzotint.sampling.levels import chosen_spacing
 
-SOLVERS: tuple[SolverName, ...] = get_args(SolverName)
+ONLY_BY_LEVELS: frozenset[str] = frozenset({"dpm++-2s-a", "lcm"})
+"""Solvers that `descents` has and diffusers has not."""
+SOLVERS: tuple[SolverName, ...] = tuple(name for name in get_args(SolverName) if name not in ONLY_BY_LEVELS)
 STOCHASTIC: frozenset[str] = frozenset({"ddpm", "euler-a", "dpm++-sde", "dpm2-a"})
 """Solvers that add fresh noise at every step."""
 FROM_PURE_NOISE: frozenset[str] = frozenset({"ddim", "ddpm", "euler", "euler-a", "dpm++", "dpm++-sde", "unipc"})
@@ -59,7 +62,7 @@ class Solver:
         device: torch.device | str,
         spacing: Spacing = "auto",
     ) -> None:
-        chosen = _spacing(spacing, schedule, prediction)
+        chosen = chosen_spacing(spacing, schedule, prediction)
         _refuse_what_cannot_be(name, schedule, prediction, chosen)
         self._name = name
         self._prediction = prediction
@@ -124,7 +127,7 @@ class Solver:
         return x + (x - x_0) / sigma * (sigma_down - sigma) + noise * sigma_up
 
 
-class _Lms(LMSDiscreteScheduler):  # type: ignore[misc]
+class ExactLms(LMSDiscreteScheduler):  # type: ignore[misc]
     """Diffusers' linear multistep scheduler, its coefficients integrated exactly: they are integrals of polynomials,
     and need no scipy."""
 
@@ -141,12 +144,6 @@ class _Lms(LMSDiscreteScheduler):  # type: ignore[misc]
         return float(integral(sigmas[t + 1]) - integral(sigmas[t]))
 
 
-def _spacing(asked: Spacing, schedule: Schedule, prediction: str) -> str:
-    if asked != "auto":
-        return asked
-    return "trailing" if schedule.zero_terminal and prediction != "epsilon" else "leading"
-
-
 def _refuse_what_cannot_be(name: SolverName, schedule: Schedule, prediction: str, spacing: str) -> None:
     if prediction == "x0" and name in ("pndm", "dpm2", "dpm2-a"):
         raise RecipeError(
@@ -155,7 +152,8 @@ def _refuse_what_cannot_be(name: SolverName, schedule: Schedule, prediction: str
             code="E1070",
         )
     # leading timesteps stop short of the last one; linspace and trailing begin there
-    if schedule.zero_terminal and spacing != "leading" and name not in FROM_PURE_NOISE:
+    begins_there = spacing != "leading" or name == "dpm++-single"
+    if schedule.zero_terminal and begins_there and name not in FROM_PURE_NOISE:
         usable = ", ".join(s for s in SOLVERS if s in FROM_PURE_NOISE)
         raise RecipeError(
             f"sample.solver: {name} cannot begin at the last timestep of this model, which is pure noise; "
@@ -188,7 +186,7 @@ def _scheduler(name: SolverName, schedule: Schedule, prediction: str, spacing: s
         case "heun":
             return HeunDiscreteScheduler(**config)
         case "lms":
-            return _Lms(**config)
+            return ExactLms(**config)
         case "pndm":  # without the Runge–Kutta start, as Stable Diffusion's own file says
             return PNDMScheduler(**config, skip_prk_steps=True)
         case "dpm2":

@@ -20,10 +20,11 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sample import SampleSettings
 from mezzotint.sampling import grids, pictures
 from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line
-from mezzotint.sampling.sample import Request, sample
+from mezzotint.sampling.sample import Request, is_unconditional
 from mezzotint.shapes import Size
 from mezzotint.tasks._places import free_folder
 from mezzotint.tasks._sample_model import Model, find, open_model
+from mezzotint.tasks._sample_stages import drawn, size_of
 from mezzotint.tasks._sample_words import Asked, read_file
 
 _TILE = 384  # pixels of a picture's longer side on a contact sheet
@@ -57,7 +58,7 @@ def draw(asked: Asked, say: Callable[[str], None]) -> Iterator[str]:
     wanted = _wanted(asked, lines, recipe, model, is_model=source.is_model)
     _refuse_taken(out, wanted)
     _tell_of_lost_words(model.family, wanted, say)
-    tiles = _draw_all(out, wanted, model, recipe.sample, say)
+    tiles = _draw_all(out, wanted, model, recipe, say)
     sheets = _write_sheets(out, wanted, tiles, title=source.name)
     where = ", ".join(str(path) for path in sheets)
     yield f"{len(wanted)} picture{'s' if len(wanted) > 1 else ''} in {out}; contact sheet: {where}"
@@ -78,6 +79,8 @@ def _wanted(asked: Asked, lines: Sequence[Line], recipe: Recipe, model: Model, *
     """Every picture, those of one size after one another, so that they can be drawn together."""
     settings = recipe.sample
     own = model.own_size if is_model else None
+    if settings.image is not None and settings.size is None:
+        own = size_of(settings.image)
     usual = settings.size or ((own.width, own.height) if own else (recipe.data.resolution, recipe.data.resolution))
     negative = settings.negative_prompt if asked.negative is None else asked.negative
     found: list[tuple[Request, int, int]] = []
@@ -126,29 +129,18 @@ def _checked(size: Size, family: ModelFamily) -> Size:
 
 
 def _draw_all(
-    out: Path, wanted: Sequence[Wanted], model: Model, settings: SampleSettings, say: Callable[[str], None]
+    out: Path, wanted: Sequence[Wanted], model: Model, recipe: Recipe, say: Callable[[str], None]
 ) -> dict[tuple[int, int], Pixels]:
     """Draws and writes, each picture as soon as it is there. Returns small copies by place."""
+    settings = recipe.sample
     tiles: dict[tuple[int, int], Pixels] = {}
     with durable.storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     try:
         with model.precision.autocast(model.device):
-            drawn = sample(
-                model.family,
-                [one.request for one in wanted],
-                schedule=model.objective.schedule,
-                prediction=model.objective.form,
-                steps=settings.steps,
-                guidance=settings.guidance[0],
-                solver=settings.solver,
-                device=model.device,
-                spacing=settings.spacing,
-                guidance_rescale=settings.guidance_rescale,
-                batch_size=settings.batch_size,
-            )
-            for number, (one, picture) in enumerate(zip(wanted, drawn, strict=True), 1):
-                told = pictures.facts(one.request, settings) | model.told
+            pictured = drawn(model, [one.request for one in wanted], recipe, say)
+            for number, (one, picture) in enumerate(zip(wanted, pictured, strict=True), 1):
+                told = pictures.facts(one.request, settings) | _guidance_from(one.request, settings, model) | model.told
                 durable.write_file(out / one.name, pictures.png(picture.pixels, told))
                 tiles[one.row, one.column] = _small(picture.pixels)
                 if number % max(1, settings.batch_size) == 0 or number == len(wanted):
@@ -160,6 +152,12 @@ def _draw_all(
             code="E1751",
         ) from error
     return tiles
+
+
+def _guidance_from(request: Request, settings: SampleSettings, model: Model) -> dict[str, str]:
+    """What guidance moved away from, as text by name, where that is not the negative prompt."""
+    is_zeros = is_unconditional(model.family, request.negative, settings) and request.guidance != 1.0
+    return {"unconditional": "zeros"} if is_zeros else {}
 
 
 def _write_sheets(

@@ -163,6 +163,7 @@ class Previews(PreviewsElsewhere):
                         device=self._device,
                         spacing=settings.spacing,
                         guidance_rescale=settings.guidance_rescale,
+                        settings=settings,
                     )
                 for pixels in self._decode(latents):
                     yield as_bytes(pixels)
