@@ -12,11 +12,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from mezzotint.dialects._mindone_model import model
-from mezzotint.dialects._mindone_run import SIZES
 from mezzotint.dialects._mindone_targets import TARGETS
 from mezzotint.dialects._targets import Config, read_text
 from mezzotint.dialects.base import Draft, Outcome, Row, Tool
 from mezzotint.errors import RecipeError
+from mezzotint.recipe.sample import SDXL_SIZES
 
 _WEIGHT = "checkpoints/sd_xl_base_1.0_ms.ckpt"
 _TO_MINDSPORE, _FROM_MINDSPORE = ("pt_to_ms", "st_to_ms"), ("ms_to_pt", "ms_to_st")
@@ -202,8 +202,8 @@ def _prompts(draft: Draft, *, is_refiner: bool) -> list[str]:
 def _numbers(draft: Draft) -> list[str]:
     """Size, steps, guidance, solver, seeds."""
     ratio = draft.text("sd_xl_base_ratios")
-    if ratio not in SIZES:
-        draft.refuse("sd_xl_base_ratios", f"takes {', '.join(SIZES)}, got {ratio!r}", code="E1017")
+    if ratio not in SDXL_SIZES:
+        draft.refuse("sd_xl_base_ratios", f"takes {', '.join(SDXL_SIZES)}, got {ratio!r}", code="E1017")
     steps = min(1000, max(1, draft.whole("sample_step")))
     scale = min(100.0, max(0.0, draft.number("guidance_scale")))
     if draft.text("guider") == "IdentityGuider":
@@ -215,7 +215,7 @@ def _numbers(draft: Draft) -> list[str]:
     sampler = draft.text("sampler")
     if sampler == "LinearMultistepSampler":
         draft.note("sampler", "each step is taken once; there, twice by mistake")
-    width, height = SIZES.get(ratio, (0, 0))
+    width, height = SDXL_SIZES.get(ratio, (0, 0))
     return [
         f"--size={width}x{height}", f"--steps={steps}", f"--guidance={scale:g}", f"--solver={SAMPLERS[sampler]}",
         f"--seed={','.join(map(str, seeds))}",
