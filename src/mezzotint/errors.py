@@ -439,6 +439,7 @@ CODES: dict[str, str] = {
     "training.",
     "E1880": "Under `run.runtime=fsdp` the processes of a run are divided into groups of `run.shard.group`, each of "
     "which holds the model once. The number has to divide the number of processes; leave it out to share among all.",
+    "E1881": "`run.whole_epochs` ends a run with the last whole epoch within `run.steps`, and there is room for none.",
     "E1900": "A signal stopped the run after it had saved. The line that was printed goes on from there.",
 }
 """Every stable code with the paragraph that `mezzotint explain CODE` prints. A test holds this table against the

@@ -46,6 +46,8 @@ class Recipe(Section):
     def _agree(self) -> Recipe:
         if self.run.steps is not None and self.run.epochs is not None:
             raise ValueError("run.steps and run.epochs are both set; give one of them")
+        if self.run.whole_epochs and self.run.steps is None:
+            raise ValueError("run.whole_epochs is about run.steps, which is not set; set it, or leave this out")
         encoders = self.model.trained_encoders
         if self.data.cache.text and encoders:
             raise ValueError(

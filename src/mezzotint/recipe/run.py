@@ -112,6 +112,10 @@ class RecomputeSettings(Section):
     """How many of the model's blocks, from the first, keep their activations all the same; raise it until memory is
     full."""
 
+    exempt_last: Annotated[NonNegativeInt, RECORDED] = 0
+    """The same from the last block on, as Open-Sora-Plan's num_no_recompute counts pairs of blocks. What is kept there
+    is needed first in the backward pass."""
+
 
 Factor = Annotated[float, Field(gt=1.0, le=16.0)]
 
@@ -163,6 +167,18 @@ class WandbSettings(Section):
     """The project there under which the run appears, by `run.name`."""
 
 
+class ProfileSettings(Section):
+    """Where the time of a few steps goes, as torch's profiler sees it."""
+
+    steps: Annotated[NonNegativeInt, FREE] = 0
+    """How many steps are looked at, after two that warm up; the run goes on as it would have. 0 looks at none. Steps
+    take longer while they are watched; their results are the same."""
+
+    folder: Annotated[NamedPath | None, FREE] = None
+    """Where the traces lie, one of each process, for chrome://tracing or Perfetto. None is `logs/profile` in the run
+    folder."""
+
+
 class LiveFileSettings(Section):
     """A file that is read at the start of each epoch and may change a few settings while the run goes:
     `objective.noise_offset`, `objective.min_snr_gamma`, `model.clip_skip`, `run.save.every`, `run.export.every`,
@@ -203,6 +219,10 @@ class RunSettings(Section):
     epochs: Annotated[PositiveFloat | None, ALLOW] = None
     """The run's length in epochs; 2.5 is possible. Resolved into steps from the data set at the first start, printed
     and recorded."""
+
+    whole_epochs: Annotated[bool, ALLOW] = False
+    """End with the last whole epoch within `run.steps`, and leave out the steps beyond it, as Open-Sora-Plan does. How
+    many are left out is said at the start."""
 
     device: Annotated[Literal["auto", "cpu", "cuda"], RECORDED] = "auto"
     """Where the run computes; `auto` takes the accelerator when there is one."""
@@ -267,6 +287,9 @@ class RunSettings(Section):
 
     log_every: Annotated[PositiveInt, FREE] = 1
     """Steps between lines of metrics.jsonl and TensorBoard."""
+
+    profile: ProfileSettings = ProfileSettings()
+    """A look at where the time goes."""
 
     schedule_file: Annotated[bool, FREE] = False
     """Write at the start of each epoch which pictures make which batch, in `logs/ep{N}_batch_schedule.txt`: a line a

@@ -158,10 +158,25 @@ def length_in_steps(recipe: Recipe, timeline: Timeline) -> int:
             code="E1207",
         )
     if recipe.run.steps is not None:
-        return recipe.run.steps
+        return _within(recipe, timeline) if recipe.run.whole_epochs else recipe.run.steps
     if recipe.run.epochs is not None:
         return max(1, timeline.steps_until(recipe.run.epochs))
     return DEFAULT_STEPS
+
+
+def _within(recipe: Recipe, timeline: Timeline) -> int:
+    """The steps of the whole epochs that `run.steps` has room for. Raises RecipeError E1881 when it is not one."""
+    most, steps, epochs = recipe.run.steps or 0, 0, 0
+    while (until := timeline.steps_until(epochs + 1)) <= most and until > steps:
+        steps, epochs = until, epochs + 1
+    if not steps:
+        least = timeline.steps_until(1)
+        raise RecipeError(
+            f"run.steps is {most}, and an epoch has {least} steps, so that run.whole_epochs leaves nothing; write "
+            f"run.steps={least} or more, or run.whole_epochs=false",
+            code="E1881",
+        )
+    return steps
 
 
 def identities(recipe: Recipe, kind: type[ModelFamily], parts: Collection[str]) -> dict[str, str]:
