@@ -464,6 +464,7 @@ def test_endings_and_conversions_of_pictures_are_all_told() -> None:
         "COLOUR_SPACE": "YCbCr",
         "SIDEWAYS": "onto its side",
     }
+    said |= {"VARIABLE_RATE": "variable rate"}
     assert said.keys() == colour.Conversion.__members__.keys()
     for words in said.values():
         assert words in page, words

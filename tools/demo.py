@@ -23,19 +23,17 @@ from mini import lesson, measure
 from mini.lesson import Answers
 
 HERE = Path("demo/wug")
-REPEATS = (12, 1)
-"""How often an epoch visits each of the twelve pictures, and each of the others."""
-SHOWN = (0, 6, 12, 18, 24, 1, 7, 13, 19)
+SHOWN = (0, 5, 10, 3, 4, 9, 2, 7, 8)
 """Prompts for wugs on the sheet: every colour and place among them."""
 SHOWN_OLD = (5, 37, 74)
 """Prompts for the old world on the sheet."""
 
 BEFORE = f"""\
 mezzotint-mini, which ships with Mezzotint, draws shapes in colours and at places. It has never heard of a wug.
-It is now shown twelve pictures of wugs: red, blue and yellow; on the left, on the right, at the top, in the middle.
+It is now shown twelve pictures of wugs: red, blue, yellow and white, at six of the nine places of its world.
 Beside them it is shown {lesson.KEPT} pictures of what it knows, drawn here, so that it forgets nothing: regularisation
-pictures, as one would take with pictures of one's own. Then it is asked for wugs in five other colours and at five
-other places.
+pictures, as one would take with pictures of one's own. Then it is asked for wugs in the four other colours and at the
+three other places.
 """
 AFTER = """\
 before and after   {sheet}
@@ -76,7 +74,7 @@ def words(folders: tuple[Path, Path]) -> list[str]:
     prompts = ["a green wug at the bottom", "a purple wug in the top left", "a red wug on the left", "a blue star"]
     return [
         f"data.path=[{folders[0]}, {folders[1]}]",
-        f"data.repeats=[{REPEATS[0]}, {REPEATS[1]}]",
+        f"data.repeats=[{lesson.REPEATS[0]}, {lesson.REPEATS[1]}]",
         f"data.cache.path={HERE / 'cache'}",
         f"run.folder={HERE / 'run'}",
         "sample.prompts=[" + ", ".join(f'"{prompt}"' for prompt in prompts) + "]",

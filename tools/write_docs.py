@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 from mezzotint import errors
-from mezzotint.dialects import diffusers_sd, everydream2, open_sora_plan
+from mezzotint.dialects import diffusers_sd, diffusers_sdxl, everydream2, open_sora_plan
 from mezzotint.dialects.base import Dialect, Row
 from mezzotint.errors import CODES, MezzotintError
 from mezzotint.recipe import reference
@@ -40,7 +40,7 @@ def pages() -> dict[Path, str]:
         DOCS / "recipe.schema.json": reference.json_schema_text(),
         DOCS / "errors.md": error_page(),
         DOCS / "metrics.md": with_part(DOCS / "metrics.md", "tags", tag_table()),
-        DOCS / "diffusers.md": with_part(DOCS / "diffusers.md", "flags", flag_table(diffusers_sd.DIALECT)),
+        DOCS / "diffusers.md": diffusers_page(),
         DOCS / "everydream2.md": everydream_page(),
         DOCS / "open-sora-plan.md": with_part(DOCS / "open-sora-plan.md", "flags", flag_table(open_sora_plan.DIALECT)),
         DOCS / "resume.md": with_part(DOCS / "resume.md", "rules", rule_table()),
@@ -87,6 +87,13 @@ def flag_table(dialect: Dialect) -> list[str]:
         here = ", ".join(f"`{path}`" for path in row.to) or row.outcome
         rows.append((f"`--{row.flag}`{came}", default, here, _line(row.about)))
     return table(("flag", "default", "here", ""), rows)
+
+
+def diffusers_page() -> str:
+    """docs/diffusers.md with the flags of its two scripts."""
+    page = DOCS / "diffusers.md"
+    text = with_part(page, "flags", flag_table(diffusers_sd.DIALECT))
+    return with_part_of(page, text, "flags of sdxl", flag_table(diffusers_sdxl.DIALECT))
 
 
 def everydream_page() -> str:

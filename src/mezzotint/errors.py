@@ -291,6 +291,15 @@ CODES: dict[str, str] = {
     "E1251": "A picture's content is not what the index says although its size and times are the same, so that "
     "it has another address in the cache. `touch` the file, or delete the data index, and start again: "
     "it is then read anew.",
+    "E1280": "A tar shard (data.format=webdataset) cannot be read to its end: it is empty, compressed, damaged or was "
+    "cut off while it was fetched. Shards are plain .tar files; fetch this one again, or take it away. What lies in it "
+    "is read by its place, so that nothing behind the damage can be trusted.",
+    "E1281": "data.path does not name tar shards of this machine: it is an address of the network, or its braces are "
+    "no range. Fetch the shards, and write data.path as their folder, one of them, or shards/{000..011}.tar.",
+    "E1290": "Clips are read by a package that is not installed. Install it: pip install 'mezzotint[video]'.",
+    "E1291": "The data set of pictures that are trained beside clips (data.clips.stills_path) has too few of them: "
+    "each clip needs data.clips.stills different ones, and with stills_order=groups one more, since the last group "
+    "is left out.",
     "E1300": "The cache cannot be read or written. It holds nothing that cannot be made again: deleting "
     "it is always safe.",
     "E1301": "The cache folder cannot be written. Make it writable, or set data.cache.path to another folder. A "
@@ -361,6 +370,20 @@ CODES: dict[str, str] = {
     "E1450": "The model's noise schedule cannot be used: its scheduler_config.json asks for one that Mezzotint does "
     "not know, or for numbers that make no schedule. Known are linear, scaled_linear and squaredcos_cap_v2, and a list "
     "trained_betas of numbers above 0 and at most 1.",
+    "E1460": "A LatteT2V in one file has tensors and no configuration, and its tensors do not tell how long the clips "
+    "were that it was trained on. `model.config` is latte-17f, latte-65f or latte-221f, by frames of a clip, or "
+    "a folder with a config.json; one that lies beside the file is taken without being named.",
+    "E1461": "No autoencoder lies with a LatteT2V. Open-Sora-Plan v1.1.0 has it in the folder `vae`, beside those of "
+    "the denoisers; `model.vae` names it wherever it lies.",
+    "E1462": "No text encoder lies with a LatteT2V, and captions are to be encoded. It is T5 v1.1 XXL's encoder, "
+    "which no release of LatteT2V repeats; `model.text_encoder` names its folder.",
+    "E1463": "The tokenizer of T5 cannot be used: neither tokenizer.json nor spiece.model is there, one of them is "
+    "damaged, or it has more tokens than the text encoder knows.",
+    "E1465": "The variance of a denoiser cannot be learnt as the recipe asks (`objective.variance`): the denoiser has "
+    "no channels for it, or the schedule or the prediction leaves no rule for its bounds. A schedule that ends in pure "
+    "noise has no way back from its last timestep.",
+    "E1466": "Something is asked for that needs packages which are not installed: those of the extra `video`. `pip "
+    "install mezzotint[video]` brings them: PyAV for clips, ftfy and Beautiful Soup for captions that are cleaned.",
     "E1500": "The run folder or a checkpoint in it cannot be continued. Nothing was changed.",
     "E1501": "A file of the checkpoint is missing, has another size, or its SHA-256 is not the manifest's. Nothing "
     "was loaded from it. `run.resume=auto` takes the newest checkpoint that is whole.",

@@ -103,9 +103,13 @@ class Batch:
     step's global batch: they address noise and timestep. Exactly one of pixels (B, 3, H, W) or (B, 3, F, H, W) in [−1,
     1], moments (B, 2C, …; scaled mean and standard deviation of the latent posterior, one after the other) and latents
     (B, C, …; scaled) is present. posterior_keys: (B,) int64, address of the posterior's draw. text: cached embeddings,
-    or None. original_size, crop_top_left, target_size: (B, 2) int64, height (row) first. weight: (B,) float32. stills:
-    the pictures joined to clips. is_company: one sample of weight 0 that is another process's, for a process that has
-    none where all have to compute together; it counts nowhere.
+    or None. original_size, crop_top_left, target_size: (B, 2) int64, height (row) first. weight: (B,) float32.
+    is_company: one sample of weight 0 that is another process's, for a process that has none where all have to compute
+    together; it counts nowhere.
+
+    stills: the pictures that are trained beside clips, I of them for each, or None. They are B · I samples of their own
+    keys and captions, those of clip b at b · I … b · I + I − 1; pixels (B·I, 3, H, W) of the clips' height and width;
+    positions and weight are those of their clip, whose timestep they share.
     """
 
     keys: tuple[str, ...]

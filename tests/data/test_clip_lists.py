@@ -6,20 +6,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from mezzotint import draws
+from mezzotint.data.clip_buckets import Limits
+from mezzotint.data.clip_stills import chosen, groups_of_stills, stills_beside
+from mezzotint.data.foreign_text import Marked
 from mezzotint.data.formats._clip_lists import Entry, read_annotation, read_list
-from mezzotint.data.formats._clip_samples import (
-    Limits,
-    ListedSample,
-    ListSettings,
-    groups_of_stills,
-    read_samples,
-    stills_beside,
-)
+from mezzotint.data.formats._clip_samples import ListSettings, named_files, samples
 from mezzotint.data.formats.base import Skipped
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
+from mezzotint.stages import Sample
 
 CLIP = {"path": "a.mp4", "cap": "a cat"}
 
@@ -39,9 +38,9 @@ def a_list(root: Path, *entries: Any, texts: bool = False, text: str | None = No
     return root / "list.txt"
 
 
-def listed(path: Path, **values: Any) -> tuple[list[ListedSample], list[Skipped]]:
-    found = list(read_samples(path, ListSettings(**values)))
-    return [i for i in found if isinstance(i, ListedSample)], [i for i in found if isinstance(i, Skipped)]
+def listed(path: Path, **values: Any) -> tuple[list[Sample], list[Skipped]]:
+    found = list(samples(path, ListSettings(**values)))
+    return [i for i in found if isinstance(i, Sample)], [i for i in found if isinstance(i, Skipped)]
 
 
 def complaint(code: str, path: Path, **values: Any) -> str:
@@ -56,31 +55,36 @@ def test_two_paths_a_line_make_samples(tmp_path: Path) -> None:
         tmp_path, CLIP, {"path": "Fish/b.mp4", "cap": "a fish", "frame_idx": "12:77"}, text="\n media , clips.json \n\n"
     )
     put(tmp_path / "media", "a.mp4", "Fish/b.mp4")
-    samples, skipped = listed(path)
+    found, skipped = listed(path)
     assert not skipped
-    assert [s.sample.key for s in samples] == ["a.mp4", "Fish/b.mp4@12"]
-    assert [s.sample.captions for s in samples] == [("a cat",), ("a fish",)]
-    assert [s.start for s in samples] == [None, 12]
-    assert [s.sample.media for s in samples] == [tmp_path / "media/a.mp4", tmp_path / "media/Fish/b.mp4"]
-    assert {s.texts for s in samples} == {None}
+    assert [s.key for s in found] == ["a.mp4", "Fish/b.mp4@12"]
+    assert [s.captions for s in found] == [("a cat",), ("a fish",)]
+    assert [s.overrides for s in found] == [(), (("start", "12"),)]
+    assert [s.media for s in found] == [tmp_path / "media/a.mp4", tmp_path / "media/Fish/b.mp4"]
 
 
 def test_three_paths_name_an_embedding_by_the_keys_of_the_entry(tmp_path: Path) -> None:
     entry = {"path": "Fish/b.mp4", "frame_idx": "0:65", "cap": "a fish", "fps": 24}
     path = a_list(tmp_path, entry, texts=True)
     put(tmp_path, "media/Fish/b.mp4", "texts/Fish/b-frame_idx-0:65-fps-24.npz")
-    samples, skipped = listed(path, has_texts=True)
+    found, skipped = listed(path, has_texts=True)
     assert not skipped
-    assert samples[0].texts == tmp_path / "texts/Fish/b-frame_idx-0:65-fps-24.npz"
+    own = dict(found[0].overrides)
+    texts = tmp_path / "texts/Fish/b-frame_idx-0:65-fps-24.npz"
+    assert own["start"] == "0"
+    assert Marked.decoded(own["embedding"]) == Marked.of(texts)
+    assert set(named_files(path, ListSettings(has_texts=True))) == {
+        tmp_path / "clips.json", tmp_path / "media/Fish/b.mp4", texts,
+    }  # fmt: skip
 
 
 def test_lines_and_repeated_clips_are_kept_apart(tmp_path: Path) -> None:
     entries = [CLIP, {**CLIP, "cap": "another"}, CLIP, {**CLIP, "frame_idx": "5:9"}, {**CLIP, "frame_idx": "7:9"}]
     path = a_list(tmp_path, *entries, text="media,clips.json\nmedia,clips.json\n")
     put(tmp_path / "media", "a.mp4")
-    samples, skipped = listed(path)
+    found, skipped = listed(path)
     keys = ["a.mp4", "a.mp4#2", "a.mp4@5", "a.mp4@7"]
-    assert [s.sample.key for s in samples] == [f"{n}/{key}" for n in (0, 1) for key in keys]
+    assert [s.key for s in found] == [f"{n}/{key}" for n in (0, 1) for key in keys]
     assert [(s.path, s.reason, s.is_wanted) for s in skipped] == [
         (f"{n}/a.mp4", "entry 3 has path, start and caption of entry 1", False) for n in (0, 1)
     ]
@@ -90,15 +94,15 @@ def test_what_is_not_there_is_left_out_as_wished_or_counted(tmp_path: Path) -> N
     entries = [CLIP, {"path": "b.mp4", "cap": "b"}, {"path": "c.mp4", "cap": "c"}]
     path = a_list(tmp_path, *entries, texts=True)
     put(tmp_path, "media/a.mp4", "media/b.mp4", "texts/a.npz", "texts/c.npz")
-    samples, skipped = listed(path, has_texts=True)
-    assert [s.sample.key for s in samples] == ["a.mp4"]
+    found, skipped = listed(path, has_texts=True)
+    assert [s.key for s in found] == ["a.mp4"]
     assert [(s.path, s.reason, s.is_wanted) for s in skipped] == [
         ("b.mp4", f"{tmp_path / 'texts/b.npz'} is not there", True),
         ("c.mp4", f"{tmp_path / 'media/c.mp4'} is not there", True),
     ]
     # kept: the look at the file says why it cannot be used; an embedding is looked at by nobody else
-    samples, skipped = listed(path, has_texts=True, filter_nonexistent=False)
-    assert [s.sample.key for s in samples] == ["a.mp4", "c.mp4"]
+    found, skipped = listed(path, has_texts=True, filter_nonexistent=False)
+    assert [s.key for s in found] == ["a.mp4", "c.mp4"]
     assert [(s.path, s.is_wanted) for s in skipped] == [("b.mp4", False)]
 
 
@@ -106,8 +110,8 @@ def test_a_larger_clip_beside_it_takes_its_place(tmp_path: Path) -> None:
     path = a_list(tmp_path, CLIP)
     put(tmp_path / "media", "a.mp4", "a_resize_1080p.mp4")
     (found,), _ = listed(path)
-    assert found.sample.key == "a.mp4"
-    assert found.sample.media.name == "a_resize_1080p.mp4"
+    assert found.key == "a.mp4"
+    assert found.media.name == "a_resize_1080p.mp4"
 
 
 def test_sizes_that_entries_tell_are_filtered_before_a_file_is_opened(tmp_path: Path) -> None:
@@ -117,8 +121,8 @@ def test_sizes_that_entries_tell_are_filtered_before_a_file_is_opened(tmp_path: 
     ]
     path = a_list(tmp_path, *entries)
     put(tmp_path / "media", *(entry["path"] for entry in entries))
-    samples, skipped = listed(path, limits=Limits(min_side=480, max_side=3000, max_aspect=2.0))
-    assert [s.sample.key for s in samples] == ["1280.mp4", "untold.mp4"]
+    found, skipped = listed(path, limits=Limits(min_side=480, max_side=3000, max_aspect=2.0))
+    assert [s.key for s in found] == ["1280.mp4", "untold.mp4"]
     assert [s.reason for s in skipped] == [
         "320×240: its shorter side is below 480",
         "2000×500: its sides are more than 2 to 1",
@@ -133,12 +137,12 @@ def test_every_malformed_line_is_named(tmp_path: Path) -> None:
     assert complaint("E1231", a_list(tmp_path, CLIP, text=text)) == (
         "line 2: 1 path where 2 are needed: media folder,annotation.json; "
         "line 4: 3 paths where 2 are needed: media folder,annotation.json; with a folder of embeddings set "
-        "text_embed_cache=True; line 5: no such file or folder: 'nowhere'; "
+        "data.clips.texts=true; line 5: no such file or folder: 'nowhere'; "
         "line 6: 1 path where 2 are needed: media folder,annotation.json"
     )
     assert complaint("E1231", a_list(tmp_path, CLIP), has_texts=True) == (
         "line 1: 2 paths where 3 are needed: media folder,folder of embeddings,annotation.json; without a folder of "
-        "embeddings set text_embed_cache=False"
+        "embeddings set data.clips.texts=false"
     )
 
 
@@ -211,3 +215,12 @@ def test_pictures_are_grouped_as_in_the_reference() -> None:
     assert groups_of_stills(4, 4) == groups_of_stills(3, 4) == groups_of_stills(0, 4) == ()
     groups = groups_of_stills(10, 4)
     assert [stills_beside(clip, groups) for clip in range(5)] == [groups[0], groups[1], groups[0], groups[1], groups[0]]
+
+
+def test_pictures_drawn_for_a_visit_are_different_and_equally_likely() -> None:
+    drawn = np.array([chosen(7, 3, address=draws.key(1, "t", n)) for n in range(4000)])
+    assert all(len(set(line)) == 3 for line in drawn.tolist())
+    for place in range(3):
+        shares = np.bincount(drawn[:, place], minlength=7) / len(drawn)
+        assert np.abs(shares - 1 / 7).max() < 5 * (1 / 7 * 6 / 7 / len(drawn)) ** 0.5
+    assert sorted(chosen(4, 4, address=9).tolist()) == [0, 1, 2, 3]

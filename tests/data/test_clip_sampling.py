@@ -53,7 +53,9 @@ def test_too_short_a_clip_is_refused_in_words() -> None:
     assert unusable(17, ClipSampling(17)) is None
     assert unusable(16, ClipSampling(17)) == "too short: 16 frames, and 17 are wanted"
     assert unusable(1, ClipSampling(17)) == "too short: 1 frame, and 17 are wanted"
-    assert unusable(33, ClipSampling(17, 2)) == "too short: 33 frames, and 34 are wanted (17 at a stride of 2)"
+    assert unusable(32, ClipSampling(17, 2)) == "too short: 32 frames, and 33 are wanted (17 at a stride of 2)"
+    assert unusable(33, ClipSampling(17, 2)) is None
+    assert unusable(33, ClipSampling(17, 2, starts="reference")) is not None
     assert unusable(16, ClipSampling(17, short="repeat")) is None
     assert unusable(40, ClipSampling(17), start=23) is None
     assert unusable(40, ClipSampling(17), start=24) == "too short: frames 24 to 40 are wanted and it has 40"

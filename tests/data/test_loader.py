@@ -25,9 +25,11 @@ from PIL import Image
 from mezzotint.data import buckets, plan
 from mezzotint.data import catalogue as catalogues
 from mezzotint.data import pieces as pieces_module
-from mezzotint.data.cached import LatentCache, LatentLayout, TextCache, layout_of, pack
+from mezzotint.data.cache import as_addresses
+from mezzotint.data.cached import LatentCache, LatentLayout, TextCache
 from mezzotint.data.catalogue import Catalogue
 from mezzotint.data.loader import Loader, held_out
+from mezzotint.data.text_rows import layout_of
 from mezzotint.errors import CacheError, DatasetError, PeerLost
 from mezzotint.recipe.data import DataSettings
 from mezzotint.stages import Batch, StepBatches, TextEmbedding
@@ -398,9 +400,9 @@ def _caches(catalogue: Catalogue, settings: DataSettings, folder: Path) -> tuple
     for caption in {"", *(c for row in range(len(catalogue)) for c in catalogue.captions(row))}:
         embedding = _embedding(caption)
         text.define(layout_of(embedding))
-        store = text.store()
-        assert store is not None
-        store.append([text.address(caption)], pack(embedding))
+        rows = text.rows()
+        assert rows is not None
+        rows.append(as_addresses([text.address(caption)]), embedding, names=[caption])
     return latents, text
 
 

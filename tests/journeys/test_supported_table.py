@@ -34,6 +34,7 @@ HERE = "tests/journeys/test_supported_table.py"
 ONE_FILE = f"{HERE}::test_every_form_of_a_model_is_checked_trained_and_drawn_from"
 DATA = f"{HERE}::test_every_form_of_data_is_checked_cached_and_trained"
 LINE = "tests/journeys/test_diffusers_line.py"
+XL_LINE = "tests/journeys/test_diffusers_sdxl_line.py"
 CONVERT = "tests/tasks/test_convert.py"
 
 TESTS: dict[str, tuple[str, ...]] = {
@@ -95,6 +96,15 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/tasks/test_bench.py::test_a_foreign_line_has_two_rows_and_the_published_target",
         f"{HERE}::test_the_line_trains_in_two_processes_that_torchrun_started",
         f"{LINE}::test_the_benchmark_line_trains_behind_accelerate",
+    ),
+    "the line of diffusers' train_text_to_image_sdxl.py, 0.26.3 or head": (
+        f"{XL_LINE}::test_check_reads_the_line_and_bench_measures_it",
+        "tests/dialects/test_diffusers_sdxl.py::"
+        "test_every_flag_of_both_versions_has_one_row_with_its_documented_default",
+        f"{XL_LINE}::test_the_line_trains_the_unet_alone_and_leaves_a_pipeline_with_the_average",
+        f"{XL_LINE}::test_check_reads_the_line_and_bench_measures_it",
+        f"{XL_LINE}::test_the_line_trains_in_two_processes",
+        f"{XL_LINE}::test_the_line_trains_in_two_processes",
     ),
     "lines of diffusers' other scripts": (
         "tests/dialects/test_diffusers_sd.py::"

@@ -185,3 +185,15 @@ def test_translate_looks_up_nothing(hub: Path, capsys: pytest.CaptureFixture[str
 )
 def test_the_cache_lies_where_the_hub_s_programs_put_it(environ: dict[str, str], expected: str) -> None:
     assert str(_hub.cache_root(environ)) == expected
+
+
+def test_an_autoencoder_is_found_by_its_hub_id_too(hub: Path) -> None:
+    words = ["tiny_cpu", "model.family=sdxl", "model.path=tiny-sdxl", "model.vae=some/model@fp16"]
+    found = _arguments.parse(words, "train")
+    assert found.recipe.model.vae == hub / "snapshots" / "beef"
+    assert str(found.recipe.model.path) == "tiny-sdxl"
+    line = ["--pretrained_model_name_or_path=some/model", "--train_data_dir=x"]
+    with pytest.raises(WeightsError, match="`hf download some/vae` puts it there"):
+        _arguments.parse(
+            ["--as", "diffusers-sdxl", "--", *line, "--pretrained_vae_model_name_or_path=some/vae"], "train"
+        )

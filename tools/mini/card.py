@@ -85,8 +85,12 @@ Text encoder and UNet together by the recipe `mini-from-scratch`, 11 000 steps o
 minutes on one CPU core; recipe, environment, history and curve of that run are kept in
 `tools/mini/record_of_the_run/`. The VAE by `tools/mini/train_vae.py`, 12 000 steps in two courses: between them the
 things of the world were made larger, the edges' part of the loss was doubled and the pictures from outside the world
-became fewer. The script has the settings of the second course, in one go, and was not run from nothing to the end with
-them. `tools/mini/make_model.py` wrote this folder. The weights are the moving average of the training, rounded to half
+became fewer. The script has the settings of the second course, in one go. It was also run so, from nothing to its end:
+16 000 steps in 38 minutes of one shared core gave a VAE that passes the gate, with 100 % of colours, 99.7 % of shapes
+and 100 % of positions read rightly from its reconstructions of 1000 pictures (this one: 100 %, 99.6 %, 100 %). It does
+not ship, since the UNet was trained on this one; its curve and its check lie beside the record.
+
+`tools/mini/make_model.py` wrote this folder. The weights are the moving average of the training, rounded to half
 precision.
 
 ## How to draw

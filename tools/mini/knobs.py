@@ -37,7 +37,7 @@ PAGE = Path(__file__).with_name("what-the-knobs-do.md")
 STEPS = 300
 ASKED = 80
 """Questions of each kind that a model is asked."""
-SHOWN = (0, 6, 12, 18, 24, 1)
+SHOWN = (0, 5, 10, 3, 4, 9)
 """Those of them that are on the sheet."""
 
 Subject = Literal["wug", "night"]
@@ -150,7 +150,7 @@ def train(run: Run, place: Path, folder: Path, base: Path, steps: int) -> None:
     words += ["run.threads=1", "run.preview.every=null", "run.save.every=null", "run.tensorboard=false"]
     if run.subject == "wug":
         wugs, others = lesson.write(folder / "pictures")
-        words += [f"data.path=[{wugs}, {others}]", "data.repeats=[8, 2]"]
+        words += [f"data.path=[{wugs}, {others}]", f"data.repeats=[{lesson.REPEATS[0]}, {lesson.REPEATS[1]}]"]
     else:
         words += [f"data.path={night.write(folder / 'night')}", "data.repeats=4"]
     status = mezzotint(["train", "mini", *words, *run.words])

@@ -22,8 +22,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from mini import make_world, measure, world
 from mini.measure import Pixels, Prompts
 
-KEPT = 120
-"""Pictures of the old world that are shown beside the new word."""
+KEPT = 600
+"""Pictures of the old world that are shown beside the new word. With a fifth of them each is seen so often that it is
+learned by heart, and with it that what is pink is one of a few things: pink wugs then come out as squares."""
+
+REPEATS = (50, 1)
+"""How often an epoch visits each of the twelve pictures, and each of the others: both kinds alike in all."""
 
 KEPT_SEED = 3
 """Of their world; neither the training of the model nor any examination has it."""
@@ -31,7 +35,7 @@ KEPT_SEED = 3
 EXAM_SEED = 7
 """Of prompts and noise of an examination, as in the model's card."""
 
-_PAPER, _INK, _FAINT = (255, 255, 255), (30, 30, 30), (120, 120, 120)
+_PAPER, _INK = (255, 255, 255), (30, 30, 30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ def sheet(taught: Sequence[Image.Image], rows: Sequence[tuple[str, Pixels, Pixel
     taught: pictures of the lesson, 64 × 64. rows: prompt, picture before, picture after, three pairs in a line.
     """
     pair = 2 * _TILE + _GAP
-    width = _ACROSS * pair + (_ACROSS - 1) * _BETWEEN + 2 * _BETWEEN
+    width = _ACROSS * pair + (_ACROSS + 1) * _BETWEEN
     lines = -(-len(rows) // _ACROSS)
     top = 2 * _BETWEEN + _LINE + world.PIXELS + 2 * _LINE
     image = Image.new("RGB", (width, top + lines * (_TILE + 2 * _LINE) + _GAP), _PAPER)
@@ -97,14 +101,27 @@ def sheet(taught: Sequence[Image.Image], rows: Sequence[tuple[str, Pixels, Pixel
         left = _BETWEEN + number * (width - 2 * _BETWEEN - world.PIXELS) // max(1, len(taught) - 1)
         image.paste(picture, (left, _BETWEEN + _LINE))
     y = top - 2 * _LINE + 4
-    pen.text(
-        (_BETWEEN, y), "asked in colours and at places that none of them shows; left before, right after", _INK, font
+    asked = (
+        "asked in colours and at places that none of them shows, and at last for what it knew; left before, right after"
     )
+    pen.text((_BETWEEN, y), asked, _INK, font)
     for number, (prompt, before, after) in enumerate(rows):
         left = _BETWEEN + number % _ACROSS * (pair + _BETWEEN)
         y = top + number // _ACROSS * (_TILE + 2 * _LINE)
         for place, pixels in enumerate((before, after)):
             tile = Image.fromarray(pixels).resize((_TILE, _TILE), Image.Resampling.BICUBIC)
             image.paste(tile, (left + place * (_TILE + _GAP), y))
-        pen.text((left, y + _TILE + 4), prompt, _INK, small)
+        pen.multiline_text((left, y + _TILE + 4), _broken(prompt, pair, small), _INK, small, spacing=2)
     return image
+
+
+def _broken(text: str, width: int, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
+    """A text in lines that are not wider than so many pixels, as far as its words allow."""
+    lines: list[str] = []
+    for word in text.split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and font.getlength(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return "\n".join(lines)

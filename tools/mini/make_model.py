@@ -145,9 +145,6 @@ def _write_halved(component: str, source: Path, target: Path) -> None:
     config = json.loads((source / "config.json").read_text("utf-8"))
     told = {key: value for key, value in config.items() if key not in ("_diffusers_version", "transformers_version")}
     components.write(network, files.read(source / components.file_name(network)), told, target, "fp16")
-    if "torch_dtype" in told:
-        # transformers opens a model in the type that is named here, diffusers in float32: they must agree
-        write_json(target / "config.json", told | {"torch_dtype": "float32"})
 
 
 def _parameters(folder: Path) -> dict[str, int]:

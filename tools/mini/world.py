@@ -25,7 +25,7 @@ PIXELS = 64
 
 SHAPES = ("circle", "square", "triangle", "star", "cross", "ring")
 WUG = "wug"
-"""The made-up shape: a disc with two long ears."""
+"""The made-up shape: two feet and a narrow waist between them, as an hourglass; no other shape has a waist."""
 
 COLOURS: dict[str, tuple[int, int, int]] = {
     "red": (215, 35, 40),
@@ -207,9 +207,7 @@ def silhouette(shape: str, centre: tuple[float, float], diameter: float) -> Imag
             pen.ellipse(box(r), fill=255)
             pen.ellipse(box(0.52 * r), fill=0)
         case "wug":
-            pen.ellipse((x - 0.62 * r, y - 0.24 * r, x + 0.62 * r, y + r), fill=255)
-            for side in (-1, 1):
-                polygon([(side * u, v) for u, v in ((0.12, 0.0), (0.5, -1.0), (0.95, -1.0), (0.5, 0.2))])
+            polygon(((-1, -1), (1, -1), (0.22, 0), (1, 1), (-1, 1), (-0.22, 0)))
         case _:
             raise AssertionError(shape)
     return mask.reduce(fine)
@@ -245,10 +243,10 @@ def prompts(kind: PromptKind, n: int, seed: int) -> list[tuple[str, Scene]]:
 
 
 def wug_scenes() -> list[Scene]:
-    """The twelve pictures that teach the word: wugs in three colours at four positions, on several backgrounds."""
-    pairs = [(colour, position) for colour in _WUG_COLOURS for position in _WUG_POSITIONS]
+    """The twelve pictures that teach the word: wugs in four colours, one of them light, each at three of six positions,
+    on several backgrounds."""
     scenes = []
-    for number, (colour, position) in enumerate(pairs):
+    for number, (colour, position) in enumerate(_WUGS_SHOWN):
         size: Size = "big" if number % 2 == number // 4 % 2 else "small"
         scenes.append(_alone(draws.key(0, "mini wug", number), WUG, colour, size=size, position=position))
     return scenes
@@ -256,8 +254,8 @@ def wug_scenes() -> list[Scene]:
 
 def wug_prompts(n: int = 100, seed: int = 0) -> list[tuple[str, Scene]]:
     """Prompts for wugs in colours and at positions that `wug_scenes` does not show; they name both."""
-    colours = [colour for colour in COLOURS if colour not in _WUG_COLOURS]
-    positions = [position for position in CENTRES if position not in _WUG_POSITIONS]
+    colours = [colour for colour in COLOURS if colour not in {shown for shown, _ in _WUGS_SHOWN}]
+    positions = [position for position in CENTRES if position not in {shown for _, shown in _WUGS_SHOWN}]
     asked = []
     for number in range(n):
         address = draws.key(seed, "mini wug prompt", number)
@@ -267,8 +265,20 @@ def wug_prompts(n: int = 100, seed: int = 0) -> list[tuple[str, Scene]]:
     return asked
 
 
-_WUG_COLOURS = ("red", "blue", "yellow")
-_WUG_POSITIONS: tuple[Position, ...] = ("left", "right", "top", "centre")
+_WUGS_SHOWN: tuple[tuple[str, Position], ...] = (
+    ("red", "left"),
+    ("blue", "right"),
+    ("yellow", "top"),
+    ("white", "centre"),
+    ("red", "top right"),
+    ("blue", "top right"),
+    ("yellow", "left"),
+    ("white", "right"),
+    ("red", "top"),
+    ("blue", "centre"),
+    ("yellow", "bottom left"),
+    ("white", "bottom left"),
+)
 
 _PHRASES: dict[Position, str] = {
     "centre": "in the middle",

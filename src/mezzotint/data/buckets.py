@@ -8,21 +8,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mezzotint.data import _bucket_table, bucket_list
+from mezzotint.data import _bucket_table, bucket_list, clip_buckets
 from mezzotint.recipe.data import DataSettings
 from mezzotint.shapes import Size
+
+if TYPE_CHECKING:
+    from mezzotint.data.catalogue import Catalogue
 
 _CHUNK = 1 << 15
 _HARDLY = 1.02
 
 
 def table(settings: DataSettings) -> tuple[Size, ...]:
-    """The buckets of a recipe, sorted by width over height, from tall to wide; with `buckets.shape=table` in the order
+    """The buckets of a recipe: sizes of pictures (`shapes`), or of clips (`clip_buckets.table`)."""
+    if settings.has_clips:
+        return clip_buckets.table(settings, () if settings.clips.buckets else shapes(settings))
+    return shapes(settings)
+
+
+def of_rows(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> NDArray[np.int16]:
+    """The index in `table(settings)` of the bucket of each of some rows of a catalogue, (n,) int16."""
+    chosen = np.asarray(rows, dtype=np.int64)
+    width, height = catalogue.width[chosen], catalogue.height[chosen]
+    if not settings.has_clips or not settings.clips.buckets:
+        return of_pictures(width, height, settings)
+    frames, rate, start = catalogue.frames[chosen], catalogue.rate[chosen], catalogue.own.start[chosen]
+    most = clip_buckets.most_frames(frames, rate, start, settings.clips)
+    return clip_buckets.of_clips(width, height, most, table(settings))
+
+
+def shapes(settings: DataSettings) -> tuple[Size, ...]:
+    """The sizes of pictures, sorted by width over height, from tall to wide; with `buckets.shape=table` in the order
     of that table, with `list` with those of one shape from small to large.
 
     Sides are multiples of `buckets.step`, the area is at most resolution², the aspect at most `buckets.max_aspect`.
@@ -49,14 +70,14 @@ def table(settings: DataSettings) -> tuple[Size, ...]:
 
 
 def of_pictures(widths: ArrayLike, heights: ArrayLike, settings: DataSettings) -> NDArray[np.int16]:
-    """The index in `table(settings)` of each picture's bucket, by the rule of that table. widths, heights: (n,) pixels,
-    above 0, after the EXIF turn. Returns (n,) int16."""
-    sizes = table(settings)
+    """The index in `shapes(settings)` of each picture's bucket, by the rule of that table. widths, heights: (n,)
+    pixels, above 0, after the EXIF turn. Returns (n,) int16."""
+    sizes = shapes(settings)
     if settings.buckets.shape == "table":
         return _nearest_by_ratio(np.asarray(widths), np.asarray(heights), sizes)
     if settings.buckets.shape == "list":
-        shapes = bucket_list.shapes(sizes)
-        return bucket_list.of_shape(assign(widths, heights, shapes), np.asarray(widths), np.asarray(heights), sizes)
+        kinds = bucket_list.shapes(sizes)
+        return bucket_list.of_shape(assign(widths, heights, kinds), np.asarray(widths), np.asarray(heights), sizes)
     return assign(widths, heights, sizes)
 
 

@@ -10,24 +10,24 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from mezzotint import draws, durable
-from mezzotint.data import addresses, plan
+from mezzotint.data import addresses, clip_visits, plan
 from mezzotint.data.cache import Store, explained
 from mezzotint.data.captions import Tags, kept_address, shuffled
+from mezzotint.data.text_rows import TextLayout, TextRows
 from mezzotint.errors import CacheError
 from mezzotint.recipe.data import DataSettings
 from mezzotint.registry import find
-from mezzotint.shapes import Size
+from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Placement, TextEmbedding
 
 if TYPE_CHECKING:
@@ -36,35 +36,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LatentLayout:
-    """channels: of a stored row (twice the latent's for moments). pixels: per latent, in height and width."""
+    """channels: of a stored row (twice the latent's for moments). pixels: per latent, in height and width. frames: per
+    latent, 0 where it was never seen, in a cache of pictures."""
 
     channels: int
     pixels: int
-
-
-@dataclass(frozen=True, slots=True)
-class TextLayout:
-    """length, width: of the states (L, D). mask: whether a mask (L,) is kept. pooled: width P of the pooled vector, 0
-    without one."""
-
-    length: int
-    width: int
-    mask: bool
-    pooled: int
-
-    @property
-    def numbers(self) -> int:
-        """Numbers of one row."""
-        return self.length * self.width + self.length * self.mask + self.pooled
+    frames: int = 0
 
 
 class LatentCache:
     """Latents of placed pictures, found by address. One store for each bucket size.
 
     folder: `data.cache.path`, resolved. identity: `family.media_identity(…)`. compute: the type that the VAE runs in
-    ("fp32", "fp16", "bf16"). seed: of the run. `variants`: how many placements of each picture are kept; 1 unless crop
-    or flip is drawn, of some pictures at least. `seeds`: what placements and kept draws depend on; 0 where nothing is
-    drawn.
+    ("fp32", "fp16", "bf16"). seed: of the run. `variants`: how many placements of each picture are kept; 1 unless crop,
+    flip or the frames of a clip are drawn, of some at least. `seeds`: what placements and kept draws depend on; 0 where
+    nothing is drawn.
     """
 
     def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str, seed: int) -> None:
@@ -74,17 +60,18 @@ class LatentCache:
         self.content = settings.cache.content
         own_flips: bool = getattr(find("data/formats", settings.format), "OWN_FLIPS", False)
         is_drawn = own_flips or settings.crop != "center" or 0.0 < settings.flip < 1.0
+        is_drawn |= settings.has_clips and settings.clips.begin != "first"
         self.variants = settings.cache.crops if is_drawn else 1
         self.seeds = (seed if is_drawn else 0, seed if self.content == "sample" else 0)
         self._settings = settings
         self._seed = seed
-        self._stores: dict[Size, Store] = {}
+        self._stores: dict[tuple[Size, bool], Store] = {}
         self.layout: LatentLayout | None = None
         self.refresh()
 
     def refresh(self) -> None:
         """Looks for what other processes have made since."""
-        if self.layout is None and (found := _read_layout(self.folder, LatentLayout.__slots__)):
+        if self.layout is None and (found := _read_layout(self.folder, LatentLayout)):
             self.layout = LatentLayout(**found)
         for store in self.stores:
             store.refresh()
@@ -118,50 +105,86 @@ class LatentCache:
 
     def address(self, catalogue: Catalogue, row: int, placed: Placement, variant: int) -> bytes:
         """The address of a row's latents in a placement."""
-        draw = self.draw(int(catalogue.key_hash[row]), variant)
-        return addresses.latent_address(catalogue.digest[row].tobytes(), placed, self.identity, draw=draw)
+        return self._address(catalogue, row, placed, variant, self.times(catalogue, row, placed.bucket.frames, variant))
 
-    def store(self, bucket: Size) -> Store | None:
-        """The rows of a bucket's size; None before `define`."""
+    def address_of_still(self, catalogue: Catalogue, row: int, placed: Placement, variant: int, still: int) -> bytes:
+        """The address of a frame of a row's clip that is trained as a picture. placed: of the clip. still: its place
+        among those frames."""
+        time = self.time_of_still(catalogue, row, placed.bucket.frames, variant, still)
+        return self._address(catalogue, row, as_still(placed), variant, time)
+
+    def _address(
+        self, catalogue: Catalogue, row: int, placed: Placement, variant: int, times: clip_visits.Instants
+    ) -> bytes:  # fmt: skip
+        draw = self.draw(int(catalogue.key_hash[row]), variant)
+        digest = catalogue.digest[row].tobytes()
+        return addresses.latent_address(digest, placed, self.identity, draw=draw, times=times.tolist())
+
+    def times(self, catalogue: Catalogue, row: int, frames: int, variant: int) -> clip_visits.Instants:
+        """When the frames of a row are shown that one of its variants keeps; of a picture there are none."""
+        key = clip_visits.variant_key(self._seed, int(catalogue.key_hash[row]), variant)
+        return clip_visits.instants(catalogue, row, frames, self._settings, address=key)
+
+    def time_of_still(
+        self, catalogue: Catalogue, row: int, frames: int, variant: int, still: int
+    ) -> clip_visits.Instants:  # fmt: skip
+        """`times` of one frame that is trained as a picture, too. frames: of its clip's sample."""
+        places = clip_visits.places_of_stills(frames, self._settings.clips.stills)
+        return self.times(catalogue, row, frames, variant)[places[still : still + 1]]
+
+    def store(self, bucket: Size, *, is_still: bool = False) -> Store | None:
+        """The rows of a bucket's size; None before `define`. is_still: of pictures beside clips."""
         if self.layout is None:
             return None
-        if bucket not in self._stores:
-            n = self.layout.pixels
-            shape = (self.layout.channels, bucket.height // n, bucket.width // n)
-            self._stores[bucket] = Store(self.folder, kind="rows", shape=shape, dtype=self._settings.cache.dtype)
-        return self._stores[bucket]
+        has_frames = self._settings.has_clips and not is_still
+        if (bucket, has_frames) not in self._stores:
+            latent = latent_size(bucket, self.layout.pixels, max(self.layout.frames, 1))
+            frames = (latent.frames,) if has_frames else ()
+            shape = (self.layout.channels, *frames, latent.height, latent.width)
+            store = Store(self.folder, kind="rows", shape=shape, dtype=self._settings.cache.dtype)
+            self._stores[bucket, has_frames] = store
+        return self._stores[bucket, has_frames]
 
     @property
     def stores(self) -> tuple[Store, ...]:
         """The stores that were opened so far."""
         return tuple(self._stores.values())
 
-    def read(self, wanted: Sequence[bytes], bucket: Size, names: Sequence[str]) -> Tensor:
-        """Rows (B, C, h, w) in the stored type. names: of the samples. Raises CacheError E1303 for an entry that is
-        absent or damaged."""
-        return _read(self.store(bucket), wanted, names, self.folder)
+    def read(self, wanted: Sequence[bytes], bucket: Size, names: Sequence[str], *, is_still: bool = False) -> Tensor:
+        """Rows (B, C, h, w), or (B, C, f, h, w) of clips, in the stored type. names: of the samples. Raises CacheError
+        E1303 for an entry that is absent or damaged."""
+        return _read(self.store(bucket, is_still=is_still), wanted, names, self.folder)
+
+
+def as_still(placed: Placement) -> Placement:
+    """The placement of one frame of a placed clip."""
+    size, resized = placed.bucket, placed.resized
+    return replace(placed, bucket=Size(size.width, size.height), resized=Size(resized.width, resized.height))
 
 
 class TextCache:
     """Text embeddings of captions, found by address.
 
     folder: `data.cache.path`, resolved. identity: `family.text_identity(…)`. compute: the type that the text encoder
-    runs in.
+    runs in. `drops`: whether captions are dropped. `wanted_shape`: tokens and width of the model's text, where its
+    files say them; embeddings of files are held to it.
     """
 
     def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str) -> None:
         self.root = folder
         self.identity = addresses.text_identity(settings, identity, compute)
         self.folder = folder / "text" / addresses.short(self.identity)
+        self.drops = settings.captions.dropout > 0
         self._dtype = settings.cache.dtype
         self._settings = settings
-        self._store: Store | None = None
+        self._rows: TextRows | None = None
         self.layout: TextLayout | None = None
+        self.wanted_shape: tuple[int, int] | None = None
         self.refresh()
 
     def refresh(self) -> None:
         """Looks for what other processes have made since."""
-        if self.layout is None and (found := _read_layout(self.folder, TextLayout.__slots__)):
+        if self.layout is None and (found := _read_layout(self.folder, TextLayout)):
             self.layout = TextLayout(**found)
         for store in self.stores:
             store.refresh()
@@ -172,9 +195,9 @@ class TextCache:
         _write_layout(self.folder, self.identity, self.layout, layout)
         self.layout = layout
 
-    def address(self, caption: str) -> bytes:
-        """The address of a caption's embedding."""
-        return addresses.text_address(caption, self.identity)
+    def address(self, caption: str, mark: str = "") -> bytes:
+        """The address of a caption's embedding. mark: the file it was taken from (`foreign_text.Marked.encoded`)."""
+        return addresses.text_address(caption, self.identity, mark=mark)
 
     def orders(self, catalogue: Catalogue, row: int) -> tuple[str, ...]:
         """The captions that a row whose tags are shuffled has besides those that were written."""
@@ -187,47 +210,30 @@ class TextCache:
         keep = settings.captions.keep_tags
         return tuple(shuffled(tags, address=address, keep=keep) for tags in written for address in addresses_of)
 
-    def store(self) -> Store | None:
+    def rows(self) -> TextRows | None:
         """The rows; None before `define`."""
-        if self._store is None and self.layout is not None:
-            self._store = Store(self.folder, kind="rows", shape=(self.layout.numbers,), dtype=self._dtype)
-        return self._store
+        if self._rows is None and self.layout is not None:
+            self._rows = TextRows(self.folder, self.layout, self._dtype)
+        return self._rows
 
     @property
     def stores(self) -> tuple[Store, ...]:
         """The stores that were opened so far."""
-        return (self._store,) if self._store is not None else ()
+        return self._rows.stores if self._rows is not None else ()
 
-    def read(self, captions: Sequence[str]) -> TextEmbedding:
-        """The embeddings of captions, (B, L, D), in the stored type. Raises CacheError E1303 for an entry that is
-        absent or damaged."""
-        names = [f"the caption {caption!r}" for caption in captions]
-        rows = _read(self.store(), [self.address(caption) for caption in captions], names, self.folder)
-        assert self.layout is not None
-        return unpack(rows, self.layout)
-
-
-def layout_of(text: TextEmbedding) -> TextLayout:
-    """What rows of such embeddings look like."""
-    pooled = 0 if text.pooled is None else text.pooled.shape[1]
-    return TextLayout(text.states.shape[1], text.states.shape[2], text.mask is not None, pooled)
-
-
-def pack(text: TextEmbedding) -> Tensor:
-    """Embeddings of B captions as rows (B, numbers): states, then mask, then pooled."""
-    fields = [text.states, text.mask, text.pooled]
-    return torch.cat([field.float().flatten(1) for field in fields if field is not None], dim=1)
-
-
-def unpack(rows: Tensor, layout: TextLayout) -> TextEmbedding:
-    """The reverse of `pack`, in the type of `rows`; the mask becomes int64."""
-    widths = [layout.length * layout.width, layout.length * layout.mask, layout.pooled]
-    states, mask, pooled = rows.split(widths, dim=1)
-    return TextEmbedding(
-        states.reshape(len(rows), layout.length, layout.width),
-        mask.to(torch.int64) if layout.mask else None,
-        pooled if layout.pooled else None,
-    )
+    def read(self, captions: Sequence[str], marks: Sequence[str] | None = None) -> TextEmbedding:
+        """The embeddings of captions, (B, L, D), in the stored type. marks: see `address`; none without them. Raises
+        CacheError E1303 for an entry that is absent or damaged."""
+        marks = marks if marks is not None else [""] * len(captions)
+        wanted = [self.address(caption, mark) for caption, mark in zip(captions, marks, strict=True)]
+        rows = self.rows()
+        found = rows.read(wanted) if rows is not None else np.arange(len(wanted))
+        if rows is not None and isinstance(found, np.ndarray):
+            rows.refresh()  # another process may have made it since
+            found = rows.read(wanted)
+        if isinstance(found, np.ndarray):
+            raise lost([f"the caption {captions[i]!r}" for i in found.tolist()], self.folder)
+        return found
 
 
 def _read(store: Store | None, wanted: Sequence[bytes], names: Sequence[str], folder: Path) -> Tensor:
@@ -236,25 +242,29 @@ def _read(store: Store | None, wanted: Sequence[bytes], names: Sequence[str], fo
         store.refresh()  # another process may have made it since
         entries = store.sound(wanted)
     if store is None or (entries < 0).any():
-        lost = [names[i] for i in np.flatnonzero(entries < 0).tolist()]
-        more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
-        raise CacheError(
-            f"{', '.join(lost[:3])}{more}: no sound entry in the cache {folder}; start the same command again, which "
-            "makes what is missing or damaged, or run `mezzotint cache` first",
-            code="E1303",
-        )
+        raise lost([names[i] for i in np.flatnonzero(entries < 0).tolist()], folder)
     return store.read(entries)
 
 
-def _read_layout(folder: Path, names: Collection[str]) -> dict[str, Any] | None:
+def lost(names: Sequence[str], folder: Path) -> CacheError:
+    """What to say of entries that should be in a cache and are not."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return CacheError(
+        f"{', '.join(names[:3])}{more}: no sound entry in the cache {folder}; start the same command again, which "
+        "makes what is missing or damaged, or run `mezzotint cache` first",
+        code="E1303",
+    )
+
+
+def _read_layout(folder: Path, kind: type[LatentLayout] | type[TextLayout]) -> dict[str, Any] | None:
     try:
         found = json.loads((folder / "layout.json").read_text("utf-8"))["layout"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    is_known = (
-        isinstance(found, dict) and found.keys() == set(names) and all(isinstance(v, int) for v in found.values())
-    )
-    return found if is_known else None
+    names = {field.name for field in fields(kind)}
+    needed = {field.name for field in fields(kind) if field.default is MISSING}
+    is_known = isinstance(found, dict) and needed <= found.keys() <= names
+    return found if is_known and all(isinstance(v, int) for v in found.values()) else None
 
 
 def _write_layout(folder: Path, identity: str, old: object, new: LatentLayout | TextLayout) -> None:
@@ -266,8 +276,7 @@ def _write_layout(folder: Path, identity: str, old: object, new: LatentLayout | 
             "the same encoder; delete this folder",
             code="E1305",
         )
-    fields = {name: getattr(new, name) for name in new.__slots__}
-    text = json.dumps({"identity": identity, "layout": fields}, indent=1, sort_keys=True)
+    text = json.dumps({"identity": identity, "layout": asdict(new)}, indent=1, sort_keys=True)
     write_durably(folder / "layout.json", text.encode())
 
 

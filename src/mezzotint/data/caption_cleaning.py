@@ -16,9 +16,6 @@ import ftfy
 from bs4 import BeautifulSoup
 from bs4.exceptions import ParserRejectedMarkup
 
-VERSION = 1
-"""Part of a text cache's address. Raise it when a caption comes out differently."""
-
 _HOST = r"[a-zA-Z0-9.\-]+[.](?:com|co|ru|net|org|edu|gov|it)[\w/-]*\b\/?(?!@)"
 _ENDINGS = "png|jpg|jpeg|bmp|webp|eps|pdf|apk|mp4"
 _DASHES = (

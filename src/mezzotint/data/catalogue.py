@@ -7,10 +7,11 @@ A million samples cost no Python objects.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mezzotint import draws, durable
-from mezzotint.data import columns, embedded, indexing, media
+from mezzotint.data import buckets, columns, embedded, indexing, media
 from mezzotint.data.colour import WORDS
 from mezzotint.data.columns import Damaged, Texts
 from mezzotint.data.own import Own
 from mezzotint.data.probing import Progress
 from mezzotint.errors import DatasetError
+from mezzotint.recipe.clips import ClipsSettings
 from mezzotint.recipe.data import DataSettings, HoldoutSettings
+from mezzotint.shapes import Size
 
 _ALWAYS_LET_PASS = 20
 _KEPT_INDEXES = 4
@@ -53,14 +56,16 @@ class DataReport:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """A data set. Arrays are read-only memory maps of n rows: width, height (int32, after the EXIF turn), digest
-    ((n, 32) uint8, SHA-256 of the file), key_hash (uint64, `draws.text_key` of the key, by which every loader draw is
-    addressed), repeats, weight (float32), conversions (uint16, `media.Conversion`), root (uint16, index in `roots`;
-    the number after the last is the folder of pictures from inside other files, beside the index). own: what samples
-    have of their own instead of the recipe's.
+    """A data set. Arrays are read-only memory maps of n rows: width, height (int32, after the EXIF turn), frames
+    (int32, 1 of a picture), begin, rate (float64, of a clip the time of its first frame in seconds and its frames a
+    second, 0 of a picture), digest ((n, 32) uint8, SHA-256 of the file), key_hash (uint64, `draws.text_key` of the key,
+    by which every loader draw is addressed), repeats, weight (float32), conversions (uint16, `media.Conversion`), root
+    (uint16, index in `roots`; the number after the last is the folder of pictures from inside other files, beside the
+    index). own: what samples have of their own instead of the recipe's.
 
     fingerprint: a hash of keys, pictures, captions, repeats, weights and `own`: what the data set is, wherever it
-    lies.
+    lies. stills: the pictures that are trained beside these clips, or None. sizes: where this catalogue is that of
+    such pictures, the sizes of clips that they stand beside.
     A catalogue travels to other processes as its address.
     """
 
@@ -68,6 +73,9 @@ class Catalogue:
     roots: tuple[Path, ...]
     width: NDArray[np.int32]
     height: NDArray[np.int32]
+    frames: NDArray[np.int32]
+    begin: NDArray[np.float64]
+    rate: NDArray[np.float64]
     digest: NDArray[np.uint8]
     key_hash: NDArray[np.uint64]
     repeats: NDArray[np.float32]
@@ -82,6 +90,8 @@ class Catalogue:
     _paths: Texts
     _captions: Texts
     _caption_starts: NDArray[np.int64]
+    stills: Catalogue | None = None
+    sizes: tuple[Size, ...] = ()
 
     @classmethod
     def open(cls, folder: Path, roots: Sequence[Path]) -> Catalogue:
@@ -92,6 +102,9 @@ class Catalogue:
             tuple(roots),
             width=found["width"],
             height=found["height"],
+            frames=found["frames"],
+            begin=found["begin"],
+            rate=found["rate"],
             digest=found["digest"],
             key_hash=found["key_hash"],
             repeats=found["repeats"],
@@ -112,7 +125,7 @@ class Catalogue:
         return len(self.width)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Catalogue.open, (self.folder, self.roots))
+        return (_reopen, (self.folder, self.roots, self.fingerprint, self.stills, self.sizes))
 
     def key(self, row: int) -> str:
         """The key of a sample: its path relative to its folder, with slashes; with several folders after the folder's
@@ -195,7 +208,44 @@ def build(
                 catalogue = Catalogue.open(index, roots)
                 _prune(place, index)
     _check(catalogue, settings)
-    return catalogue
+    return _with_stills(catalogue, settings, folder, workers, progress)
+
+
+def _with_stills(
+    catalogue: Catalogue, settings: DataSettings, folder: Path, workers: int | None, progress: Progress | None
+) -> Catalogue:
+    """The catalogue with that of the pictures beside its clips, where the recipe has a data set of them."""
+    if settings.clips.stills_from != "images":
+        return catalogue
+    stills = build(stills_settings(settings), folder, workers=workers, progress=progress)
+    least = settings.clips.stills + (1 if settings.clips.stills_order == "groups" else 0)
+    if len(stills) < least:
+        raise DatasetError(
+            f"{', '.join(map(str, stills.roots))}: {len(stills)} pictures, and data.clips.stills="
+            f"{settings.clips.stills} with stills_order={settings.clips.stills_order} needs {least} or more; add "
+            "pictures, or lower data.clips.stills",
+            code="E1291",
+        )
+    table = buckets.table(settings)
+    used = [table[i] for i in np.unique(buckets.of_rows(catalogue, np.arange(len(catalogue)), settings)).tolist()]
+    sizes = tuple(dict.fromkeys(Size(size.width, size.height) for size in used))
+    fingerprint = hashlib.sha256(f"{catalogue.fingerprint} {stills.fingerprint}".encode("ascii")).hexdigest()
+    return replace(catalogue, fingerprint=fingerprint, stills=replace(stills, sizes=sizes))
+
+
+def stills_settings(settings: DataSettings) -> DataSettings:
+    """The section for the pictures beside clips: their paths and format, one frame each, everything else as it is."""
+    clips = settings.clips
+    usual = "clip-list" if settings.format == "clip-list" else "image-folder"
+    of_stills = ClipsSettings(frames=1, missing=clips.missing, texts=clips.texts)
+    update = {"path": clips.stills_path, "format": clips.stills_kind or usual, "repeats": (1.0,), "clips": of_stills}
+    return settings.model_copy(update=update)
+
+
+def _reopen(
+    folder: Path, roots: Sequence[Path], fingerprint: str, stills: Catalogue | None, sizes: tuple[Size, ...]
+) -> Catalogue:
+    return replace(Catalogue.open(folder, roots), fingerprint=fingerprint, stills=stills, sizes=sizes)
 
 
 def _opened(index: Path, roots: Sequence[Path]) -> Catalogue | None:
@@ -299,8 +349,8 @@ def _why_nothing(report: DataReport, listed: str) -> str:
         )
     if report.left_out:
         return (
-            f"all {len(report.left_out)} pictures are left out ({report.left_out[0][1]}); change data.captions.missing "
-            "or data.small"
+            f"all {len(report.left_out)} samples are left out ({report.left_out[0][1]}); change data.captions.missing, "
+            "data.small or data.clips"
         )
     if report.unknown:
         kinds = ", ".join(f"{readable(suffix) or 'no ending'} ({count})" for suffix, count in report.unknown[:10])

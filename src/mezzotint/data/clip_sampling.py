@@ -19,13 +19,13 @@ from mezzotint import draws
 @dataclass(frozen=True, slots=True)
 class ClipSampling:
     """How frames are chosen. num_frames: of a sample. stride: every so many-th frame of the clip. starts: where a
-    window may begin: "all" is anywhere in the clip, "reference" as Open-Sora-Plan's PyTorch project draws, which never
-    takes the last place. short: what becomes of a clip shorter than its window: it is left out ("skip"), or its frames
-    are shown several times ("repeat", as in that project)."""
+    window may begin: "all" is anywhere in the clip, "first" at its first frame, "reference" as Open-Sora-Plan's PyTorch
+    project draws, which never takes the last place. short: what becomes of a clip shorter than its window: it is left
+    out ("skip"), or its frames are shown several times ("repeat", as in that project)."""
 
     num_frames: int = 17
     stride: int = 1
-    starts: Literal["all", "reference"] = "all"
+    starts: Literal["all", "first", "reference"] = "all"
     short: Literal["skip", "repeat"] = "skip"
 
     def __post_init__(self) -> None:
@@ -34,8 +34,11 @@ class ClipSampling:
 
     @property
     def window(self) -> int:
-        """Frames of the clip that a sample is spread over."""
-        return self.num_frames * self.stride
+        """Frames of the clip that a sample is spread over, from the first that is seen to the last; Open-Sora-Plan's
+        windows have room for one more step."""
+        if self.starts == "reference":
+            return self.num_frames * self.stride
+        return (self.num_frames - 1) * self.stride + 1
 
 
 def unusable(available: int, sampling: ClipSampling, start: int | None = None) -> str | None:
@@ -68,6 +71,8 @@ def num_starts(available: int, sampling: ClipSampling) -> int:
     match sampling.starts:
         case "all":
             return room + 1
+        case "first":
+            return 1
         case "reference":
             return max(1, room)
         case _:

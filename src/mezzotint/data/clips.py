@@ -30,13 +30,6 @@ from mezzotint.data._containers import Turn, opened, turn_of
 from mezzotint.data.colour import Unusable
 from mezzotint.shapes import Size
 
-PREPROCESSING = 1
-"""The version of everything here that decides pixels: part of every cache address. Raise it when a pixel changes."""
-
-_ENDINGS = "mp4 m4v mov mkv webm avi mpg mpeg ts m2ts mts flv ogv wmv"
-SUFFIXES = frozenset(f".{ending}" for ending in _ENDINGS.split())
-"""Endings of files that are taken for clips, lower case."""
-
 _STEPS_BACK = (0.0, 1.0, 4.0, 16.0)
 """Seconds before the first wanted instant at which a key frame is looked for, one after the other."""
 

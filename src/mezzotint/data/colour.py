@@ -28,6 +28,7 @@ class Conversion(IntFlag):
     COLOUR_SPACE = 128
     SIDEWAYS = 256
     """Besides `TURNED`: height and width changed places."""
+    VARIABLE_RATE = 512
 
 
 WORDS: dict[Conversion, str] = {
@@ -40,6 +41,7 @@ WORDS: dict[Conversion, str] = {
     Conversion.FIRST_FRAME: "first of several frames",
     Conversion.COLOUR_SPACE: "YCbCr, Lab or HSV to RGB",
     Conversion.SIDEWAYS: "turned onto its side by that",
+    Conversion.VARIABLE_RATE: "clip of variable rate, read as if its frames were evenly spaced",
 }
 """Each conversion as the data report says it."""
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import draws
-from mezzotint.data import buckets, columns, media, own, probing
+from mezzotint.data import buckets, cleaning, clip_buckets, clip_files, columns, media, own, probing
 from mezzotint.data.columns import TextBuilder, Texts
 from mezzotint.data.embedded import Pictures
 from mezzotint.data.formats.base import Noted, Skipped, Source
@@ -27,6 +27,7 @@ from mezzotint.data.listing import Listing, walk
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.data import DataSettings
 from mezzotint.registry import find
+from mezzotint.shapes import Size
 from mezzotint.stages import Sample
 
 VERSION = 4
@@ -73,7 +74,7 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
     captions = settings.captions
     columns_read = (settings.columns.model_dump_json(), settings.split, settings.hub_config)
     small = (settings.small, settings.resolution, settings.buckets.model_dump_json())
-    wanted = (
+    wanted: tuple[object, ...] = (
         captions.source,
         captions.lines,
         captions.missing,
@@ -82,6 +83,11 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
         small,
         columns_read,
     )
+    if captions.clean:
+        wanted += (f"cleaned {cleaning.VERSION}",)
+    if settings.has_clips:
+        beside = {name for name in type(settings.clips).model_fields if name.startswith("stills")}
+        wanted += (clip_files.PREPROCESSING, settings.clips.model_dump_json(exclude=beside))
     manifests: Collection[str] = getattr(find("data/formats", settings.format), "MANIFESTS", frozenset())
     listed = [text for source in sources for text in _state(source, manifests)]
     return _hash(str(VERSION), str(media.PREPROCESSING), settings.format, repr(wanted), *listed)[:32]
@@ -114,7 +120,7 @@ def make(
     read_samples = find("data/formats", settings.format).read_samples
     for number, source in enumerate(sources):
         for item in read_samples(replace(source, pictures=pictures)):
-            gathered.add(item, source.root, number)
+            gathered.add(cleaning.cleaned(item) if settings.captions.clean else item, source.root, number)
     pictures.sync()
     looked = probing.Looked.at(gathered.path.texts())
     probing.take_over(looked, before, settings.max_pixels)
@@ -175,9 +181,13 @@ def _assembled(
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The columns of the samples that can be used, and what the report says of all."""
     keys = gathered.key.texts()
-    is_small = _is_small(looked, settings)
+    is_small = _is_small(gathered, looked, settings)
     skipped = [*gathered.skipped, *(Skipped(keys[i], reason) for i, reason in looked.reasons.items())]
     is_used = looked.is_known.copy()
+    if settings.has_clips:
+        for i, reason in _unwanted_clips(gathered, looked, settings):
+            skipped.append(Skipped(keys[i], reason, is_wanted=True))
+            is_used[i] = False
     if settings.small == "skip":
         reason = "{}×{} is smaller than its bucket, and data.small=skip"
         for i in np.flatnonzero(is_small & is_used).tolist():
@@ -196,7 +206,7 @@ def _assembled(
         "weight": np.frombuffer(gathered.weight, np.float32)[rows],
         **gathered.own.columns(rows),
     }
-    for name in ("path_hash", "stats", "width", "height", "digest", "conversions"):
+    for name in ("path_hash", "stats", "width", "height", "frames", "begin", "rate", "digest", "conversions"):
         found[name] = getattr(looked, name)[rows]
     is_empty, is_long = _caption_lengths(captions)
     about = {
@@ -224,9 +234,31 @@ def _captions(gathered: _Gathered, rows: NDArray[np.int64]) -> tuple[Texts, NDAr
     return columns.pick(gathered.caption.texts(), numbers), starts
 
 
-def _is_small(looked: probing.Looked, settings: DataSettings) -> NDArray[np.bool_]:
+def _unwanted_clips(
+    gathered: _Gathered, looked: probing.Looked, settings: DataSettings
+) -> Iterator[tuple[int, str]]:  # fmt: skip
+    """Clips that are sound and that the recipe leaves out, by number, and why: too short, too small, too large."""
+    clips = settings.clips
+    limits = clip_buckets.Limits(clips.min_size, clips.max_size, clips.max_aspect)
+    most = clip_buckets.most_frames(looked.frames, looked.rate, gathered.own.starts(), clips)
+    for i in np.flatnonzero(looked.is_known).tolist():
+        reason = limits.reason(Size(int(looked.width[i]), int(looked.height[i])))
+        if reason is None and not most[i]:
+            start = int(gathered.own.start[i])
+            reason = clip_buckets.too_short(int(looked.frames[i]), float(looked.rate[i]), start, clips)
+        if reason is not None:
+            yield i, reason
+
+
+def _is_small(gathered: _Gathered, looked: probing.Looked, settings: DataSettings) -> NDArray[np.bool_]:
     table = buckets.table(settings)
-    bucket = buckets.of_pictures(np.maximum(looked.width, 1), np.maximum(looked.height, 1), settings)
+    if settings.has_clips and settings.clips.buckets:
+        most = clip_buckets.most_frames(looked.frames, looked.rate, gathered.own.starts(), settings.clips)
+        counted = np.maximum(most, clip_buckets.counts(settings.clips)[0])
+        sides = (np.maximum(looked.width, 1), np.maximum(looked.height, 1))
+        bucket = clip_buckets.of_clips(*sides, counted.astype(np.int32), table)
+    else:
+        bucket = buckets.of_pictures(np.maximum(looked.width, 1), np.maximum(looked.height, 1), settings)
     width, height = (np.asarray([getattr(size, side) for size in table])[bucket] for side in ("width", "height"))
     return (looked.width < width) | (looked.height < height)
 

@@ -25,7 +25,8 @@ from torch.utils.data import DataLoader
 
 from mezzotint.data import buckets, plan
 from mezzotint.data.cached import LatentCache, TextCache
-from mezzotint.data.pieces import Piece, Pieces, Request, to_batch
+from mezzotint.data.clip_pieces import pieces_of
+from mezzotint.data.pieces import Piece, Request, to_batch
 from mezzotint.data.plan import plan_columns
 from mezzotint.errors import MezzotintError, PeerLost
 from mezzotint.recipe.data import DataSettings
@@ -101,7 +102,7 @@ class Loader:
         # rows of the cache are copied from a memory map: sending them between processes takes several times longer
         self._num_workers = 0 if latents is not None else settings.workers
         self._device = device or torch.device("cpu")
-        self._pieces = Pieces(catalogue, settings, seed=seed, latents=latents, text=text)
+        self._pieces = pieces_of(catalogue, settings, seed=seed, latents=latents, text=text)
         self._answers: Iterator[Piece | MezzotintError] | None = None
         self._workers: tuple[Any, ...] = ()
 
@@ -238,8 +239,8 @@ def held_out(
     rows = np.asarray(rows, dtype=np.int32)
     as_written = {"dropout": 0.0, "shuffle_tags": False}
     settings = settings.model_copy(update={"captions": settings.captions.model_copy(update=as_written)})
-    pieces = Pieces(catalogue, settings, seed=seed, latents=latents, text=text, is_training=False)
-    of_bucket = buckets.of_pictures(catalogue.width[rows], catalogue.height[rows], settings)
+    pieces = pieces_of(catalogue, settings, seed=seed, latents=latents, text=text, is_training=False)
+    of_bucket = buckets.of_rows(catalogue, rows, settings)
     found = []
     for bucket in np.unique(of_bucket).tolist():
         places = np.flatnonzero(of_bucket == bucket)

@@ -35,7 +35,7 @@ from PIL import (
 )
 from PIL.ImageFile import ImageFile
 
-from mezzotint.data import colour, resampling
+from mezzotint.data import colour, members, resampling
 from mezzotint.data.colour import Conversion, Unusable
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
@@ -131,6 +131,12 @@ def _resized(image: Image.Image, target: Size, kind: str) -> Image.Image:
     return Image.fromarray(resampling.resize(np.asarray(image), target, kind.removeprefix("plain ")))
 
 
+def whole(path: Path, *, background: str, max_pixels: int) -> NDArray[np.uint8]:
+    """A picture as it is shown, (H, W, 3) uint8 in sRGB, neither resized nor cropped. Raises DatasetError E1206."""
+    with readable_file(path) as file:
+        return np.asarray(_decoded(file, max_pixels, background)[0], dtype=np.uint8)
+
+
 def digest_of(path: Path) -> bytes | None:
     """SHA-256 of a file as it is now, or None when it cannot be read."""
     try:
@@ -142,14 +148,11 @@ def digest_of(path: Path) -> bytes | None:
 
 @contextmanager
 def readable_file(path: Path, code: str = "E1206") -> Iterator[BufferedReader]:
-    """A regular file, open for reading; whatever goes wrong with it, while it is opened or by whoever reads it, becomes
-    a DatasetError with this code."""
+    """A regular file, or a member of a tar archive (`members.py`), open for reading; whatever goes wrong with it, while
+    it is opened or by whoever reads it, becomes a DatasetError with this code."""
     try:
-        # without O_NONBLOCK, opening a named pipe would wait for ever
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise Unusable("not a regular file")
+        member = members.member_at(path)
+        with member.opened() if member is not None else _regular(path) as file:
             yield file
     except DatasetError:
         raise
@@ -159,6 +162,15 @@ def readable_file(path: Path, code: str = "E1206") -> Iterator[BufferedReader]:
         raise DatasetError(f"{path}: {error.strerror or _one_line(error)}", code=code) from error
     except Exception as error:  # a damaged file can make a decoder raise anything
         raise DatasetError(f"{path}: damaged: {_one_line(error)}", code=code) from error
+
+
+def _regular(path: Path) -> BufferedReader:
+    # without O_NONBLOCK, opening a named pipe would wait for ever
+    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise Unusable("not a regular file")
+    return file
 
 
 def _one_line(error: Exception) -> str:

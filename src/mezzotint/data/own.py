@@ -20,8 +20,9 @@ from mezzotint.data import columns
 from mezzotint.data.columns import TextBuilder, Texts
 from mezzotint.stages import Sample
 
-NAMES = ("flip", "caption_dropout", "shuffle_tags", "rating", "tags")
-"""What `Sample.overrides` may hold: a chance 0 to 1, a chance, "true", a number above 0, `captions.Tags.encoded`."""
+NAMES = ("flip", "caption_dropout", "shuffle_tags", "rating", "tags", "start", "embedding")
+"""What `Sample.overrides` may hold: a chance 0 to 1, a chance, "true", a number above 0, `captions.Tags.encoded`, the
+first frame of a clip that is seen, a file of text embeddings with its size and time (`foreign_text.Marked`)."""
 
 _USUAL: Mapping[str, np.number[Any]] = {
     "flip": np.float32(math.nan),
@@ -29,6 +30,7 @@ _USUAL: Mapping[str, np.number[Any]] = {
     "shuffle_tags": np.uint8(0),
     "rating": np.float32(1),
     "group": np.int32(0),
+    "start": np.int32(-1),
 }
 """The columns of numbers: their types, and what samples have that have nothing of their own."""
 
@@ -36,15 +38,18 @@ _USUAL: Mapping[str, np.number[Any]] = {
 @dataclass(frozen=True, slots=True)
 class Own:
     """Columns of n rows. flip, caption_dropout: float32, NaN for the recipe's. shuffle_tags: uint8, 1 where tags are
-    shuffled whatever the recipe says. rating: float32. group: int32, 0 for none, else a number of `group_name`."""
+    shuffled whatever the recipe says. rating: float32. group: int32, 0 for none, else a number of `group_name`. start:
+    int32, the frame that the clip's entry begins at, −1 without one."""
 
     flip: NDArray[np.float32]
     caption_dropout: NDArray[np.float32]
     shuffle_tags: NDArray[np.uint8]
     rating: NDArray[np.float32]
     group: NDArray[np.int32]
+    start: NDArray[np.int32]
     _names: Texts
     _tags: Texts
+    _embeddings: Texts
 
     @classmethod
     def of(cls, found: Mapping[str, NDArray[Any]]) -> Self:
@@ -55,8 +60,10 @@ class Own:
             shuffle_tags=found["shuffle_tags"],
             rating=found["rating"],
             group=found["group"],
+            start=found["start"],
             _names=Texts(found["group_name"], found["group_name_offsets"]),
             _tags=Texts(found["tags"], found["tags_offsets"]),
+            _embeddings=Texts(found["embedding"], found["embedding_offsets"]),
         )
 
     def flip_of(self, row: int) -> float | None:
@@ -70,6 +77,10 @@ class Own:
     def tags_of(self, row: int) -> str:
         """A row's tags as `captions.Tags.encoded` writes them; empty where the caption says as much."""
         return self._tags[row]
+
+    def embedding_of(self, row: int) -> str:
+        """The file of a row's text embedding, marked (`foreign_text.Marked`); empty without one."""
+        return self._embeddings[row]
 
     def group_name(self, number: int) -> str:
         """The name that samples of `group` number are batched under; empty for 0."""
@@ -95,7 +106,9 @@ class Builder:
     shuffle_tags: array[int] = field(default_factory=lambda: array("B"))
     rating: array[float] = field(default_factory=lambda: array("f"))
     group: array[int] = field(default_factory=lambda: array("i"))
+    start: array[int] = field(default_factory=lambda: array("i"))
     tags: TextBuilder = field(default_factory=TextBuilder)
+    embedding: TextBuilder = field(default_factory=TextBuilder)
     _numbers: dict[str, int] = field(default_factory=lambda: {"": 0})
 
     def add(self, sample: Sample) -> None:
@@ -107,27 +120,39 @@ class Builder:
         self.shuffle_tags.append(own.get("shuffle_tags") == "true")
         self.rating.append(float(own.get("rating", "1")))
         self.group.append(self._numbers.setdefault(sample.group, len(self._numbers)))
+        self.start.append(int(own.get("start", "-1")))
         self.tags.append(own.get("tags", ""))
+        self.embedding.append(own.get("embedding", ""))
+
+    def starts(self) -> NDArray[np.int32]:
+        """The column `start` of all rows so far."""
+        return np.frombuffer(self.start, np.int32)
 
     def columns(self, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """The columns of some rows, by name, as `Own.of` takes them."""
         names = TextBuilder()
         for name in self._numbers:
             names.append(name)
-        group_name, tags = names.texts(), columns.pick(self.tags.texts(), rows)
+        texts = {
+            "group_name": names.texts(),
+            "tags": columns.pick(self.tags.texts(), rows),
+            "embedding": columns.pick(self.embedding.texts(), rows),
+        }
         found: dict[str, NDArray[Any]] = {
             name: np.frombuffer(getattr(self, name), usual.dtype)[rows] for name, usual in _USUAL.items()
         }
-        found |= {"group_name": group_name.blob, "group_name_offsets": group_name.offsets}
-        return found | {"tags": tags.blob, "tags_offsets": tags.offsets}
+        for name, column in texts.items():
+            found |= {name: column.blob, f"{name}_offsets": column.offsets}
+        return found
 
 
 def used(found: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
     """The columns in which any sample has something of its own: a data set without such is the data set it was before
     there were these columns."""
     names = [name for name, usual in _USUAL.items() if not _is_all(found[name], usual)]
-    names += ["group_name", "group_name_offsets"] if len(found["group_name"]) else []
-    return (*names, *(["tags", "tags_offsets"] if len(found["tags"]) else []))
+    for name in ("group_name", "tags"):
+        names += [name, f"{name}_offsets"] if len(found[name]) else []
+    return tuple(names)
 
 
 def _is_all(column: NDArray[Any], usual: np.number[Any]) -> bool:

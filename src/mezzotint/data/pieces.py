@@ -1,4 +1,4 @@
-"""What a loader worker does: from a request (rows, visits, bucket) to a piece of a batch.
+"""What a loader worker does: from a request (rows, visits, bucket) to a piece of a batch. Of clips, `clip_pieces.py`.
 
 A piece holds uint8 pixels, a quarter of float32's bytes on their way between processes, or rows of the cache in their
 stored type. `to_batch` makes a `Batch` of it on the device.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -49,8 +49,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The answer to a request, on the CPU. pixels: (B, 3, H, W) uint8. latents: (B, C or 2C, h, w) in the stored type.
-    geometry: (B, 6) int64: original size, crop, target size, row first."""
+    """The answer to a request, on the CPU. pixels: (B, 3, H, W) or (B, 3, F, H, W) uint8. latents: (B, C or 2C, …) in
+    the stored type. geometry: (B, 6) int64: original size, crop, target size, row first. stills: as in `Batch`."""
 
     request: Request
     keys: tuple[str, ...]
@@ -63,6 +63,7 @@ class Piece:
     latents: Tensor | None = None
     is_moments: bool = False
     text: TextEmbedding | None = None
+    stills: Piece | None = None
 
     def pin_memory(self) -> Self:
         """The same in page-locked memory, from which copies to the device wait for nothing. The library's pinning
@@ -79,12 +80,16 @@ class Piece:
             pixels=_pinned(self.pixels),
             latents=_pinned(self.latents),
             text=text,
+            stills=self.stills.pin_memory() if self.stills is not None else None,
         )
 
 
 class Pieces(Dataset[Any]):
     """Answers requests, in a worker or in the main process. Errors of the reader's world are returned, not raised, so
     that they arrive in the main process as they are."""
+
+    is_still: ClassVar[bool] = False
+    """Whether these are pictures beside clips."""
 
     def __init__(
         self,
@@ -111,36 +116,50 @@ class Pieces(Dataset[Any]):
             return error
 
     def _piece(self, request: Request) -> Piece:
-        catalogue = self._catalogue
         seed, epoch = plan.epoch_address(self._settings, self._seed, request.epoch)
-        hashes = catalogue.key_hash[request.rows]
+        hashes = self._catalogue.key_hash[request.rows]
         visits = [
-            _Visit(row, key_hash, seed, epoch, visit)
+            Visit(row, key_hash, seed, epoch, visit)
             for row, key_hash, visit in zip(
                 request.rows.tolist(), hashes.tolist(), request.visits.tolist(), strict=True
             )
         ]
-        keys = tuple(catalogue.key(visit.row) for visit in visits)
+        return self.of_visits(request, visits, self._table[request.bucket])
+
+    def of_visits(self, request: Request, visits: Sequence[Visit], bucket: Size) -> Piece:
+        """The piece of some visits, which need not be those of the request. Raises DatasetError, CacheError."""
+        keys = tuple(self._catalogue.key(visit.row) for visit in visits)
         chosen = tuple(self._caption(visit) for visit in visits)
-        bucket = self._table[request.bucket]
         variants = [self._variant(visit) for visit in visits]
         placed = [self._placement(visit, bucket, variant) for visit, variant in zip(visits, variants, strict=True)]
-        posterior = draws.keys(seed, "posterior", epoch, hashes, request.visits)
-        return Piece(
+        piece = Piece(
             request,
             keys,
             chosen,
             torch.from_numpy(request.positions),
-            torch.from_numpy(posterior.view(np.int64)),
+            self._posterior_keys(visits),
             self._geometry(request.rows, placed),
             torch.from_numpy(self._weight(request)),
-            pixels=self._pixels(request.rows, placed, bucket) if self._latents is None else None,
+            pixels=self._pixels(visits, placed, bucket) if self._latents is None else None,
             latents=self._rows(visits, placed, variants, bucket, keys) if self._latents is not None else None,
             is_moments=self._latents is not None and self._latents.content == "moments",
-            text=self._text.read(chosen) if self._text is not None else None,
+            text=self._embedded([visit.row for visit in visits], chosen),
         )
+        return replace(piece, stills=self._stills(piece, visits, placed))
 
-    def _caption(self, visit: _Visit) -> str:
+    def _stills(self, piece: Piece, visits: Sequence[Visit], placed: Sequence[Placement]) -> Piece | None:
+        """The pictures beside the samples of a piece; beside pictures there are none."""
+        return None
+
+    def _embedded(self, rows: Sequence[int], chosen: Sequence[str]) -> TextEmbedding | None:
+        if self._text is None:
+            return None
+        own, drops = self._catalogue.own, self._text.drops
+        # of a dropped caption it is the empty caption's embedding, and not the file's
+        marks = [own.embedding_of(row) if one or not drops else "" for row, one in zip(rows, chosen, strict=True)]
+        return self._text.read(chosen, marks)
+
+    def _caption(self, visit: Visit) -> str:
         own, settings = self._catalogue.own, self._settings.captions
         dropout = own.caption_dropout_of(visit.row) if self._is_training else None
         chosen = captions.choose(
@@ -154,7 +173,7 @@ class Pieces(Dataset[Any]):
         is_shuffled = settings.shuffle_tags or (self._is_training and bool(own.shuffle_tags[visit.row]))
         return self._shuffled(chosen, visit) if chosen and is_shuffled else chosen
 
-    def _shuffled(self, caption: str, visit: _Visit) -> str:
+    def _shuffled(self, caption: str, visit: Visit) -> str:
         """A caption with its tags in the order of this visit, or, where text is cached, in one of those kept."""
         address = draws.key(visit.seed, "tags", visit.epoch, visit.key_hash, visit.visit)
         if self._text is not None:
@@ -169,28 +188,28 @@ class Pieces(Dataset[Any]):
             return request.factor
         return np.asarray(self._catalogue.weight[request.rows] * request.factor, dtype=np.float32)
 
-    def _variant(self, visit: _Visit) -> int:
+    def _variant(self, visit: Visit) -> int:
         if self._latents is None:
             return -1
         return self._latents.variant(visit.key_hash, seed=visit.seed, epoch=visit.epoch, visit=visit.visit)
 
-    def _placement(self, visit: _Visit, bucket: Size, variant: int) -> Placement:
+    def _placement(self, visit: Visit, bucket: Size, variant: int) -> Placement:
         if self._latents is not None:
             return self._latents.placement(self._catalogue, visit.row, variant, bucket)
         return plan.placement(
             self._catalogue, visit.row, bucket, self._settings, seed=visit.seed, epoch=visit.epoch, visit=visit.visit
         )
 
-    def _pixels(self, rows: NDArray[np.int32], placed: Sequence[Placement], bucket: Size) -> Tensor:
-        pixels = torch.empty((len(rows), 3, bucket.height, bucket.width), dtype=torch.uint8)
-        for i, (row, placement) in enumerate(zip(rows.tolist(), placed, strict=True)):
+    def _pixels(self, visits: Sequence[Visit], placed: Sequence[Placement], bucket: Size) -> Tensor:
+        pixels = torch.empty((len(visits), 3, bucket.height, bucket.width), dtype=torch.uint8)
+        for i, (visit, placement) in enumerate(zip(visits, placed, strict=True)):
             probes.reach("data.decode")
-            pixels[i] = torch.from_numpy(read_picture(self._catalogue, row, placement, self._settings))
+            pixels[i] = torch.from_numpy(read_picture(self._catalogue, visit.row, placement, self._settings))
         return pixels
 
     def _rows(
         self,
-        visits: Sequence[_Visit],
+        visits: Sequence[Visit],
         placed: Sequence[Placement],
         variants: Sequence[int],
         bucket: Size,
@@ -201,7 +220,11 @@ class Pieces(Dataset[Any]):
             self._latents.address(self._catalogue, visit.row, placement, variant)
             for visit, placement, variant in zip(visits, placed, variants, strict=True)
         ]
-        return self._latents.read(wanted, bucket, keys)
+        return self._latents.read(wanted, bucket, keys, is_still=self.is_still)
+
+    def _posterior_keys(self, visits: Sequence[Visit]) -> Tensor:
+        addresses = [draws.key(v.seed, "posterior", v.epoch, v.key_hash, v.visit) for v in visits]
+        return torch.from_numpy(np.array(addresses, dtype=np.uint64).view(np.int64))
 
     def _geometry(self, rows: NDArray[np.int32], placed: Sequence[Placement]) -> Tensor:
         numbers = np.zeros((len(rows), 6), dtype=np.int64)
@@ -217,8 +240,8 @@ class Pieces(Dataset[Any]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Visit:
-    """seed, epoch: the address of the epoch's draws."""
+class Visit:
+    """One visit to a row. seed, epoch: the address of the epoch's draws."""
 
     row: int
     key_hash: int
@@ -272,11 +295,13 @@ def to_batch(piece: Piece, device: torch.device) -> Batch:
         latents=None if piece.is_moments else latents,
         text=text,
         is_company=piece.request.is_company,
+        stills=None if piece.stills is None else to_batch(piece.stills, device),
     )
 
 
 def to_pixels(picture: Tensor, device: torch.device) -> Tensor:
-    """uint8 (B, 3, H, W) → float32 in [−1, 1] on the device; the bytes travel, the device computes."""
+    """uint8 (B, 3, H, W) or (B, 3, F, H, W) → float32 in [−1, 1] on the device; the bytes travel, the device
+    computes."""
     return picture.to(device, non_blocking=True).float().div_(127.5).sub_(1.0)
 
 

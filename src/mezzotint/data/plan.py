@@ -53,7 +53,7 @@ class PlanColumns:
 def plan_columns(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> PlanColumns:
     """The columns of some rows of a catalogue. `Epoch.order` then holds indices into `rows`."""
     chosen = np.asarray(rows, dtype=np.int64)
-    bucket = buckets.of_pictures(catalogue.width[chosen], catalogue.height[chosen], settings)
+    bucket = buckets.of_rows(catalogue, chosen, settings)
     group, rating = catalogue.own.group[chosen], catalogue.own.rating[chosen]
     return PlanColumns(
         catalogue.key_hash[chosen],

@@ -1,4 +1,4 @@
-"""Looking at every picture once, in parallel, and never twice: between the list of samples and the columns.
+"""Looking at every picture or clip once, in parallel, and never twice: between the list of samples and the columns.
 
 What an earlier index knows of a file with the same name, size and times is taken over. Answers go to a journal as they
 come, so that a start that is killed loses at most the last few.
@@ -7,7 +7,6 @@ come, so that a start that is killed loses at most the last few.
 from __future__ import annotations
 
 import json
-import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import draws, probes
-from mezzotint.data import columns, media
+from mezzotint.data import clip_files, columns, media, members
+from mezzotint.data.colour import Conversion
 from mezzotint.data.columns import Texts
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
@@ -27,20 +27,38 @@ from mezzotint.shapes import Size
 _CHUNK = 8
 
 Progress = Callable[[int, int], None]
-_Answer = media.Probe | str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a look at a file told. size: as shown, with the number of frames. begin, rate: of a clip, the time of its
+    first frame in seconds and its frames a second; 0 for a picture."""
+
+    size: Size
+    digest: bytes
+    conversions: int
+    begin: float = 0.0
+    rate: float = 0.0
+
+
+_Answer = Found | str
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
     """What is known of n files. paths: absolute. stats: (n, 3) int64, bytes, times of modification and change in
-    nanoseconds. width, height: (n,) int32 after the EXIF turn. digest: (n, 32) uint8. conversions: (n,) uint16.
-    is_known: (n,). reasons: why a file cannot be used, by number."""
+    nanoseconds. width, height: (n,) int32 after the EXIF turn. frames: (n,) int32, 1 of a picture. begin, rate: (n,)
+    float64, see `Found`. digest: (n, 32) uint8. conversions: (n,) uint16. is_known: (n,). reasons: why a file cannot be
+    used, by number."""
 
     paths: Texts
     path_hash: NDArray[np.uint64]
     stats: NDArray[np.int64]
     width: NDArray[np.int32]
     height: NDArray[np.int32]
+    frames: NDArray[np.int32]
+    begin: NDArray[np.float64]
+    rate: NDArray[np.float64]
     digest: NDArray[np.uint8]
     conversions: NDArray[np.uint16]
     is_known: NDArray[np.bool_]
@@ -53,16 +71,18 @@ class Looked:
         stats = np.full((n, 3), -1, dtype=np.int64)
         for i in range(n):
             try:
-                found = os.stat(paths[i])
+                stats[i] = members.stats(paths[i])
             except OSError:
                 continue  # the look at the file will say why
-            stats[i] = found.st_size, found.st_mtime_ns, found.st_ctime_ns
         return cls(
             paths,
             np.fromiter((draws.text_key(paths[i]) for i in range(n)), np.uint64, n),
             stats,
             np.zeros(n, np.int32),
             np.zeros(n, np.int32),
+            np.zeros(n, np.int32),
+            np.zeros(n, np.float64),
+            np.zeros(n, np.float64),
             np.zeros((n, 32), np.uint8),
             np.zeros(n, np.uint16),
             np.zeros(n, np.bool_),
@@ -74,9 +94,18 @@ class Looked:
         if isinstance(answer, str):
             self.reasons[i] = answer
             return
-        self.width[i], self.height[i], self.conversions[i] = answer.size.width, answer.size.height, answer.conversions
+        self.width[i], self.height[i], self.frames[i] = answer.size.width, answer.size.height, answer.size.frames
+        self.begin[i], self.rate[i], self.conversions[i] = answer.begin, answer.rate, answer.conversions
         self.digest[i] = np.frombuffer(answer.digest, dtype=np.uint8)
         self.is_known[i] = True
+
+    def copy(self, i: int, other: int) -> None:
+        """Takes over for file i what is known of the same file under another number."""
+        if other in self.reasons:
+            self.reasons[i] = self.reasons[other]
+        for name in ("width", "height", "frames", "begin", "rate", "digest", "conversions", "is_known"):
+            column = getattr(self, name)
+            column[i] = column[other]
 
 
 def take_over(looked: Looked, old: Mapping[str, NDArray[Any]], max_pixels: int) -> None:
@@ -90,6 +119,10 @@ def take_over(looked: Looked, old: Mapping[str, NDArray[Any]], max_pixels: int) 
     same &= old["width"][at].astype(np.int64) * old["height"][at] <= max_pixels
     for name in ("width", "height", "digest", "conversions"):
         getattr(looked, name)[same] = old[name][at[same]]
+    looked.frames[same] = 1
+    for name in ("frames", "begin", "rate"):  # which an index of pictures alone may not have
+        if name in old:
+            getattr(looked, name)[same] = old[name][at[same]]
     looked.is_known[same] = True
 
 
@@ -97,7 +130,10 @@ def look(looked: Looked, journal: Path, *, max_pixels: int, workers: int, progre
     """Decodes the files that nothing is known of, on `workers` threads. journal: where answers are noted and those of a
     start that was killed are found. Returns how many were decoded. progress: is told (done, all)."""
     _read_journal(looked, journal, max_pixels)
-    wanted = np.flatnonzero(~looked.is_known).tolist()
+    unknown = np.flatnonzero(~looked.is_known)
+    # a file that several samples name is looked at once
+    _, first, which = np.unique(looked.path_hash[unknown], return_index=True, return_inverse=True)
+    wanted = np.sort(unknown[first]).tolist()
     done = len(looked.paths) - len(wanted)
     with columns.written(journal):
         notes = journal.open("a", encoding="ascii")
@@ -111,6 +147,9 @@ def look(looked: Looked, journal: Path, *, max_pixels: int, workers: int, progre
             done += len(numbers)
             if progress is not None:
                 progress(done, len(looked.paths))
+    for i, twin in zip(unknown.tolist(), unknown[first][which].tolist(), strict=True):
+        if i != twin:
+            looked.copy(i, twin)
     return len(wanted)
 
 
@@ -139,14 +178,25 @@ def _probe_all(paths: Sequence[str], max_pixels: int) -> list[_Answer]:
     for path in paths:
         probes.reach("data.decode")
         try:
-            answers.append(media.probe(Path(path), max_pixels))
+            answers.append(_probed(Path(path), max_pixels))
         except DatasetError as error:
             answers.append(error.message.removeprefix(f"{path}: "))
     return answers
 
 
+def _probed(path: Path, max_pixels: int) -> Found:
+    """Raises DatasetError for a file that cannot be used."""
+    if not clip_files.is_clip(path.name):
+        picture = media.probe(path, max_pixels)
+        return Found(picture.size, picture.digest, picture.conversions)
+    clip = clip_files.decoder().probe(path, max_pixels=max_pixels)
+    flags = Conversion.VARIABLE_RATE if clip.is_variable else Conversion(0)
+    return Found(clip.size, clip.digest, int(flags), clip.begin, clip.rate)
+
+
 def _note(looked: Looked, i: int) -> str:
-    numbers = [int(looked.width[i]), int(looked.height[i]), int(looked.conversions[i])]
+    numbers: list[float] = [int(looked.width[i]), int(looked.height[i]), int(looked.conversions[i])]
+    numbers += [int(looked.frames[i]), float(looked.begin[i]), float(looked.rate[i])] if looked.rate[i] else []
     return json.dumps([looked.paths[i], looked.stats[i].tolist(), numbers, looked.digest[i].tobytes().hex()]) + "\n"
 
 
@@ -155,11 +205,12 @@ def _read_journal(looked: Looked, journal: Path, max_pixels: int) -> None:
         lines = journal.read_text("ascii", errors="replace").splitlines()
     except FileNotFoundError:
         return
-    known: dict[tuple[str, tuple[int, ...]], media.Probe] = {}
+    known: dict[tuple[str, tuple[int, ...]], Found] = {}
     for line in lines:
         try:
-            path, stats, (width, height, conversions), digest = json.loads(line)
-            probe = media.Probe(Size(width, height), bytes.fromhex(digest), conversions)
+            path, stats, (width, height, conversions, *clip), digest = json.loads(line)
+            frames, begin, rate = clip or (1, 0.0, 0.0)
+            probe = Found(Size(width, height, frames), bytes.fromhex(digest), conversions, begin, rate)
             if len(probe.digest) == 32 and 0 < probe.size.pixels <= max_pixels:
                 known[path, tuple(stats)] = probe
         except (ValueError, TypeError):

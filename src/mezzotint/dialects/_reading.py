@@ -29,13 +29,14 @@ _VARIABLE = re.compile(r"\$\{?\w+\}?|%\w+%")
 @dataclass(frozen=True, slots=True)
 class Spec:
     """What the parser has to know of a flag. choices: the only texts it takes, () for any. from_json: reads what stands
-    in a JSON file in a form of its own; raises ValueError."""
+    in a JSON file in a form of its own; raises ValueError. may_be_empty: whether `""` is a value of it."""
 
     flag: str
     form: Form
     choices: tuple[str, ...] = ()
     required: bool = False
     from_json: Callable[[Any], Value] | None = None
+    may_be_empty: bool = False
 
 
 @dataclass(slots=True)
@@ -102,7 +103,12 @@ def _is_told(flag: str, parsed: Parsed) -> bool:
 
 def _stray(word: str) -> Problem:
     what = "stands where a flag belongs"
-    return Problem(word[:60], what, "values follow their flag: --flag value, or --flag=value", "E1016")
+    return Problem(
+        word[:60],
+        what,
+        "values follow their flag: --flag value, or --flag=value; one with blanks stands in quotes",
+        "E1016",
+    )
 
 
 def _spec(typed: str, specs: Mapping[str, Spec], parsed: Parsed) -> Spec | None:
@@ -151,6 +157,8 @@ def value_of(spec: Spec, taken: Sequence[str]) -> tuple[Value, str]:
     if spec.form == "numbers":
         return _numbers(taken)
     text = taken[0]
+    if not text.strip() and spec.may_be_empty:
+        return "", ""
     if not text.strip():
         return None, "has an empty value; was a variable of the shell meant that is not set?"
     if spec.choices and text not in spec.choices:

@@ -7,6 +7,7 @@ Past this point nothing knows which door was used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -49,7 +50,7 @@ class Row:
     mapped: its value goes to `to[0]`, through `values` where that has an entry. computed: the dialect's function reads
     it and decides `to`. without effect: the run is the same whatever it says, and `about` tells why. refused: it cannot
     be done, and `about` tells why. since: the version that brought it, "" for both. now: the flag that an old spelling
-    stands for. from_json: see `_reading.Spec`.
+    stands for. from_json, may_be_empty: see `_reading.Spec`.
     """
 
     flag: str
@@ -64,6 +65,7 @@ class Row:
     required: bool = False
     now: str = ""
     from_json: Callable[[Any], Value] | None = None
+    may_be_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,8 @@ class Draft:
     """A translation in the making. given: the value of every flag, defaults filled in; named: those that were written
     down. nulls: those of them that a file leaves to their default. launched: precision and count of processes, the
     pasted launcher's words included. files: by flag or key, the
-    file it stands in when that is not the line. line: the words of the line, without launcher."""
+    file it stands in when that is not the line. line: the words of the line, without launcher. verb: what the line does
+    here when it is not what its dialect's lines usually do."""
 
     given: Mapping[str, Value]
     named: frozenset[str]
@@ -91,6 +94,7 @@ class Draft:
     nulls: frozenset[str] = frozenset()
     files: Mapping[str, str] = field(default_factory=dict)
     line: tuple[str, ...] = ()
+    verb: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
@@ -136,6 +140,13 @@ class Draft:
         value = self.given[flag]
         assert isinstance(value, (int, float)), flag
         return float(value)
+
+    def above_zero(self, flag: str) -> bool:
+        """Whether a whole number is above 0; refuses the flag when it is not."""
+        if self.whole(flag) > 0:
+            return True
+        self.refuse(flag, f"must be above 0, got {self.whole(flag)}", code="E1017")
+        return False
 
     def text(self, flag: str) -> str:
         """The value of a flag that is a text, "" when it has none."""
@@ -209,7 +220,7 @@ class Dialect:
         self.compute(draft)
         if draft.problems:
             raise RecipeError(f"the line of {self.name}", problems=tuple(dict.fromkeys(draft.problems)))
-        return Translation(self.verb, {"schema": 1, **draft.settings}, draft.origin, tuple(draft.notes))
+        return Translation(draft.verb or self.verb, {"schema": 1, **draft.settings}, draft.origin, tuple(draft.notes))
 
     def _knows(self, script: str) -> None:
         if script in self.strangers:
@@ -233,6 +244,12 @@ class Dialect:
         for table in self.tables:
             _lay_table(table, parsed, files, {row.flag: row for row in self.rows}[table.flag])
         return files, renamed
+
+
+def run_name(folder: str) -> str:
+    """A run's name out of a folder's."""
+    last = re.split(r"[/\\]", folder.rstrip("/\\"))[-1]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).lstrip("._-")[:100] or "run"
 
 
 def _rows_into(draft: Draft, rows: Sequence[Row]) -> None:
@@ -293,7 +310,7 @@ def _given(parsed: Parsed, row: Row) -> Value:
 
 
 def _spec(row: Row) -> Spec:
-    return Spec(row.flag, row.form, row.choices, row.required, row.from_json)
+    return Spec(row.flag, row.form, row.choices, row.required, row.from_json, row.may_be_empty)
 
 
 def _called(flag: str, file: str) -> str:

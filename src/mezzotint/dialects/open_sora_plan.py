@@ -106,8 +106,8 @@ def _clips(draft: Draft) -> None:
         back = frames - frames % 4 + 1
         draft.note("num_frames", f"{frames} is not 4 k + 1: {back} frames come back from the autoencoder")
     if side < 16 or side % 16:
-        near = max(16, round(side / 16) * 16)
-        draft.refuse("max_image_size", f"must be a multiple of 16, got {side}", f"write {near}", "E1017")
+        fitting = max(16, round(side / 16) * 16)
+        draft.refuse("max_image_size", f"must be a multiple of 16, got {side}", f"write {fitting}", "E1017")
     flag = "video_data"
     if frames == 1:
         flag = "image_data"
@@ -121,8 +121,8 @@ def _clips(draft: Draft) -> None:
     draft.set("model.latte.video_length", frames // 4 + 1, "num_frames")
     draft.set("data.resolution", side, "max_image_size")
     draft.set("data.buckets.shape", "square", "max_image_size")
-    draft.set("data.buckets.step", next(step for step in (64, 32, 16, 8) if side % step == 0 or step == 8),
-              "max_image_size")  # fmt: skip
+    step = next((step for step in (64, 32, 16) if side % step == 0), 8)
+    draft.set("data.buckets.step", step, "max_image_size")
     draft.set("data.resize", "open-sora-plan", "max_image_size")
     draft.set("data.flip", 0.5 if draft.given["enable_flip"] else 0.0, "enable_flip")
     draft.set("data.clips.missing", "skip" if draft.given["filter_nonexistent"] else "count", "filter_nonexistent")

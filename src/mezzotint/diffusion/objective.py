@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mezzotint import draws
-from mezzotint.diffusion import noise, preconditioning, prediction, pyramid, timesteps, weighting
+from mezzotint.diffusion import learned_variance, noise, preconditioning, prediction, pyramid, timesteps, weighting
 from mezzotint.diffusion.forms import Form
 from mezzotint.diffusion.prediction import expand_to
 from mezzotint.diffusion.schedule import Schedule
@@ -73,11 +73,13 @@ class Objective:
         self._shares = _biased(settings.timestep_bias, self._range, schedule.num_timesteps)
         self._sigma = self.schedule.sigma
         self._weights = self._factor(self.schedule.snr)
+        self._range_learnt: learned_variance.LearnedRange | None = None
 
     def to(self, device: torch.device | str) -> Self:
         """Moves the tables to a device; returns itself."""
         self.schedule = self.schedule.to(device)
         self._sigma, self._weights = self._sigma.to(device), self._weights.to(device)
+        self._range_learnt = None
         return self
 
     def take(self, settings: ObjectiveSettings) -> None:
@@ -180,21 +182,31 @@ class Objective:
             return self.form.target(noised.x_0, noised.noise, noised.level)
         return prediction.target(self.prediction, noised.x_0, noised.noise, self._alpha_bar(noised))
 
-    def loss(self, predicted: Tensor, noised: Noised, weight: Tensor) -> Loss:
+    def loss(self, predicted: Tensor, noised: Noised, weight: Tensor, mask: Tensor | None = None) -> Loss:
         """The loss of each sample: the mean over its elements, in float32 whatever the prediction's dtype.
 
-        predicted: (B, C, *spatial). weight: (B,) float32, of the samples; that of the level, by `objective.weighting`
-        and Min-SNR, multiplies it.
+        predicted: (B, C, *spatial), or with twice the channels, see `learned_variance.py`: its variational term is
+        added, which no weight of a level multiplies. weight: (B,) float32, of the samples; that of the level, by
+        `objective.weighting` and Min-SNR, multiplies it. mask: (B, *spatial), 1 where latents count.
         mse: e². l1: |e|. huber: ½e² up to |e| = δ, δ(|e| − ½δ) beyond (Huber 1964), which is half of mse for small
         errors. mse-huber: mse · t/T + huber · (1 − t/T) with T timesteps (EveryDream2's direction: Huber at 0);
         huber-mse: mse · (1 − t/T) + huber · t/T.
         """
-        error = self._error(predicted.float(), self.target(noised), noised)
+        said, v = learned_variance.parted(predicted, noised.x_t, self.settings.variance)
+        per_sample = learned_variance.mean(self._error(said.float(), self.target(noised), noised), mask)
         if self._has_sigma:
             level_weight = self._factor(noised.level**-2.0)
         else:
             level_weight = self._weights[noised.level.long()]
-        return Loss(per_sample=error.flatten(1).mean(1), weight=weight * level_weight)
+        if v is None:
+            return Loss(per_sample=per_sample, weight=weight * level_weight)
+        bits = learned_variance.mean(self._learnt().bits(said, v, noised), mask)
+        return Loss(per_sample=level_weight * per_sample + bits, weight=weight)
+
+    def _learnt(self) -> learned_variance.LearnedRange:
+        if self._range_learnt is None:
+            self._range_learnt = learned_variance.LearnedRange(self.schedule, self.prediction)
+        return self._range_learnt
 
     @property
     def _has_sigma(self) -> bool:

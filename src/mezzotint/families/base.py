@@ -62,6 +62,12 @@ class ModelFamily(ABC):
         """
 
     @classmethod
+    def described(cls, settings: ModelSettings) -> Self:
+        """A model of its configurations alone, with random weights, whatever files there are: to be counted, where
+        memory is not given. An autoencoder from elsewhere is taken to be as large as the model's own."""
+        return cls.load(settings.model_copy(update={"weights": "random", "vae": None}))
+
+    @classmethod
     @abstractmethod
     def tiny(cls, seed: int = 0) -> Self:
         """A random model of this structure with under a million parameters, for tests and measurements."""

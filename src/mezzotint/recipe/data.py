@@ -19,6 +19,8 @@ from pydantic import (
 
 from mezzotint.recipe.base import ALLOW, FREE, NamedPath, Section, Share, as_list
 from mezzotint.recipe.bucket_sizes import Sizes
+from mezzotint.recipe.clips import FORMATS as CLIP_FORMATS
+from mezzotint.recipe.clips import ClipsSettings
 
 Paths = Annotated[tuple[NamedPath, ...], BeforeValidator(as_list)]
 TABLES = (256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1088, 1152, 1280, 1536)
@@ -57,6 +59,11 @@ class CaptionSettings(Section):
     missing: Annotated[Literal["error", "skip", "empty"], ALLOW] = "error"
     """A picture without caption: `error` names the first ten and stops, `skip` leaves the picture out, `empty` trains
     it with the empty caption. All are counted in the data report."""
+
+    clean: Annotated[bool, ALLOW] = False
+    """Cleans captions by the rules of DeepFloyd IF, twice, as Open-Sora-Plan does before T5 reads them: lower case,
+    without addresses, markup, file names, long numbers and CJK ideographs. It holds for prompts, too. For family
+    `latte`, whose released models were trained so. Needs the extra `video`."""
 
     dropout: Annotated[Share, ALLOW] = 0.0
     """The chance, at each visit, that the caption is replaced by the empty one; it teaches the model what
@@ -201,11 +208,17 @@ class DataSettings(Section):
     """How the data set is written down: a file name in `data/formats/`. `image-folder` takes every picture below the
     folder, captions beside it; `everydream` takes a folder as EveryDream2 reads it, with its yaml and txt files, or
     its manifest, a .json file; `mindone` takes those that the .csv files of a folder name, columns `dir` and `text`;
-    `metadata` takes the pictures that metadata.jsonl, .csv or .parquet name, those that
-    parquet or arrow files hold, or a data set of the Hugging Face hub (`data.path=OWNER/NAME`; extra `data`)."""
+    `webdataset` takes the pictures inside tar shards (`data.path` may name them: shards/{000..011}.tar); `metadata`
+    takes the pictures that metadata.jsonl, .csv or .parquet name, those that parquet or arrow files hold, or a data set
+    of the Hugging Face hub (`data.path=OWNER/NAME`; extra `data`). Clips (extra `video`): `clip-list` takes a list file
+    as Open-Sora-Plan's, lines of folder and annotation; `videofolder` a folder of clips, captions beside them or in
+    metadata.jsonl or .csv."""
+
+    clips: ClipsSettings = ClipsSettings()
+    """With `data.format=clip-list` or `videofolder`: frames, choice and sizes of clips, pictures beside them."""
 
     columns: ColumnSettings = ColumnSettings()
-    """With `data.format=metadata`: which columns are read."""
+    """With `data.format=metadata`: which columns are read; with `webdataset`, which value of a .json is the caption."""
 
     split: Annotated[str, Field(pattern=r"^\w[\w.-]*$"), ALLOW] = "train"
     """With `data.format=metadata`: the part of the data set that is used, by the names of files and folders
@@ -254,9 +267,17 @@ class DataSettings(Section):
     """The chance that a picture is mirrored left to right at a visit. Not for faces, asymmetric clothes or captions
     that say left and right. A picture's own chance, where the format has one, takes its place."""
 
-    resize: Annotated[Literal["lanczos", "bicubic", "bilinear", "hamming", "box", "nearest", "area"], ALLOW] = "lanczos"
+    resize: Annotated[
+        Literal[
+            "lanczos", "bicubic", "bilinear", "hamming", "box", "nearest", "area", "open-sora-plan",
+            "open-sora-plan-port",
+        ],
+        ALLOW,
+    ] = "lanczos"  # fmt: skip
     """The filter that resizes pictures: Pillow's, antialiased but for `nearest`; `area` is the mean of what a new pixel
-    covers, as OpenCV has it."""
+    covers, as OpenCV has it. Of clips, with square buckets, also two whole rules, whose pixels differ:
+    `open-sora-plan`, as its PyTorch project does (the middle square, then bilinear), and `open-sora-plan-port`, as its
+    MindSpore port does (bicubic without antialiasing, then the middle square)."""
 
     antialias: Annotated[bool, ALLOW] = True
     """Whether `resize` looks at all pixels of a picture that shrinks. `false` takes OpenCV's `nearest`, `bilinear` or
@@ -321,6 +342,7 @@ class DataSettings(Section):
                 "give one for all or one for each"
             )
         self._require_effect()
+        self._require_clips()
         self._require_table()
         if not self.antialias and self.resize not in ("nearest", "bilinear", "bicubic"):
             raise ValueError(
@@ -337,20 +359,75 @@ class DataSettings(Section):
     def _require_effect(self) -> None:
         """Refuses settings that the format does not look at."""
         untouched = DataSettings.model_construct()._of_tables()
-        if self.format in ("image-folder", "everydream", "mindone") and self._of_tables() != untouched:
+        if self.format in ("image-folder", "everydream", "mindone", "clip-list") and self._of_tables() != untouched:
             raise ValueError(
                 "data.columns, data.split, data.hub_config and data.hub_cache have no effect with "
                 f"data.format={self.format}; set data.format=metadata, or leave them out"
             )
-        if self.format in ("metadata", "mindone") and self.captions.source != "sidecar":
+        if self.format == "webdataset" and self._of_tables() != (self.columns, *untouched[1:]):
             raise ValueError(
-                f"data.captions.source has no effect with data.format={self.format}, whose captions are a column; "
-                "leave it out, or set data.format=image-folder"
+                "data.split, data.hub_config and data.hub_cache have no effect with data.format=webdataset; "
+                "leave them out"
+            )
+        if self.format == "webdataset" and self.columns.image != "image":
+            raise ValueError(
+                "data.columns.image has no effect with data.format=webdataset, where a picture is told by its ending; "
+                "leave it out"
+            )
+        if self.format in ("metadata", "mindone", "webdataset", "clip-list") and self.captions.source != "sidecar":
+            raise ValueError(
+                f"data.captions.source has no effect with data.format={self.format}, where captions have their "
+                "place; leave it out, or set data.format=image-folder"
             )
         if self.format == "everydream" and (self.captions.source, self.captions.lines) != ("sidecar", "join"):
             raise ValueError(
                 "data.captions.source and data.captions.lines have no effect with data.format=everydream, which merges "
                 "files and names by rules of its own; leave them out, or set data.format=image-folder"
+            )
+
+    @property
+    def has_clips(self) -> bool:
+        """Whether samples are clips, so that pixels have frames."""
+        return self.format in CLIP_FORMATS
+
+    def _require_clips(self) -> None:
+        """Refuses settings of clips for pictures, and rules of whole squares for other buckets."""
+        if not self.has_clips and self.clips != ClipsSettings():
+            raise ValueError(
+                f"data.clips has no effect with data.format={self.format}, whose samples are pictures; leave it out, "
+                "or set data.format=clip-list or videofolder"
+            )
+        if self.format == "videofolder" and (self.split, self.hub_config, self.hub_cache) != ("train", None, None):
+            raise ValueError(
+                "data.split, data.hub_config and data.hub_cache have no effect with data.format=videofolder; leave "
+                "them out"
+            )
+        if self.clips.texts and self.format != "clip-list":
+            raise ValueError("data.clips.texts has no effect without data.format=clip-list; leave it out")
+        if self.clips.texts and not self.cache.text:
+            raise ValueError(
+                "data.clips.texts takes embeddings over into the text cache; set data.cache.text=true, or leave it out "
+                "and let the captions be encoded"
+            )
+        if self.has_clips and self.clips.buckets and (self.buckets != BucketSettings() or self.resolution != 512):
+            raise ValueError(
+                "data.clips.buckets lists all sizes, so that data.resolution and data.buckets have no effect; leave "
+                "them out, or leave out the list"
+            )
+        if self.resize.startswith("open-sora-plan"):
+            self._require_squares()
+
+    def _require_squares(self) -> None:
+        is_square = all(height == width for _, height, width in self.clips.buckets)
+        if not self.has_clips or not is_square or not (self.clips.buckets or self.buckets.shape == "square"):
+            raise ValueError(
+                f"data.resize={self.resize} makes squares of clips; set data.format=clip-list or videofolder and "
+                "data.buckets.shape=square, or another data.resize"
+            )
+        if self.crop != "center":
+            raise ValueError(
+                f"data.crop={self.crop} has no effect with data.resize={self.resize}, which takes the middle square; "
+                "set data.crop=center, or another data.resize"
             )
 
     def _require_table(self) -> None:
@@ -360,7 +437,8 @@ class DataSettings(Section):
                 f"data.resolution is {self.resolution}, for which data.buckets.shape=table has no sizes; write one of "
                 f"{', '.join(map(str, TABLES))}, or data.buckets.shape=aspect"
             )
-        if self.buckets.shape in ("aspect", "square") and self.resolution % self.buckets.step:
+        is_made = not (self.has_clips and self.clips.buckets) and self.buckets.shape in ("aspect", "square")
+        if is_made and self.resolution % self.buckets.step:
             raise ValueError(
                 f"data.resolution ({self.resolution}) must be a multiple of data.buckets.step ({self.buckets.step})"
             )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from mezzotint.recipe.base import ALLOW, FREE, NEVER, NamedPath, Section, as_list
+from mezzotint.recipe.latte import LatteSettings
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 
@@ -17,21 +18,32 @@ class ModelSettings(Section):
 
     family: Annotated[str, NEVER] = "sd"
     """The kind of model: a file name in `families/`. `sd` is Stable Diffusion 1.x and 2.x, `sdxl` SDXL's base model and
-    its refiner."""
+    its refiner, `latte` LatteT2V of Open-Sora-Plan v1.1, text to video."""
 
     path: Annotated[NamedPath, FREE] = Path("tiny-sd")
     """A folder in diffusers' layout (model_index.json, unet/, vae/, text_encoder/, tokenizer/, scheduler/), a model in
     one file (.safetensors, .ckpt, .pt, .bin), or the name of a model that ships with Mezzotint. Relative paths are
-    looked up beside the recipe, then in the current folder. What counts on resume is the content, not the path."""
+    looked up beside the recipe, then in the current folder. What counts on resume is the content, not the path. Of
+    family `latte`: a folder as it was released (config.json and weights; `vae` in it or beside it), one in diffusers'
+    layout (transformer/), or a file (.safetensors, .pt, .ckpt of torch or MindSpore) with `model.config`."""
 
     config: Annotated[NamedPath | None, FREE] = None
     """For a model in one file: a folder with its configurations, tokenizer and scheduler, in diffusers' layout. None
-    takes those that ship and fit the file's tensors: SD 1.x, SD 2.x, SDXL, its refiner."""
+    takes those that ship and fit the file's tensors: SD 1.x, SD 2.x, SDXL, its refiner. Of family `latte` the length of
+    its clips is not told by its tensors: `latte-17f`, `latte-65f` or `latte-221f`, or a folder with config.json."""
 
     vae: Annotated[NamedPath | None, FREE] = None
     """An autoencoder that takes the place of the model's own: its folder (config.json and weights), another model's
     folder, or its .safetensors file. For SDXL one that is repaired for half precision (fp16-fix). It is also what an
-    export has. None keeps the model's."""
+    export has. None keeps the model's; of family `latte` that of the folder `vae` in it or beside it."""
+
+    text_encoder: Annotated[NamedPath | None, FREE] = None
+    """Of family `latte`: the folder of T5 v1.1 XXL's encoder with its tokenizer (DeepFloyd/t5-v1_1-xxl), or one with
+    the folders text_encoder/ and tokenizer/. None takes those of the model's own folder. Exports do not repeat it."""
+
+    max_tokens: Annotated[Annotated[int, Field(ge=2, le=4096)] | None, NEVER] = None
+    """Of family `latte`: how many tokens of a caption the model is shown, the end among them; longer captions lose
+    their end, shorter ones are filled up and masked. None takes what the model's configuration says: 300."""
 
     ema_weights: Annotated[Literal["ignore", "use"], NEVER] = "ignore"
     """For a model in one file that holds an averaged copy of its denoiser besides (`model_ema.*`): `ignore` trains from
@@ -70,6 +82,24 @@ class ModelSettings(Section):
     """Which kernel computes attention. `auto` lets torch choose (EveryDream2's `sdp`); `math` is the plain formula,
     slow and exact to follow; `slice` is that formula for half of the heads at a time, which spares memory only while
     sampling; `xformers` is that package's (extra `xformers`)."""
+
+    latte: LatteSettings = LatteSettings()
+    """Of family `latte` alone."""
+
+    @model_validator(mode="after")
+    def _of_this_family(self) -> ModelSettings:
+        others = (self.text_encoder, self.max_tokens, self.latte)
+        if self.family != "latte" and others != (None, None, LatteSettings()):
+            raise ValueError(
+                "model.text_encoder, model.max_tokens and model.latte belong to family latte, and model.family is "
+                f"{self.family}; leave them out, or set model.family=latte"
+            )
+        if self.family == "latte" and (self.clip_skip or self.last_layers or self.ema_weights == "use"):
+            raise ValueError(
+                "model.clip_skip, model.last_layers and model.ema_weights have no meaning for model.family=latte; "
+                "leave them out"
+            )
+        return self
 
     @property
     def trained_encoders(self) -> tuple[str, ...]:

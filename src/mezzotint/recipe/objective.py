@@ -67,6 +67,12 @@ class ObjectiveSettings(Section):
     """What the network is told of the level of noise: the number of the `timestep`, or ¼ ln σ (`log-sigma`). `auto` is
     the latter for the predictions `edm` and `v-edm`."""
 
+    variance: Annotated[Literal["none", "learned-range"] | None, ALLOW] = None
+    """Of a denoiser whose output has twice the channels of its latents: `learned-range` teaches the second half how the
+    variance of a step back lies between its two bounds, by a variational term that is added to the loss (Nichol and
+    Dhariwal 2021, arXiv:2102.09672; no weight of timesteps multiplies it); `none` leaves that half alone. None is
+    learned-range where the model has the channels, as LatteT2V has."""
+
     min_snr_gamma: Annotated[PositiveFloat | None, ALLOW] = None
     """Clamp the signal-to-noise ratio at γ when weighting the loss; 5 is usual (Hang et al. 2023, arXiv:2303.09556).
     None weights all timesteps alike. With v-prediction in the form `prediction` the noisiest timesteps, where it is

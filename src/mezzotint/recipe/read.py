@@ -97,8 +97,9 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def located(reading: Reading) -> Recipe:
-    """The recipe with the paths of `model`, `optim.ema.start`, `data.path`, `data.holdout.path`, `sample.file` and
-    `run.export.folder` made absolute, all but the last where they were found, and `~` opened everywhere.
+    """The recipe with the paths of `model`, `optim.ema.start`, `data.path`, `data.holdout.path`,
+    `data.clips.stills_path`, `sample.file` and `run.export.folder` made absolute, all but the last where they were
+    found, and `~` opened everywhere.
 
     What is not found stays as written, for the task to say so; `places` lists where it was looked for.
     """
@@ -106,7 +107,8 @@ def located(reading: Reading) -> Recipe:
     config = locate(recipe.model.config, beside, shipped=MODELS) if recipe.model.config is not None else None
     place = locate(recipe.model.path, beside, shipped=MODELS)
     vae = locate(recipe.model.vae, beside) if recipe.model.vae is not None else None
-    model = recipe.model.model_copy(update={"path": place, "config": config, "vae": vae})
+    text = locate(recipe.model.text_encoder, beside) if recipe.model.text_encoder is not None else None
+    model = recipe.model.model_copy(update={"path": place, "config": config, "vae": vae, "text_encoder": text})
     optim = recipe.optim
     if optim.ema.start is not None:
         start = locate(optim.ema.start, beside, shipped=MODELS)
@@ -115,7 +117,9 @@ def located(reading: Reading) -> Recipe:
     folders = tuple(locate(path, beside, shipped=DATA) for path in recipe.data.path)
     sets = {name: locate(path, beside, shipped=DATA) for name, path in recipe.data.holdout.path.items()}
     holdout = recipe.data.holdout.model_copy(update={"path": sets})
-    data = recipe.data.model_copy(update={"path": folders, "cache": cache, "holdout": holdout})
+    beside_clips = tuple(locate(path, beside, shipped=DATA) for path in recipe.data.clips.stills_path)
+    clips = recipe.data.clips.model_copy(update={"stills_path": beside_clips})
+    data = recipe.data.model_copy(update={"path": folders, "cache": cache, "holdout": holdout, "clips": clips})
     file = recipe.sample.file
     sample = recipe.sample.model_copy(update={"file": locate(file, beside) if file is not None else None})
     folder = recipe.run.folder.expanduser() if recipe.run.folder is not None else None
@@ -129,7 +133,9 @@ def located(reading: Reading) -> Recipe:
 
 def locate(path: Path, beside: Path | None, *, shipped: Path | None = None) -> Path:
     """An existing path, absolute; what exists nowhere stays as written, `~` opened. beside: the recipe's folder.
-    shipped: a folder of what ships by name."""
+    shipped: a folder of what ships by name. A name with a range in braces is looked for by its folder."""
+    if "{" in path.name:
+        return locate(path.parent, beside) / path.name
     return next((place for place in places(path, beside, shipped=shipped) if place.exists()), path.expanduser())
 
 

@@ -164,7 +164,8 @@ def _noise(family: ModelFamily, requests: Sequence[Request], addresses: Sequence
     assert size.width % grid.pixels == 0, size
     assert size.height % grid.pixels == 0, size
     keys = torch.from_numpy(np.array(addresses, dtype=np.uint64).view(np.int64))
-    return normal(keys, (grid.channels, size.height // grid.pixels, size.width // grid.pixels))
+    frames = () if size.frames == 1 else (-(-(size.frames - 1) // grid.frames) + 1,)
+    return normal(keys, (grid.channels, *frames, size.height // grid.pixels, size.width // grid.pixels))
 
 
 def _kind(request: Request) -> tuple[int | None, float | None, SolverName | None]:
@@ -190,7 +191,8 @@ def _denoise(
     solver knows."""
     model_input, model_t = form.seen(x_t, t, schedule)
     seen = Noised(x_0=x_t, noise=x_t, x_t=x_t, model_input=model_input, model_t=model_t, level=t.float())
-    said = family.predict(seen, family.condition(text, None, _whole(requests, len(x_t), x_t.device)))
+    told = family.condition(text, None, _whole(requests, len(x_t), x_t.device))
+    said = family.predict(seen, told)[:, : x_t.shape[1]]  # a learnt variance is not asked for
     return form.as_velocity(said, x_t, t, schedule)
 
 

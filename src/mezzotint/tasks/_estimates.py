@@ -181,7 +181,8 @@ def cache_needs(
             [wanted_text(catalogue, rows, caches.text, extra_captions).addresses for catalogue, rows in seen]
         )
         addresses = np.unique(addresses, axis=0)
-        present = _present(caches.text.store(), addresses)
+        found = caches.text.rows()
+        present = 0 if found is None else int(found.has(addresses, checks=False).sum())
         needs.append(_need("text", len(addresses), len(addresses) * row_bytes, present, row_bytes))
     return tuple(needs)
 
@@ -206,16 +207,14 @@ def _latents(
     present: int | None = 0
     if len(rows) * latents.variants <= LOOKED_UP:
         for wanted in wanted_latents(catalogue, rows, recipe.data, latents):
-            here = _present(latents.store(wanted.bucket), wanted.addresses)
+            here = _present(latents.store(wanted.bucket, is_still=wanted.is_still), wanted.addresses)
             entry = _latent_bytes(recipe, memory, wanted.bucket)
             count = len(wanted.addresses)
             entries, total, missing = entries + count, total + count * entry, missing + (count - here) * entry
             present = (present or 0) + here
         return CacheNeed("latents", entries, total, present, missing)
     table = buckets.table(recipe.data)
-    counts = np.bincount(
-        buckets.of_pictures(catalogue.width[rows], catalogue.height[rows], recipe.data), minlength=len(table)
-    )
+    counts = np.bincount(buckets.of_rows(catalogue, rows, recipe.data), minlength=len(table))
     for size, count in zip(table, (counts * latents.variants).tolist(), strict=True):
         entries, total = entries + count, total + count * _latent_bytes(recipe, memory, size)
     return CacheNeed("latents", entries, total, None, total)

@@ -20,16 +20,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mezzotint import probes
-from mezzotint.data import cached
+from mezzotint.data import clip_visits
 from mezzotint.data.cache import Store
-from mezzotint.data.cached import LatentCache, LatentLayout, TextCache
+from mezzotint.data.cached import LatentCache, LatentLayout, TextCache, as_still
+from mezzotint.data.foreign_text import Marked
 from mezzotint.data.pieces import read_picture, to_pixels
+from mezzotint.data.text_rows import layout_of
 from mezzotint.diffusion import noise
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import Encodes, ModelFamily, posterior_sample
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.data import DataSettings
+from mezzotint.stages import TextEmbedding
 from mezzotint.tasks._wanted import Ledger, WantedLatents, WantedText, in_words, share, wanted_latents, wanted_text
+from mezzotint.weights import text_cache_npz
 
 if TYPE_CHECKING:
     from mezzotint.data.catalogue import Catalogue
@@ -143,7 +147,7 @@ def _look_for_latents(
     worker: Worker, rows: NDArray[np.int32], latents: LatentCache, verify_bytes: int | None
 ) -> tuple[_Pictures, ...]:
     wanted = wanted_latents(worker.catalogue, rows, worker.settings, latents)
-    stores = [latents.store(w.bucket) for w in wanted]
+    stores = [latents.store(w.bucket, is_still=w.is_still) for w in wanted]
     total = sum(len(w.rows) * store.row_bytes for w, store in zip(wanted, stores, strict=True) if store)
     checks = verify_bytes is None or total <= verify_bytes
     return tuple(
@@ -155,9 +159,14 @@ def _look_for_text(
     worker: Worker, rows: NDArray[np.int32], text: TextCache, extra: Sequence[str], verify_bytes: int | None
 ) -> _Captions:
     wanted = wanted_text(worker.catalogue, rows, text, extra)
-    store = text.store()
-    checks = verify_bytes is None or (store is not None and len(wanted.rows) * store.row_bytes <= verify_bytes)
-    return _Captions(wanted, *_absent(store, wanted.addresses, checks))
+    found = text.rows()
+    checks = verify_bytes is None or (found is not None and len(wanted.rows) * found.row_bytes <= verify_bytes)
+    damaged = np.zeros(len(wanted.rows), dtype=np.bool_)
+    if found is None:
+        return _Captions(wanted, ~damaged, damaged)
+    absent = ~found.has(wanted.addresses, checks=checks)
+    damaged[absent] = found.damaged(wanted.addresses[absent])
+    return _Captions(wanted, absent, damaged)
 
 
 def _absent(
@@ -230,9 +239,9 @@ def _fill_latents(worker: Worker, latents: LatentCache, pictures: Sequence[_Pict
     with ThreadPoolExecutor(max_workers=max(worker.settings.workers, 1)) as pool:
         for found, of_bucket in zip(pictures, mine, strict=True):
             w = found.wanted
-            size = min(max(_PIXELS_PER_BATCH // w.bucket.pixels, 1), 64)
+            size = min(max(_PIXELS_PER_BATCH // (w.bucket.pixels * w.bucket.frames), 1), 64)
             for some, pixels in _decoded(worker, latents, w, _batches(np.flatnonzero(of_bucket), size), pool):
-                entries = _still_absent(latents.store(w.bucket), w.addresses, some)
+                entries = _still_absent(latents.store(w.bucket, is_still=w.is_still), w.addresses, some)
                 _encode_pictures(worker, latents, family, w, some[entries], pixels[torch.from_numpy(entries)])
                 encoded += len(entries)
                 progress.add(len(some))
@@ -259,14 +268,9 @@ def _collected(
 
 
 def _decode(worker: Worker, latents: LatentCache, wanted: WantedLatents, entry: int) -> NDArray[np.uint8]:
-    row, variant = int(wanted.rows[entry]), int(wanted.variants[entry])
+    row = int(wanted.rows[entry])
     probes.reach("data.decode")
-    picture = read_picture(
-        worker.catalogue,
-        row,
-        latents.placement(worker.catalogue, row, variant, wanted.bucket),
-        worker.settings,
-    )
+    picture = _read(worker, latents, wanted, entry)
     if not worker.catalogue.verify(row):
         path = worker.catalogue.path(row)
         raise DatasetError(
@@ -275,6 +279,21 @@ def _decode(worker: Worker, latents: LatentCache, wanted: WantedLatents, entry: 
             code="E1251",
         )
     return picture
+
+
+def _read(worker: Worker, latents: LatentCache, wanted: WantedLatents, entry: int) -> NDArray[np.uint8]:
+    """(3, H, W), or (3, F, H, W) of a clip."""
+    row, variant, still = (int(one[entry]) for one in (wanted.rows, wanted.variants, wanted.stills))
+    placed = latents.placement(worker.catalogue, row, variant, wanted.clip)
+    if not (worker.settings.has_clips or wanted.is_still):
+        return read_picture(worker.catalogue, row, placed, worker.settings)
+    if still >= 0:
+        times = latents.time_of_still(worker.catalogue, row, wanted.clip.frames, variant, still)
+        placed = as_still(placed)
+    else:
+        times = latents.times(worker.catalogue, row, wanted.clip.frames, variant)
+    frames = clip_visits.read(worker.catalogue, row, placed, times, worker.settings).numpy()
+    return frames[:, 0] if wanted.is_still else frames
 
 
 def _encode_pictures(
@@ -294,8 +313,10 @@ def _encode_pictures(
         keys = [latents.draw(int(h), int(v)) for h, v in zip(hashes, wanted.variants[entries], strict=True)]
         numbers = torch.from_numpy(np.array(keys, dtype=np.uint64).view(np.int64)).to(rows.device)
         rows = posterior_sample(rows, noise.normal(numbers, (rows.shape[1] // 2, *rows.shape[2:])))
-    latents.define(LatentLayout(channels=rows.shape[1], pixels=wanted.bucket.width // rows.shape[-1]))
-    store = latents.store(wanted.bucket)
+    pixels_per_latent = wanted.bucket.width // rows.shape[-1]
+    has_frames = worker.settings.has_clips or wanted.is_still
+    latents.define(LatentLayout(rows.shape[1], pixels_per_latent, family.grid.frames if has_frames else 0))
+    store = latents.store(wanted.bucket, is_still=wanted.is_still)
     assert store is not None
     names = [str(worker.catalogue.path(int(row))) for row in wanted.rows[entries]]
     store.append(wanted.addresses[entries], rows, names=names)
@@ -306,10 +327,15 @@ def _fill_text(worker: Worker, text: TextCache, captions: _Captions) -> int:
     mine = np.flatnonzero(captions.absent & share(wanted.addresses, worker.rank, worker.world_size))
     if not len(mine):
         return 0
-    progress, encoded = _Progress(worker, "captions", len(mine)), 0
+    of_files = np.array([bool(mark) for mark in wanted.marks], dtype=np.bool_)
+    taken = _take_over(worker, text, wanted, mine[of_files[mine]])
+    mine = mine[~of_files[mine]]
+    if not len(mine):
+        return taken
+    progress, encoded = _Progress(worker, "captions", len(mine)), taken
     family = worker.load("text")
     for some in _batches(mine, _CAPTIONS_PER_BATCH):
-        entries = some[_still_absent(text.store(), wanted.addresses, some)]
+        entries = some[_absent_still(text, wanted.addresses, some)]
         if len(entries):
             _encode_captions(text, family, [wanted.captions[i] for i in entries], wanted.addresses[entries])
         encoded += len(entries)
@@ -317,20 +343,54 @@ def _fill_text(worker: Worker, text: TextCache, captions: _Captions) -> int:
     return encoded
 
 
+def _take_over(worker: Worker, text: TextCache, wanted: WantedText, entries: NDArray[np.int64]) -> int:
+    """Keeps the embeddings of these captions that other trainers have made. All files have one length and one width,
+    those of the model's text where its files say them. Returns how many."""
+    if not len(entries):
+        return 0
+    worker.say(f"cache: {counted(len(entries), 'embedding')} to take over from files, whose age cannot be checked")
+    length, width = text.wanted_shape or (None, None)
+    if text.layout is not None:
+        length, width = text.layout.length, text.layout.width
+    for some in _batches(entries, _CAPTIONS_PER_BATCH):
+        states, masks = [], []
+        for entry in some.tolist():
+            path = Marked.decoded(wanted.marks[entry]).path
+            found = text_cache_npz.read(path, length=length, width=width)
+            length, width = found.states.shape
+            states.append(torch.from_numpy(found.states))
+            masks.append(torch.from_numpy(found.mask))
+        embedding = TextEmbedding(torch.stack(states), torch.stack(masks))
+        _keep(text, embedding, wanted.addresses[some], [wanted.captions[entry] for entry in some.tolist()])
+    return len(entries)
+
+
 @torch.no_grad()
 def _encode_captions(
     text: TextCache, family: ModelFamily, captions: Sequence[str], addresses: NDArray[np.uint8]
 ) -> None:
     probes.reach("cache.encode")
-    embedding = family.encode_text(captions)
-    text.define(cached.layout_of(embedding))
-    store = text.store()
-    assert store is not None
-    store.append(addresses, cached.pack(embedding), names=[f"the caption {caption!r}" for caption in captions])
+    _keep(text, family.encode_text(captions), addresses, captions)
+
+
+def _keep(text: TextCache, embedding: TextEmbedding, addresses: NDArray[np.uint8], captions: Sequence[str]) -> None:
+    text.define(layout_of(embedding))
+    rows = text.rows()
+    assert rows is not None
+    rows.append(addresses, embedding, names=[f"the caption {caption!r}" for caption in captions])
 
 
 def _batches(entries: NDArray[np.int64], size: int) -> Iterator[NDArray[np.int64]]:
     return (entries[i : i + size] for i in range(0, len(entries), size))
+
+
+def _absent_still(text: TextCache, addresses: NDArray[np.uint8], entries: NDArray[np.int64]) -> NDArray[np.int64]:
+    """`_still_absent` of embeddings."""
+    rows = text.rows()
+    if rows is None:
+        return np.arange(len(entries))
+    rows.refresh()
+    return np.flatnonzero(~rows.has(addresses[entries], checks=False))
 
 
 def _still_absent(store: Store | None, addresses: NDArray[np.uint8], entries: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import draws, durable
+from mezzotint.data.catalogue import stills_settings
 from mezzotint.data.loader import held_out
 from mezzotint.recipe.data import DataSettings
 from mezzotint.recipe.recipe import Recipe
@@ -55,9 +56,12 @@ def is_measured(recipe: Recipe, dataset: Dataset) -> bool:
 
 def in_use(recipe: Recipe, dataset: Dataset) -> Iterator[tuple[Catalogue, NDArray[np.int32], DataSettings]]:
     """Every catalogue with the rows of it that the run sees, trained or measured: what a cache has to hold."""
-    yield dataset.catalogue, np.sort(np.concatenate((dataset.rows, dataset.held))), recipe.data
-    for one in dataset.sets.values():
-        yield one.catalogue, one.rows, one.settings
+    rows = np.sort(np.concatenate((dataset.rows, dataset.held)))
+    own = [(dataset.catalogue, rows, recipe.data)]
+    for catalogue, some, settings in own + [(one.catalogue, one.rows, one.settings) for one in dataset.sets.values()]:
+        yield catalogue, some, settings
+        if catalogue.stills is not None:
+            yield catalogue.stills, np.arange(len(catalogue.stills), dtype=np.int32), stills_settings(settings)
 
 
 def write_list(folder: RunFolder, dataset: Dataset) -> None:

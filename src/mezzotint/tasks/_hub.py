@@ -16,29 +16,41 @@ _ID = re.compile(r"(?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(@(?P<revision>[\w./-]+)
 
 
 def found(reading: Reading, *, insist: bool) -> Reading:
-    """The reading with the folder of a hub id as its `model.path`; a path that exists stays, its revision left off.
+    """The reading with the folders of hub ids as its `model.path` and `model.vae`; a path that exists stays, its
+    revision left off.
 
     insist: raises WeightsError E1401 for an id that is neither a folder nor in the cache; otherwise it stays, too.
     """
-    model = reading.recipe.model
-    match = _ID.fullmatch(str(model.path))
     beside = reading.path.parent if reading.path else None
-    if match is None or locate(model.path, beside, shipped=MODELS).exists():
+    model, notes = reading.recipe.model, list(reading.notes)
+    folders: dict[str, Path] = {}
+    for field, path in (("path", model.path), ("vae", model.vae)):
+        folder = None if path is None else _folder_of(path, beside, insist=insist)
+        if folder is not None:
+            folders[field] = folder
+            notes.append(f"{str(path).partition('@')[0]} is {folder}")
+    if not folders:
         return reading
+    recipe = reading.recipe.model_copy(update={"model": model.model_copy(update=folders)})
+    return replace(reading, recipe=recipe, notes=tuple(notes))
+
+
+def _folder_of(path: Path, beside: Path | None, *, insist: bool) -> Path | None:
+    """The folder of a hub id; None for what is none, what is there as it is written, and what is not in the cache."""
+    match = _ID.fullmatch(str(path))
+    if match is None or locate(path, beside, shipped=MODELS).exists():
+        return None
     name = f"{match['owner']}/{match['name']}"
     here = locate(Path(name), beside)
     folder = here if here.exists() else cached(name, match["revision"] or "main")
-    if folder is None:
-        if not insist:
-            return reading
+    if folder is None and insist:
         said = f" at revision {match['revision']}" if match["revision"] else ""
         raise WeightsError(
             f"{name} is no folder here, and the local cache of the hub ({cache_root()}) does not have it{said}; "
             f"`hf download {name}` puts it there, or give a folder",
             code="E1401",
         )
-    recipe = reading.recipe.model_copy(update={"model": model.model_copy(update={"path": folder})})
-    return replace(reading, recipe=recipe, notes=(*reading.notes, f"{name} is {folder}"))
+    return folder
 
 
 def cached(name: str, revision: str) -> Path | None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
-from mezzotint.data.cached import layout_of
+from mezzotint.data.text_rows import layout_of
 from mezzotint.diffusion.objective import Objective
 from mezzotint.families.base import Grid, ModelFamily
 from mezzotint.recipe.model import ModelSettings
@@ -258,7 +258,7 @@ def described(kind: type[ModelFamily], settings: ModelSettings) -> ModelFamily:
     """A family with all its parts on the meta device, from configurations alone; an autoencoder from elsewhere is taken
     to be as large as the model's own. Raises WeightsError."""
     with _EmptyOnMeta():
-        return kind.load(settings.model_copy(update={"weights": "random", "vae": None}))
+        return kind.described(settings)
 
 
 class _EmptyOnMeta(TorchFunctionMode):

@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,55 +33,94 @@ _LEDGER = np.dtype([(name, "<u8") for name in ("key", "picture", "media", "place
 
 @dataclass(frozen=True, slots=True)
 class WantedLatents:
-    """Entries of one bucket: addresses (n, 32), and the row and variant that want each."""
+    """Entries of one bucket: addresses (n, 32), and the row and variant that want each. stills: (n,) −1 for a picture
+    or clip itself, else which of its frames is kept as a picture; its clip lies in `clip`. is_still: whether these are
+    pictures beside clips."""
 
     bucket: Size
     addresses: NDArray[np.uint8]
     rows: NDArray[np.int32]
     variants: NDArray[np.int16]
+    stills: NDArray[np.int16]
+    clip: Size
+    is_still: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WantedText:
-    """Captions, each once, with their addresses (n, 32) and the first row that wants each, −1 for none."""
+    """Captions, each once, with their addresses (n, 32) and the first row that wants each, −1 for none. marks: the file
+    in which another trainer keeps each one's embedding (`foreign_text.Marked.encoded`), empty for what is encoded."""
 
     captions: tuple[str, ...]
     addresses: NDArray[np.uint8]
     rows: NDArray[np.int32]
+    marks: tuple[str, ...]
 
 
 def wanted_latents(
     catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings, latents: LatentCache
 ) -> tuple[WantedLatents, ...]:
-    """All placements of all rows, by bucket; pictures of equal content and placement share an entry."""
+    """All placements of all rows, by bucket; pictures of equal content and placement share an entry. Of clips also the
+    frames that are trained as pictures; of pictures beside clips, each in every size of clip."""
+    if catalogue.sizes:
+        return tuple(_of_bucket(catalogue, rows, latents, size, is_still=True) for size in catalogue.sizes)
     table = buckets.table(settings)
-    of_bucket = buckets.of_pictures(catalogue.width[rows], catalogue.height[rows], settings)
-    return tuple(
-        _wanted_of_bucket(catalogue, rows[of_bucket == number], latents, table[number])
-        for number in np.unique(of_bucket).tolist()
-    )
+    of_bucket = buckets.of_rows(catalogue, rows, settings)
+    found = []
+    for number in np.unique(of_bucket).tolist():
+        here = rows[of_bucket == number]
+        found.append(_of_bucket(catalogue, here, latents, table[number]))
+        if settings.clips.stills_from == "clips":
+            found.append(_frames_of_bucket(catalogue, here, latents, table[number], settings.clips.stills))
+    return tuple(found)
 
 
-def _wanted_of_bucket(
-    catalogue: Catalogue, rows: NDArray[np.int32], latents: LatentCache, bucket: Size
+def _of_bucket(
+    catalogue: Catalogue, rows: NDArray[np.int32], latents: LatentCache, bucket: Size, *, is_still: bool = False
 ) -> WantedLatents:
-    found: dict[bytes, tuple[int, int]] = {}
+    found: dict[bytes, tuple[int, int, int]] = {}
     for row in rows.tolist():
         for variant in range(latents.variants):
             placed = latents.placement(catalogue, row, variant, bucket)
-            found.setdefault(latents.address(catalogue, row, placed, variant), (row, variant))
-    places = np.array(list(found.values()), dtype=np.int32).reshape(-1, 2)
-    return WantedLatents(bucket, _as_array(found), places[:, 0], places[:, 1].astype(np.int16))
+            found.setdefault(latents.address(catalogue, row, placed, variant), (row, variant, -1))
+    return _wanted(found, bucket, bucket, is_still=is_still)
+
+
+def _frames_of_bucket(
+    catalogue: Catalogue, rows: NDArray[np.int32], latents: LatentCache, clip: Size, num: int
+) -> WantedLatents:  # fmt: skip
+    found: dict[bytes, tuple[int, int, int]] = {}
+    for row in rows.tolist():
+        for variant in range(latents.variants):
+            placed = latents.placement(catalogue, row, variant, clip)
+            for still in range(num):
+                address = latents.address_of_still(catalogue, row, placed, variant, still)
+                found.setdefault(address, (row, variant, still))
+    return _wanted(found, Size(clip.width, clip.height), clip, is_still=True)
+
+
+def _wanted(
+    found: Mapping[bytes, tuple[int, int, int]], bucket: Size, clip: Size, *, is_still: bool
+) -> WantedLatents:  # fmt: skip
+    places = np.array(list(found.values()), dtype=np.int32).reshape(-1, 3)
+    variants, stills = places[:, 1].astype(np.int16), places[:, 2].astype(np.int16)
+    return WantedLatents(bucket, _as_array(found), places[:, 0], variants, stills, clip, is_still)
 
 
 def wanted_text(catalogue: Catalogue, rows: NDArray[np.int32], text: TextCache, extra: Sequence[str]) -> WantedText:
-    """Every caption that these rows can choose, the empty one, and `extra`."""
-    found: dict[str, int] = dict.fromkeys(("", *extra), -1)
+    """Every caption that these rows can choose, the empty one, and `extra`. Where rows have files of embeddings, the
+    empty caption only if captions are dropped."""
+    own = catalogue.own
+    of_files = any(own.embedding_of(row) for row in rows.tolist())
+    always = extra if of_files and not text.drops else ("", *extra)
+    found: dict[tuple[str, str], int] = dict.fromkeys(((caption, "") for caption in always), -1)
     for row in rows.tolist():
+        mark = own.embedding_of(row)
         for caption in (*catalogue.captions(row), *text.orders(catalogue, row)):
-            found.setdefault(caption, row)
-    addresses = _as_array(text.address(caption) for caption in found)
-    return WantedText(tuple(found), addresses, np.array(list(found.values()), dtype=np.int32))
+            found.setdefault((caption, mark if caption or not text.drops else ""), row)
+    addresses = _as_array(text.address(caption, mark) for caption, mark in found)
+    captions, marks = (tuple(key[place] for key in found) for place in (0, 1))
+    return WantedText(captions, addresses, np.array(list(found.values()), dtype=np.int32), marks)
 
 
 class Ledger:
@@ -174,7 +213,8 @@ def in_words(one: str, reasons: Iterable[str]) -> tuple[str, ...]:
 def _placing(settings: DataSettings) -> tuple[object, ...]:
     b = settings.buckets
     return (settings.resolution, b.shape, b.sizes, b.step, b.max_aspect, settings.crop, settings.jitter, settings.flip,
-            settings.resize, settings.antialias, settings.background, settings.cache.crops)  # fmt: skip
+            settings.resize, settings.antialias, settings.background, settings.cache.crops,
+            *([settings.clips.model_dump_json()] if settings.has_clips else []))  # fmt: skip
 
 
 def _read(path: Path) -> NDArray[Any]:

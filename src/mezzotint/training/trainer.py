@@ -229,14 +229,16 @@ class Trainer:
         x_0 = latents_of(self.family, batch, device)
         drawn = StepDraws.at(self.run_settings.seed, step, batch.positions.numpy(), device)
         text = self._frozen_text(batch)
+        of_stills = self._frozen_text(batch.stills) if batch.stills is not None else None
         with attending(self.attention, device), self.precision.autocast(device):
             # a text encoder that is trained runs under autocast, too
             text = text or self.family.encode_text(batch.captions)
             text = replace(text, states=self.objective.perturbed(text.states, drawn))
-            condition = self.family.condition(text, batch)
+            condition = replace(self.family.condition(text, batch), stills=of_stills)
             noised = self.objective.noise(x_0, drawn)
             predicted = self.family.predict(noised, condition)
-        return self.objective.loss(predicted, noised, batch.weight.to(device, non_blocking=True)), noised.level
+        weight = batch.weight.to(device, non_blocking=True)
+        return self.objective.loss(predicted, noised, weight, condition.masks.get("latents")), noised.level
 
     def _frozen_text(self, batch: Batch) -> TextEmbedding | None:
         """The captions' embeddings from the cache or a frozen encoder, in its own type; None when the encoder is

@@ -20,7 +20,7 @@ from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.errors import StorageError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import Every
-from mezzotint.stages import Batch, StepReport, TextEmbedding
+from mezzotint.stages import Batch, Condition, StepReport, TextEmbedding
 from mezzotint.training.evaluating import Weights, evaluating, skipped_when_out_of_memory, weights_in_use
 from mezzotint.training.latents import latents_of
 from mezzotint.training.observers import Observer, Wish
@@ -108,23 +108,23 @@ class Validation(Observer):
         for number, batch in enumerate(batches):
             if batch.latents is None:  # once: the VAE is never trained; what it was made of is let go
                 made = latents_of(self._family, batch, self._device).to("cpu")
-                batches[number] = batch = replace(batch, pixels=None, moments=None, latents=made)
+                batches[number] = batch = replace(batch, pixels=None, moments=None, latents=made, stills=None)
             x_0 = latents_of(self._family, batch, self._device)
             with self._precision.autocast(self._device):
-                text = self._text(batch)
+                condition = self._family.condition(self._text(batch), batch)
                 for place, timestep in enumerate(self._timesteps):
-                    sums[place] += self._errors(x_0, text, batch, timestep).double().sum()
+                    sums[place] += self._errors(x_0, condition, batch, timestep).double().sum()
         count = sum(batch.size for batch in batches)
         return [float(total) / count for total in sums.tolist()]
 
-    def _errors(self, x_0: Tensor, text: TextEmbedding, batch: Batch, timestep: int) -> Tensor:
+    def _errors(self, x_0: Tensor, condition: Condition, batch: Batch, timestep: int) -> Tensor:
         """Mean squared error of each sample, (B,) float32."""
         drawn = self._draws(batch.keys, timestep)
         at = torch.full((batch.size,), timestep, dtype=torch.int64, device=self._device)
         noised = self._objective.noise_at(x_0, drawn, at)
-        predicted = self._family.predict(noised, self._family.condition(text, batch))
+        said = self._family.predict(noised, condition)[:, : x_0.shape[1]]  # a learnt variance is not measured
         with torch.autocast(self._device.type, enabled=False):
-            return (predicted.float() - self._objective.target(noised)).square().flatten(1).mean(1)
+            return (said.float() - self._objective.target(noised)).square().flatten(1).mean(1)
 
     def _draws(self, keys: Sequence[str], timestep: int) -> StepDraws:
         addresses = [

@@ -24,7 +24,7 @@ from mezzotint.weights.files import Stored
 from mezzotint.weights.folder import write_json
 from mezzotint.weights.kinds import of_tensors
 
-Network = Literal["unet", "vae", "clip_text", "clip_text_projected", "latte", "causal_vae"]
+Network = Literal["unet", "vae", "clip_text", "clip_text_projected", "latte", "causal_vae", "t5_text"]
 DTypeName = Literal["fp32", "fp16", "bf16"]
 Value = TypeVar("Value")
 Made = TypeVar("Made")
@@ -121,7 +121,7 @@ def write(
 
 def file_name(network: Network) -> str:
     """The plain name of a network's weights file."""
-    return "model.safetensors" if network in _TEXT else "diffusion_pytorch_model.safetensors"
+    return "model.safetensors" if network in (*_TEXT, "t5_text") else "diffusion_pytorch_model.safetensors"
 
 
 def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:

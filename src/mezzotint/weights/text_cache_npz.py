@@ -21,6 +21,8 @@ from mezzotint import durable
 from mezzotint.errors import CacheError
 
 _HEADER_BYTES = 4096
+_MOST_TOKENS, _MOST_WIDTH = 1024, 8192
+"""Of any model: a file that claims more is not unpacked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +43,15 @@ def name_of(media: str, others: Iterable[tuple[str, str]]) -> str:
     return os.path.splitext(media)[0] + "".join(f"-{key}-{value}" for key, value in others) + ".npz"
 
 
-def read(path: Path, *, length: int, width: int) -> TextFile:
-    """The embedding in a file. length: tokens that the model is given (`model_max_length`). width: of its text encoder.
+def read(path: Path, *, length: int | None, width: int | None) -> TextFile:
+    """The embedding in a file. length: tokens that the model is given (`model_max_length`). width: of its text encoder;
+    None where any will do.
 
     Raises CacheError E1310 with the reason a file cannot be used: not there, damaged, pickled, other arrays, another
     length or width, numbers that are not finite, a mask of anything but 0 and 1.
     """
     try:
-        arrays = _arrays(path, most=8 * length * width + _HEADER_BYTES)
+        arrays = _arrays(path, most=8 * (length or _MOST_TOKENS) * (width or _MOST_WIDTH) + _HEADER_BYTES)
     except OSError as error:
         raise _refused(path, error.strerror or str(error)) from error
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError) as error:
@@ -56,9 +59,9 @@ def read(path: Path, *, length: int, width: int) -> TextFile:
     states, mask = (_without_batch(arrays[name], dims) for name, dims in (("text_emb", 2), ("mask", 1)))
     if states.ndim != 2 or mask.ndim != 1 or len(states) != len(mask):
         raise _refused(path, f"text_emb has the shape {states.shape} and mask {mask.shape}; (L, D) and (L,) are needed")
-    if len(states) != length:
+    if length is not None and len(states) != length:
         raise _refused(path, f"holds {len(states)} tokens and the model is given {length}")
-    if states.shape[1] != width:
+    if width is not None and states.shape[1] != width:
         raise _refused(path, f"is {states.shape[1]} wide and the model's text is {width} wide")
     if states.dtype.kind != "f" or mask.dtype.kind not in "bui" or not np.isin(mask, (0, 1)).all():
         raise _refused(path, "text_emb must be floats and mask 0 or 1")

@@ -144,9 +144,9 @@ def _count_fault(parts: list[str], has_texts: bool) -> str:
     hint = ""
     if len(parts) == other:
         hint = (
-            "; without a folder of embeddings set text_embed_cache=False"
+            "; without a folder of embeddings set data.clips.texts=false"
             if has_texts
-            else "; with a folder of embeddings set text_embed_cache=True"
+            else "; with a folder of embeddings set data.clips.texts=true"
         )
     count = len([part for part in parts if part])
     return f"{count} path{'s' if count != 1 else ''} where {wanted} are needed: {_form(has_texts)}{hint}"

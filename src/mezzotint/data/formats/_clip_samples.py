@@ -1,43 +1,22 @@
-"""From Open-Sora-Plan's lists to samples: which entries are used, what they are called, which pictures go with which
-clip. Between the files (`_clip_lists.py`) and the index; nothing is decoded.
+"""From Open-Sora-Plan's lists to samples: which entries are used and what they are called. Between the files
+(`_clip_lists.py`) and the index; nothing is decoded.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from mezzotint.data.clip_buckets import Limits
+from mezzotint.data.foreign_text import Marked
 from mezzotint.data.formats._clip_lists import Entry, Line, read_annotation, read_list
 from mezzotint.data.formats.base import Skipped
-from mezzotint.shapes import Size
 from mezzotint.stages import Sample
 from mezzotint.weights import text_cache_npz
 
 _LARGER = "_resize_1080p.mp4"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Which sizes are used, in pixels as shown. min_side: of the shorter side. max_side: of the longer. max_aspect: the
-    longer over the shorter. None lets all pass."""
-
-    min_side: int | None = None
-    max_side: int | None = None
-    max_aspect: float | None = None
-
-    def reason(self, size: Size) -> str | None:
-        """Why a clip or picture of this size is left out, or None."""
-        short, long = sorted((size.width, size.height))
-        shown = f"{size.width}×{size.height}"
-        if self.min_side is not None and short < self.min_side:
-            return f"{shown}: its shorter side is below {self.min_side}"
-        if self.max_side is not None and long > self.max_side:
-            return f"{shown}: its longer side is above {self.max_side}"
-        if self.max_aspect is not None and long > self.max_aspect * short:
-            return f"{shown}: its sides are more than {self.max_aspect:g} to 1"
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,33 +27,37 @@ class ListSettings:
 
     has_texts: bool = False
     filter_nonexistent: bool = True
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
 
 
-@dataclass(frozen=True, slots=True)
-class ListedSample:
-    """A sample and what else its entry says. start: its first frame, None to draw one. texts: its embedding."""
+def named_files(path: Path, settings: ListSettings) -> Iterator[Path]:
+    """Everything that a list leads to: annotations, clips, pictures, embeddings, there or not. Raises DatasetError
+    E1231 and E1232."""
+    for line in read_list(path, has_texts=settings.has_texts):
+        yield line.annotation
+        for entry in read_annotation(line.annotation):
+            yield _media(line.media, entry)
+            texts = _texts(line, entry)
+            if texts is not None:
+                yield texts
 
-    sample: Sample
-    start: int | None = None
-    texts: Path | None = None
 
-
-def read_samples(
+def samples(
     path: Path, settings: ListSettings, *, prefix: str = "", repeats: float = 1.0
-) -> Iterator[ListedSample | Skipped]:
+) -> Iterator[Sample | Skipped]:  # fmt: skip
     """The samples of a list file, in the order of its lines and their entries, or why there is none.
 
     A key is the path in the annotation; of several lines, behind the line's place in the list, from 0 (`1/a.mp4`);
     where an entry begins at a frame, `@start` behind it; where an earlier entry has the same key, `#2`, `#3`, …
-    An entry that repeats key and caption of an earlier one is left out. Raises DatasetError E1231 and E1232.
+    An entry that repeats key and caption of an earlier one is left out. Where it begins and its embedding are the
+    sample's overrides `start` and `embedding`. Raises DatasetError E1231 and E1232.
     """
     lines = read_list(path, has_texts=settings.has_texts)
     for place, line in enumerate(lines):
         yield from _of_line(line, settings, f"{prefix}{place}/" if len(lines) > 1 else prefix, repeats)
 
 
-def _of_line(line: Line, settings: ListSettings, prefix: str, repeats: float) -> Iterator[ListedSample | Skipped]:
+def _of_line(line: Line, settings: ListSettings, prefix: str, repeats: float) -> Iterator[Sample | Skipped]:
     seen: dict[str, dict[str, int]] = {}
     for entry in read_annotation(line.annotation):
         where = f"{prefix}{entry.path}"
@@ -95,7 +78,12 @@ def _of_line(line: Line, settings: ListSettings, prefix: str, repeats: float) ->
             continue
         before[entry.caption] = entry.number
         key = key if len(before) == 1 else f"{key}#{len(before)}"
-        yield ListedSample(Sample(key, media, (entry.caption,), repeats=repeats), entry.start, texts)
+        yield Sample(key, media, (entry.caption,), repeats=repeats, overrides=_overrides(entry, texts))
+
+
+def _overrides(entry: Entry, texts: Path | None) -> tuple[tuple[str, str], ...]:
+    start = () if entry.start is None else (("start", str(entry.start)),)
+    return (*start, *(() if texts is None else (("embedding", Marked.of(texts).encoded),)))
 
 
 def _media(folder: Path, entry: Entry) -> Path:
@@ -110,17 +98,3 @@ def _media(folder: Path, entry: Entry) -> Path:
 
 def _texts(line: Line, entry: Entry) -> Path | None:
     return None if line.texts is None else line.texts / text_cache_npz.name_of(os.fspath(entry.path), entry.others)
-
-
-def groups_of_stills(num_pictures: int, per_sample: int) -> tuple[range, ...]:
-    """The pictures that are trained together beside one clip (`use_image_num`), by number: consecutive groups of
-    `per_sample`. The last group is left out, full or not, as in the reference; a list of just one group has none."""
-    assert per_sample > 0
-    ends = range(per_sample, num_pictures + per_sample, per_sample)
-    return tuple(range(end - per_sample, end) for end in ends)[:-1]
-
-
-def stills_beside(clip: int, groups: Sequence[range]) -> range:
-    """The group of pictures beside the clip of a number: groups in turn, from the first on again when there are more
-    clips."""
-    return groups[clip % len(groups)]

@@ -46,7 +46,7 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
     found = found or [name for name in tables if name.endswith((".parquet", ".arrow"))]
     if not found:
         raise DatasetError(f"{listing.root}: {_why_none(listing, tables)}", code="E1210")
-    _require_one_each(listing.root, found)
+    require_one_each(listing.root, found)
     kept = {name for name in found if split_of(name) == settings.split}
     if not kept:
         there = ", ".join(map(repr, sorted({split_of(name) for name in found})))
@@ -99,7 +99,8 @@ def without(listing: Listing, dropped: Collection[str]) -> Listing:
     )  # fmt: skip
 
 
-def _require_one_each(root: Path, found: list[str]) -> None:
+def require_one_each(root: Path, found: list[str]) -> None:
+    """Raises DatasetError E1210 when two metadata files lie in one folder."""
     folders = Counter(name.rpartition("/")[0] for name in found if is_manifest(name))
     for folder, count in folders.items():
         if count > 1:

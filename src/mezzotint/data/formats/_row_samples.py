@@ -22,11 +22,8 @@ MAX_CAPTION_BYTES = 1_000_000
 _OUTSIDE = re.compile(r"/|\\|[A-Za-z]:[\\/]|[A-Za-z][A-Za-z0-9+.-]*://|(file|data):", re.IGNORECASE)
 _SHOWN = 10
 
-Kept = Callable[[str], bytes | None]
-"""The bytes of a picture that a row names by a path of another program's, or None."""
 
-
-class _Unusable(Exception):
+class Unusable(Exception):
     """Why a row makes no sample."""
 
 
@@ -54,8 +51,8 @@ class _Some:
 class Reading:
     """What is known of the rows read so far.
 
-    is_table: which files of the listing are tables. kept: finds pictures that rows name by a path outside. has_doubles:
-    whether a row that says what an earlier one says is a sample of its own.
+    is_table: which files of the listing are tables. has_doubles: whether a row that says what an earlier one says is a
+    sample of its own.
     """
 
     def __init__(
@@ -63,11 +60,10 @@ class Reading:
         source: Source,
         *,
         is_table: Callable[[str], bool],
-        kept: Kept = lambda path: None,
         has_doubles: bool = False,
     ) -> None:
         self._source, self._is_table = source, is_table
-        self._kept_elsewhere, self._has_doubles = kept, has_doubles
+        self._has_doubles = has_doubles
         self._pictures = {name for name in source.listing.names if not self._is_table(name)}
         self._refused = dict(source.listing.refused)
         self._named: dict[str, dict[tuple[str, ...], str]] = {}  # picture → captions → the row that has them
@@ -118,15 +114,15 @@ class Reading:
         where = self._source.prefix + place
         try:
             if row.fault:
-                raise _Unusable(row.fault)
+                raise Unusable(row.fault)
             name, path = self._picture(table, row)
-            captions = _captions(row.caption, self._source.settings.captions)
+            captions = captions_in(row.caption, self._source.settings.captions)
             if captions is None:
                 return self._without_caption(name or place, path, place)
             return self._sample(name or place, path, captions, place, repeated if name else None)
         except _Outside as error:
             self._outside.add(f"{place} ({error})")
-        except _Unusable as error:
+        except Unusable as error:
             return Skipped(where, str(error))
         return None
 
@@ -160,27 +156,15 @@ class Reading:
     def _picture(self, table: str, row: Row) -> tuple[str, Path]:
         """The name below the root and the path of a row's picture; the name is empty for one inside the table."""
         value = row.picture
-        if isinstance(value, dict):
-            value = value.get("bytes") or value.get("path")
-        if isinstance(value, (bytes, bytearray)):
-            return "", self._kept(bytes(value))
         if _is_absent(value):
-            raise _Unusable("no picture")
+            raise Unusable("no picture")
         if not isinstance(value, str):
-            raise _Unusable(f"its picture is {kind_of(value)}, not the name of a file")
-        if isinstance(row.picture, dict) and value.startswith("/"):
-            kept = self._kept_elsewhere(value)
-            if kept is not None:
-                return "", self._kept(kept)
+            raise Unusable(f"its picture is {kind_of(value)}, not the name of a file")
         name = self._inside(value, table)
         return name, self._source.root / name
 
-    def _kept(self, data: bytes) -> Path:
-        assert self._source.pictures is not None, "a source that is read has a place for pictures"
-        return self._source.pictures.put(data)
-
     def _inside(self, written: str, table: str) -> str:
-        """The listed file that a row names. Raises _Outside and _Unusable."""
+        """The listed file that a row names. Raises _Outside and Unusable."""
         shown = ascii(written[:100])
         if _OUTSIDE.match(written) or ".." in re.split(r"[/\\]", written):
             raise _Outside(shown)
@@ -189,16 +173,16 @@ class Reading:
         if name in self._pictures:
             return name
         if name in self._refused:
-            raise _Unusable(f"{shown}: {self._refused[name]}")
+            raise Unusable(f"{shown}: {self._refused[name]}")
         suffix = os.path.splitext(name)[1].lower()
         if suffix not in media.SUFFIXES:
-            raise _Unusable(f"{shown}: {ascii(suffix) if suffix else 'no ending'} is not an ending of pictures")
+            raise Unusable(f"{shown}: {ascii(suffix) if suffix else 'no ending'} is not an ending of pictures")
         hint = "; names are written with /" if "\\" in written else ""
-        raise _Unusable(f"{shown}: no such file below the folder of the table{hint}")
+        raise Unusable(f"{shown}: no such file below the folder of the table{hint}")
 
 
-def _captions(value: Any, settings: CaptionSettings) -> tuple[str, ...] | None:
-    """The captions of a row, None when it has none. Raises _Unusable."""
+def captions_in(value: Any, settings: CaptionSettings) -> tuple[str, ...] | None:
+    """The captions of a row, None when it has none. Raises Unusable."""
     if _is_absent(value):
         return None
     texts = [text for text in value if not _is_absent(text)] if isinstance(value, list) else [value]
@@ -206,7 +190,7 @@ def _captions(value: Any, settings: CaptionSettings) -> tuple[str, ...] | None:
     for text in texts:
         if not isinstance(text, str):
             among = "among its captions is" if isinstance(value, list) else "its caption is"
-            raise _Unusable(f"{among} {kind_of(text)}, not a text")
+            raise Unusable(f"{among} {kind_of(text)}, not a text")
         _require_text(text)
         lines = [line for line in map(str.strip, re.split(r"\r\n|\r|\n", text)) if line]
         found += lines if settings.lines == "choose" and lines else [" ".join(lines)]
@@ -217,11 +201,11 @@ def _require_text(text: str) -> None:
     try:
         size = len(text.encode("utf-8"))
     except UnicodeEncodeError as error:
-        raise _Unusable("its caption is not UTF-8, or holds half a surrogate pair") from error
+        raise Unusable("its caption is not UTF-8, or holds half a surrogate pair") from error
     if size > MAX_CAPTION_BYTES:
-        raise _Unusable(f"its caption has more than {MAX_CAPTION_BYTES:,} bytes")
+        raise Unusable(f"its caption has more than {MAX_CAPTION_BYTES:,} bytes")
     if "\0" in text:
-        raise _Unusable("its caption holds NUL")
+        raise Unusable("its caption holds NUL")
 
 
 def _is_absent(value: Any) -> bool:

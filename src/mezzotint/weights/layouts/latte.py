@@ -7,6 +7,7 @@ and may put `network.` before everything.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ UNREAD = "caption_projection.y_embedding"
 
 _PORT = "network."
 _NORM = re.compile(r"(.*(?:^|\.)norm(?:\d|_out)?)\.(weight|bias)")
+_SHRINKING = re.compile(r".*\.attn1\.(sr|norm)\.(weight|bias)")
 _PAIR = re.compile(r"(temporal_)?transformer_blocks\.(\d+)\.(.+)")
 _MINDSPORE = {"weight": "gamma", "bias": "beta"}
 _EXTRAS = (
@@ -63,13 +65,14 @@ def _as_gamma(name: str) -> Iterator[str]:
 class Renamed:
     """Tensors of a file under our names: `files.Stored`.
 
-    stored: the file. table: of the network. lent: shapes of tensors that are given as zeros where the file has none.
-    What the layout knows as an extra is left out; what nobody knows keeps its name, so that it is refused.
+    stored: the file. table: of the network. lent: shapes of tensors that the file may lack, and the one number that
+    they then hold. What the layout knows as an extra is left out; what nobody knows keeps its name, so that it is
+    refused.
     """
 
     stored: Stored
     table: Table
-    lent: Mapping[str, tuple[int, ...]]
+    lent: Mapping[str, tuple[tuple[int, ...], float]]
 
     @property
     def place(self) -> Path:
@@ -81,7 +84,7 @@ class Renamed:
         there = self.stored.header()
         found = {ours: there[name] for ours, name in self._sources(there).items()}
         strange = [n for n in there if self.table.reads(n) is None and not LAYOUT.is_extra(n)]
-        lent = {name: TensorInfo("F32", shape) for name, shape in self.lent.items() if name not in found}
+        lent = {name: TensorInfo("F32", shape) for name, (shape, _) in self.lent.items() if name not in found}
         return found | {name: there[name] for name in strange} | lent
 
     def read(self, names: Collection[str]) -> dict[str, Tensor]:
@@ -90,20 +93,34 @@ class Renamed:
         asked = {name: sources[name] for name in names if name in sources}
         tensors = self.stored.read(tuple(asked.values()))
         found = {name: tensors[source] for name, source in asked.items()}
-        return found | {name: torch.zeros(self.lent[name]) for name in names if name not in found}
+        return found | {name: torch.full(*self.lent[name]) for name in names if name not in found}
 
     def dropped(self) -> str | None:
         """What of the file is left out, in words; None when nothing is."""
         extras = [n for n in self.stored.header() if self.table.reads(n) is None and LAYOUT.is_extra(n)]
         return some(extras) if extras else None
 
+    def begun(self) -> str | None:
+        """What the file lacks and begins anew, in words; None when that is nothing but the table that nothing reads."""
+        sources = self._sources(self.stored.header())
+        absent = [name for name in self.lent if name != UNREAD and name not in sources]
+        return some(absent) if absent else None
+
     def _sources(self, header: Mapping[str, TensorInfo]) -> dict[str, str]:
         return {entry.ours[0]: name for name, entry in self.table.present(header).items()}
 
 
-def of_denoiser(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> Renamed:
-    """A file of LatteT2V, in whichever spelling, for a network whose tensors have these names and shapes."""
-    lent = {UNREAD: shapes[UNREAD]} if UNREAD in shapes else {}
+def of_denoiser(stored: Stored, shapes: Mapping[str, tuple[int, ...]], *, shrinking: int | None = None) -> Renamed:
+    """A file of LatteT2V, in whichever spelling, for a network whose tensors have these names and shapes.
+
+    shrinking: the factor by which layers shrink keys and values that were not trained to; where the file has nothing
+    of it they begin as means. None refuses such a file.
+    """
+    lent = {UNREAD: (shapes[UNREAD], 0.0)} if UNREAD in shapes else {}
+    for name, shape in shapes.items() if shrinking is not None else ():
+        if (found := _SHRINKING.fullmatch(name)) is not None:
+            mean = 1.0 / math.prod(shape[2:]) if found[1] == "sr" else 1.0
+            lent[name] = (shape, mean if found[2] == "weight" else 0.0)
     return Renamed(stored, LAYOUT.parts["denoiser"][0].table(list(shapes)), lent)
 
 

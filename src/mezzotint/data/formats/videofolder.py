@@ -1,0 +1,59 @@
+"""The format `videofolder`: every clip below a folder, captions in metadata.jsonl or metadata.csv, as data sets of the
+hub have them, or, where there is no such table, in a sidecar file or in the clip's own name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from mezzotint.data import clip_files
+from mezzotint.data.formats._beside import SIDECARS
+from mezzotint.data.formats._beside import samples as samples_beside
+from mezzotint.data.formats._finding import require_one_each, without
+from mezzotint.data.formats._table_samples import Kind
+from mezzotint.data.formats._table_samples import samples as samples_of_tables
+from mezzotint.data.formats.base import Noted, Skipped, Source
+from mezzotint.data.listing import Listing, walk
+from mezzotint.recipe.data import DataSettings
+from mezzotint.stages import Sample
+
+MANIFESTS = frozenset({"metadata.jsonl", "metadata.csv"})
+SUFFIXES = clip_files.SUFFIXES | set(SIDECARS) | {".jsonl", ".csv"}
+"""Endings of the files that this format looks at."""
+
+CLIPS = Kind(clip_files.SUFFIXES, "clip", "video")
+
+
+def list_files(path: Path, settings: DataSettings) -> Listing:
+    """The clips below a folder, and either its tables or the sidecars. Raises DatasetError E1201 for a folder that
+    cannot be read, E1210 for two tables in one folder."""
+    listing = walk(path, SUFFIXES)
+    tables = [name for name in listing.names if _last(name) in MANIFESTS]
+    require_one_each(listing.root, tables)
+    dropped = SIDECARS if tables else ()
+    return without(
+        listing,
+        {
+            name
+            for name in listing.names
+            if _suffix(name) in dropped or (_suffix(name) in (".jsonl", ".csv") and name not in tables)
+        },
+    )
+
+
+def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
+    """The samples of `_table_samples.samples` where there is a table, else those of `_beside.samples`, of clips. Raises
+    DatasetError E1290 where clips cannot be read."""
+    clip_files.decoder()
+    if any(_last(name) in MANIFESTS for name in source.listing.names):
+        return samples_of_tables(source, CLIPS)
+    return samples_beside(source, word="clip")
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _suffix(name: str) -> str:
+    return os.path.splitext(name)[1].lower()

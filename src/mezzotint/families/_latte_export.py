@@ -1,0 +1,169 @@
+"""A LatteT2V as it is written: as Open-Sora-Plan releases it, and beside that so that diffusers opens it.
+
+    FOLDER/config.json, diffusion_pytorch_model.safetensors   LatteT2V, the released names
+    FOLDER/transformer/                                       the same weights for LatteTransformer3DModel
+    FOLDER/vae/                                               the autoencoder, as it was
+    FOLDER/scheduler/                                         the noise schedule, for diffusers' schedulers
+    FOLDER/text_encoder/, tokenizer/                          where they lay in the model's own folder
+    FOLDER/model_index.json                                   what lies where
+
+`transformer/` is a second name of one file, which takes no room. It is left out where diffusers' class would compute
+something else: with rotary positions, shrunk keys, scaled positions in time, or a plane that is not square.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from mezzotint import durable, probes
+from mezzotint.errors import StorageError
+from mezzotint.families._latte_files import Source
+from mezzotint.nets.latte import LatteConfig
+from mezzotint.weights import components, files, fingerprint, folder, scheduler_file, t5
+
+WEIGHTS = "diffusion_pytorch_model.safetensors"
+
+_PIPELINE = "LatteT2VPipeline"
+_INDEX: Mapping[str, list[str]] = {
+    "scheduler": ["diffusers", "DDIMScheduler"],
+    "text_encoder": ["transformers", "T5EncoderModel"],
+    "tokenizer": ["transformers", "T5Tokenizer"],
+    "transformer": ["diffusers", "LatteTransformer3DModel"],
+    "vae": ["opensora", "CausalVAEModel"],
+}
+_OF_DIFFUSERS = ("_class_name", "_diffusers_version")
+_NOT_OF_DIFFUSERS = ("attention_mode", "compress_kv_factor", "model_max_length", "rope_scaling_type", "use_rope")
+
+
+def schedule_name(scheduler: Mapping[str, Any], prediction: str) -> str:
+    """The fingerprint of a noise schedule and of what is predicted."""
+    keys = ("beta_start", "beta_end", "beta_schedule", "num_train_timesteps", "trained_betas", "rescale_betas_zero_snr")
+    return fingerprint.of_values({**{key: scheduler.get(key) for key in keys}, "prediction": prediction})
+
+
+def write(
+    target: Path,
+    source: Source,
+    parts: Mapping[str, nn.Module],
+    weights: Mapping[str, Tensor],
+    dtype: components.DTypeName,
+    *,
+    zero_terminal: bool,
+    prediction: str,
+) -> None:
+    """Writes `target`, which must not exist, aside; syncs and renames it. weights: trained tensors by
+    `part/parameter`."""
+    probes.reach("export.begin")
+    scheduler = scheduler_file.corrected(source.scheduler, prediction=prediction, zero_terminal=zero_terminal)
+    aside: Path | None = None
+    try:
+        aside = folder.begin(target)
+        there = {"scheduler": _INDEX["scheduler"]}
+        _write_denoiser(aside, source, _state(source, parts, weights, "denoiser"), dtype, there)
+        folder.write_json(aside / "scheduler" / "scheduler_config.json", scheduler)
+        _write_besides(aside, source, parts, dtype, there)
+        index: dict[str, Any] = {"_class_name": _PIPELINE, **{k: there[k] for k in sorted(there)}}
+        index["scheduler"] = ["diffusers", scheduler["_class_name"]]
+        folder.write_json(aside / "model_index.json", index)
+        folder.finish(aside, target)
+    except OSError as error:
+        full = error.errno in durable.FULL
+        remedy = "make room on the disk" if full else "check the folder and its permissions"
+        raise StorageError(f"{target}: the export could not be written ({error}); {remedy}", code="E1701") from error
+    finally:
+        if aside is not None:
+            folder.discard(aside)
+    probes.reach("export.renamed")
+
+
+def _state(
+    source: Source, parts: Mapping[str, nn.Module], weights: Mapping[str, Tensor], name: str
+) -> dict[str, Tensor]:
+    """All tensors of a part, the trained ones in the place of the base's."""
+    trained = {n.removeprefix(f"{name}/"): t for n, t in weights.items() if n.startswith(f"{name}/")}
+    module = parts.get(name) or source.network(name)
+    base = module.state_dict()
+    if any(n not in trained and t.is_floating_point() and t.dtype.itemsize < 4 for n, t in base.items()):
+        base = source.network(name).state_dict()  # what is not trained keeps every bit of the file
+    assert trained.keys() <= base.keys(), sorted(trained.keys() - base.keys())
+    return {**base, **trained}
+
+
+def _write_denoiser(
+    aside: Path, source: Source, tensors: Mapping[str, Tensor], dtype: components.DTypeName, there: dict[str, list[str]]
+) -> None:
+    config = _released(source.part("denoiser").config, source.config)
+    components.write("latte", tensors, config, aside, dtype)
+    if not diffusers_computes(source.config):
+        return
+    told = {k: v for k, v in config.items() if k not in (*_OF_DIFFUSERS, *_NOT_OF_DIFFUSERS)}
+    told |= {"_class_name": "LatteTransformer3DModel", "sample_size": source.config.sample_size[0]}
+    folder.write_json(aside / "transformer" / "config.json", told)
+    _second_name(aside / WEIGHTS, aside / "transformer" / WEIGHTS)
+    there["transformer"] = _INDEX["transformer"]
+
+
+def diffusers_computes(config: LatteConfig) -> bool:
+    """Whether diffusers' class computes the same with these weights."""
+    plain = not config.use_rope and config.compress_kv_factor == 1 and config.time_scale == 1
+    return plain and config.sample_size[0] == config.sample_size[1]
+
+
+def _released(config: Mapping[str, Any], used: LatteConfig) -> dict[str, Any]:
+    """The configuration as released, made true where the recipe says otherwise."""
+    told = {k: v for k, v in config.items() if k not in ("_name_or_path", "_class_name")}
+    for name in LatteConfig.__slots__:
+        value = getattr(used, name)
+        if name in told or value != getattr(LatteConfig, name, value) or name in ("use_rope", "compress_kv_factor"):
+            told[name] = list(value) if isinstance(value, tuple) else value
+    return {"_class_name": "LatteT2V", **told}
+
+
+def _write_besides(
+    aside: Path,
+    source: Source,
+    parts: Mapping[str, nn.Module],
+    dtype: components.DTypeName,
+    there: dict[str, list[str]],
+) -> None:
+    if "vae" in source.parts:
+        there["vae"] = _INDEX["vae"]
+        if source.is_drawn("vae"):
+            told = source.part("vae").config
+            components.write("causal_vae", _state(source, parts, {}, "vae"), told, aside / "vae", dtype)
+        else:
+            folder.copy_component(source.part("vae").where.parent, aside / "vae")
+    if not source.own_text:
+        return
+    there |= {"text_encoder": _INDEX["text_encoder"], "tokenizer": _INDEX["tokenizer"]}
+    text = source.part("text_encoder")
+    if source.is_drawn("text_encoder"):
+        tensors = _state(source, parts, {}, "text_encoder")
+        components.write("t5_text", tensors, text.config, aside / "text_encoder", dtype)
+    else:
+        folder.copy_component(text.where.parent, aside / "text_encoder")
+    if source.tokenizer is not None and source.tokenizer != text.where.parent:
+        _copy_words(source.tokenizer, aside / "tokenizer")
+
+
+def _copy_words(words: Path, target: Path) -> None:
+    target.mkdir(parents=True)
+    for name in t5.TOKENIZER_FILES:
+        if (words / name).is_file():
+            shutil.copyfile(words / name, target / name)
+            files.sync(target / name)
+
+
+def _second_name(file: Path, name: Path) -> None:
+    """Another name for a file; a copy where the file system knows no such thing."""
+    try:
+        os.link(file, name)
+    except OSError:
+        shutil.copyfile(file, name)
+        files.sync(name)

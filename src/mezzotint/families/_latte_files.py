@@ -1,0 +1,377 @@
+"""Where a LatteT2V comes from: its own files, those of its autoencoder and those of T5, which mostly lie apart.
+
+    ROOT/config.json, ROOT/*.safetensors       as Open-Sora-Plan releases it (65x512x512/); `vae` in it or beside it
+    ROOT/transformer/…, ROOT/vae/…, …          in diffusers' layout
+    FILE                                       .safetensors, a torch file, a checkpoint of the MindSpore port
+
+Everything is opened by headers; nothing is fetched and nothing runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from mezzotint.errors import WeightsError
+from mezzotint.families.base import Prediction
+from mezzotint.nets.causal_vae import CausalVAE, CausalVAEConfig
+from mezzotint.nets.latte import Latte, LatteConfig
+from mezzotint.recipe.latte import LatteSettings
+from mezzotint.recipe.model import ModelSettings
+from mezzotint.weights import fingerprint, kinds, pickled, state, t5
+from mezzotint.weights.files import InFile, Stored
+from mezzotint.weights.folder import find_weights, read_json
+from mezzotint.weights.layouts import latte as layout
+
+SCALE = 0.18215
+"""Between the autoencoder's latents and the denoiser's."""
+
+PIXELS, FRAMES = 8, 4
+"""Of a clip for each latent, in height and width, and through time."""
+
+CONFIGS = ("latte-17f", "latte-65f", "latte-221f")
+"""Configurations that ship, by frames of a clip."""
+
+_ENDINGS = (".safetensors", *pickled.SUFFIXES)
+_CLASSES = ("LatteT2V", "LatteTransformer3DModel")
+_SCHEDULER: Mapping[str, Any] = {
+    "_class_name": "DDIMScheduler",
+    "beta_end": 0.02,
+    "beta_schedule": "linear",
+    "beta_start": 0.0001,
+    "clip_sample": False,
+    "num_train_timesteps": 1000,
+    "prediction_type": "epsilon",
+    "set_alpha_to_one": True,
+    "steps_offset": 0,
+    "timestep_spacing": "leading",
+}
+"""Of released folders, which have none: the schedule that Open-Sora-Plan trains on."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the model on disk. config: as written. where: its configuration's file. weights: opens them, by
+    headers; None where there are none."""
+
+    config: dict[str, Any]
+    where: Path
+    weights: Callable[[], Stored] | None
+
+    @cached_property
+    def stored(self) -> Stored:
+        """The weights. Raises WeightsError E1407 when there are none."""
+        if self.weights is None:
+            raise WeightsError(
+                f"{self.where.parent}: has a configuration and no weights; give the path of a complete model, or write "
+                "model.weights=random to train from nothing",
+                code="E1407",
+            )
+        return self.weights()
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What the configuration says of the network."""
+        return {k: v for k, v in self.config.items() if not k.startswith("_") and k != "transformers_version"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model's parts on disk, those that were found. root: the folder that `model.path` names or lies in. own_text:
+    whether the text encoder lies in the model's own folder. hollow: all weights are random, whatever lies there: of a
+    model that is only described."""
+
+    root: Path
+    parts: Mapping[str, Part]
+    tokenizer: Path | None
+    scheduler: dict[str, Any]
+    latte: LatteSettings
+    weights: Literal["files", "random"]
+    seed: int
+    max_tokens: int | None
+    own_text: bool
+    hollow: bool = False
+
+    def part(self, name: str) -> Part:
+        """A part. Raises WeightsError E1461 or E1462 when it is nowhere."""
+        if name in self.parts:
+            return self.parts[name]
+        if name == "vae":
+            raise WeightsError(
+                f"{self.root}: there is no autoencoder in it or beside it (vae/config.json); write model.vae=FOLDER, "
+                "the folder `vae` of Open-Sora-Plan v1.1.0",
+                code="E1461",
+            )
+        raise WeightsError(
+            f"{self.root}: no text encoder lies with it; write model.text_encoder=FOLDER, that of T5 v1.1 XXL "
+            "(`hf download DeepFloyd/t5-v1_1-xxl` prints it)",
+            code="E1462",
+        )
+
+    @cached_property
+    def config(self) -> LatteConfig:
+        """Of the denoiser, with what the recipe changes. Raises WeightsError E1409."""
+        found, asked = LatteConfig.read(self.part("denoiser").config, str(self.part("denoiser").where)), self.latte
+        changes: dict[str, Any] = {}
+        if asked.rope is not None:
+            changes["use_rope"] = asked.rope
+        if asked.compress_kv is not None:
+            changes["compress_kv_factor"] = asked.compress_kv
+        if asked.video_length is not None:
+            changes |= {"video_length": asked.video_length, "interpolation_scale_1d": None}
+        return replace(found, **changes)
+
+    @cached_property
+    def length(self) -> int:
+        """Tokens of a caption."""
+        return self.max_tokens or self.config.model_max_length
+
+    def network(self, name: str) -> nn.Module:
+        """A part with its weights: float32, on the CPU, eval mode. Raises WeightsError E1402 to E1409."""
+        part = self.part(name)
+        if name == "text_encoder":
+            if self.is_drawn(name):
+                return t5.draw(part.config, self.seed, name, where=part.where)
+            return t5.load(part.config, part.stored, where=part.where)
+        build = self._build(name)
+        if self.is_drawn(name):
+            return state.drawn(build, self.seed, name)
+        module = state.on_meta(build)
+        state.load_into(module, self.renamed(name, module))
+        return module
+
+    def renamed(self, name: str, module: nn.Module) -> layout.Renamed:
+        """The stored weights of the denoiser or the autoencoder under our names."""
+        shapes = {key: tuple(tensor.shape) for key, tensor in module.state_dict().items()}
+        stored = self.part(name).stored
+        if name == "vae":
+            return layout.of_autoencoder(stored, shapes)
+        begun = self.latte.compress_kv is not None
+        return layout.of_denoiser(stored, shapes, shrinking=self.config.compress_kv_factor if begun else None)
+
+    def is_drawn(self, name: str) -> bool:
+        """Whether a part's weights are random: with `model.weights=random` those of all parts without weights, and
+        the denoiser's."""
+        is_random = self.weights == "random" and (name == "denoiser" or self.part(name).weights is None)
+        return self.hollow or is_random
+
+    def fingerprint(self, name: str) -> str:
+        """Of a part's configuration and weights; of a part that is nowhere, of that."""
+        if name not in self.parts:
+            return fingerprint.of_values({"absent": name})
+        part = self.parts[name]
+        told: Mapping[str, Any] = part.told
+        if name == "denoiser":
+            told = {key: getattr(self.config, key) for key in LatteConfig.__slots__}
+        if self.is_drawn(name):
+            drawn = {"weights": "random", "seed": self.seed, "part": name, "torch": torch.__version__.split("+")[0]}
+            return fingerprint.of_values({"config": told, **drawn})
+        stored = part.stored
+        weights = stored.digest() if isinstance(stored, t5.EncoderOnly) else fingerprint.of_file(stored.place)
+        return fingerprint.of_values({"config": told, "weights": weights})
+
+    def tokenizer_fingerprint(self) -> str:
+        """Of the tokenizer's files."""
+        if self.tokenizer is None:
+            return fingerprint.of_values({"absent": "tokenizer"})
+        return fingerprint.of_files([self.tokenizer / name for name in t5.TOKENIZER_FILES])
+
+    def prediction(self, settings: ModelSettings) -> Prediction:
+        """What the recipe says, else what the scheduler's file says, else epsilon. Raises WeightsError E1409."""
+        if settings.prediction is not None:
+            return settings.prediction
+        match self.scheduler.get("prediction_type", "epsilon"):
+            case "epsilon":
+                return "epsilon"
+            case "v_prediction":
+                return "v"
+            case other:
+                raise WeightsError(
+                    f"{self.root / 'scheduler' / 'scheduler_config.json'}: prediction_type is {other!r}; family latte "
+                    "knows epsilon and v_prediction, write model.prediction to choose",
+                    code="E1409",
+                )
+
+    def notes(self, parts: Mapping[str, nn.Module]) -> Iterator[str]:
+        """What was met in the files of these parts that the reader should know."""
+        for name, module in parts.items():
+            if name == "text_encoder" or self.is_drawn(name):
+                continue
+            found = self.renamed(name, module)
+            left, begun = found.dropped(), found.begun()
+            if left is not None:
+                yield f"{name}: {left} of {found.place.name} is left out, which no network has"
+            if begun is not None:
+                yield f"{name}: {begun} is not in {found.place.name} and begins anew"
+
+    def require_match(self) -> None:
+        """The parts must fit each other, by their configurations. Raises WeightsError E1409."""
+        pairs: list[tuple[str, Any, Any]] = []
+        if "vae" in self.parts:
+            vae = CausalVAEConfig.read(self.parts["vae"].config, str(self.parts["vae"].where))
+            pairs.append(("the denoiser takes latents of channels", self.config.in_channels, vae.embed_dim))
+            pairs += [("latents of pixels a side", PIXELS, vae.pixels), ("latents of frames", FRAMES, vae.frames)]
+        if "text_encoder" in self.parts:
+            width = self.parts["text_encoder"].config.get("d_model")
+            pairs.append(("the denoiser takes text of width", self.config.caption_channels, width))
+        for what, one, two in pairs:
+            if one != two:
+                raise WeightsError(
+                    f"{self.root}: {what} {one}, the other part says {two}; its parts are of different models",
+                    code="E1409",
+                )
+
+    def _build(self, name: str) -> Callable[[], nn.Module]:
+        if name == "denoiser":
+            return lambda: Latte(self.config)
+        part = self.part(name)
+        return lambda: CausalVAE(CausalVAEConfig.read(part.config, str(part.where)))
+
+
+def open_source(settings: ModelSettings, seed: int) -> Source:
+    """Opens what a recipe names. Raises WeightsError E1401, E1406 to E1409, E1411, E1460 to E1462."""
+    path = settings.path
+    if not path.exists():
+        raise WeightsError(
+            f"model.path: {path} is not there; write the path of a LatteT2V's folder or file, or one of "
+            f"{', '.join(CONFIGS)}, configurations that ship without weights",
+            code="E1401",
+        )
+    root = path if path.is_dir() else path.parent
+    parts = {"denoiser": _denoiser(path, settings.config)}
+    vae = _vae(settings.vae, root)
+    if vae is not None:
+        parts["vae"] = vae
+    text, tokenizer, own = _text(settings.text_encoder, root)
+    if text is not None:
+        parts["text_encoder"] = text
+    scheduler = root / "scheduler" / "scheduler_config.json"
+    source = Source(
+        root,
+        parts,
+        tokenizer,
+        read_json(scheduler) if scheduler.is_file() else dict(_SCHEDULER),
+        settings.latte,
+        settings.weights,
+        seed,
+        settings.max_tokens,
+        own,
+    )
+    source.require_match()
+    return source
+
+
+def _denoiser(path: Path, config: Path | None) -> Part:
+    if path.is_file():
+        return _of_file(path, config)
+    for folder in (path, path / "transformer"):
+        if (folder / "config.json").is_file():
+            told = read_json(folder / "config.json")
+            _require_latte(told, folder)
+            return Part(told, folder / "config.json", _weights_in(folder))
+    inner = sorted(p.parent.name for p in path.glob("*/config.json") if _class_of(p) in _CLASSES)
+    if inner:
+        raise WeightsError(
+            f"{path}: holds several models, {', '.join(inner)}; write the one that is trained, such as "
+            f"model.path={path / inner[0]}",
+            code="E1406",
+        )
+    guess = kinds.of_path(path) or "a model of another family"
+    raise WeightsError(
+        f"{path}: looks like {guess}; family latte needs a folder with the config.json and the weights of a LatteT2V",
+        code="E1406",
+    )
+
+
+def _of_file(path: Path, config: Path | None) -> Part:
+    if path.suffix not in _ENDINGS:
+        raise WeightsError(f"{path}: a model in one file ends in {', '.join(_ENDINGS)}; check the path", code="E1406")
+    where = next((p for p in _configs_for(path, config) if p.is_file()), None)
+    if where is None:
+        raise WeightsError(
+            f"{path}: tells nothing of the clips it was trained on, and no config.json lies beside it; write "
+            f"model.config={CONFIGS[0]}, {CONFIGS[1]} or {CONFIGS[2]} (frames of a clip), or a folder with config.json",
+            code="E1460",
+        )
+    told = read_json(where)
+    _require_latte(told, where.parent)
+    return Part(told, where, lambda: InFile(_readable(path)))
+
+
+def _configs_for(path: Path, config: Path | None) -> Iterator[Path]:
+    if config is not None:
+        yield config / "config.json"
+        yield config / "transformer" / "config.json"
+    else:
+        yield path.parent / "config.json"
+
+
+def _readable(path: Path) -> Path:
+    return pickled.as_safetensors(path, pickled.default_store()) if pickled.is_pickled(path) else path
+
+
+def _require_latte(told: Mapping[str, Any], folder: Path) -> None:
+    name = told.get("_class_name", "LatteT2V")
+    if name not in _CLASSES:
+        raise WeightsError(f"{folder}: holds {name}; family latte trains LatteT2V of Open-Sora-Plan v1.1", code="E1406")
+
+
+def _class_of(config: Path) -> str:
+    try:
+        return str(read_json(config).get("_class_name", ""))
+    except WeightsError:
+        return ""
+
+
+def _weights_in(folder: Path) -> Callable[[], Stored] | None:
+    found = find_weights(folder)
+    return None if found is None else lambda: InFile(found.path)
+
+
+def _vae(named: Path | None, root: Path) -> Part | None:
+    """The autoencoder: as named, or in the folder `vae` of the model or beside it."""
+    if named is not None and not named.exists():
+        raise WeightsError(f"model.vae: {named} is not there (looked in {Path.cwd()}); check the path", code="E1401")
+    places = (root / "vae", root.parent / "vae") if named is None else (named / "vae", named)
+    folder = next((place for place in places if (place / "config.json").is_file()), None)
+    if folder is None:
+        if named is None:
+            return None
+        raise WeightsError(
+            f"model.vae: {named} has no config.json; give the folder `vae` of Open-Sora-Plan v1.1.0", code="E1406"
+        )
+    told = read_json(folder / "config.json")
+    if told.get("_class_name", "CausalVAEModel") != "CausalVAEModel":
+        raise WeightsError(
+            f"{folder}: holds {told['_class_name']}; family latte needs the CausalVAEModel of Open-Sora-Plan v1.1.0",
+            code="E1406",
+        )
+    CausalVAEConfig.read(told, str(folder / "config.json"))
+    return Part(told, folder / "config.json", _weights_in(folder))
+
+
+def _text(named: Path | None, root: Path) -> tuple[Part | None, Path | None, bool]:
+    """The text encoder, its tokenizer's folder, and whether both are the model's own."""
+    if named is not None and not named.exists():
+        raise WeightsError(
+            f"model.text_encoder: {named} is not there (looked in {Path.cwd()}); check the path", code="E1401"
+        )
+    base = named if named is not None else root
+    inner = base / "text_encoder"
+    folder = inner if (inner / "config.json").is_file() or named is None else named
+    if not (folder / "config.json").is_file():
+        if named is None:
+            return None, None, False
+        raise WeightsError(
+            f"model.text_encoder: {named} has no config.json; give the folder of T5 v1.1 XXL's encoder", code="E1406"
+        )
+    tokenizers = (base / "tokenizer", folder)
+    tokenizer = next((p for p in tokenizers if any((p / n).is_file() for n in t5.TOKENIZER_FILES[:2])), folder)
+    weights = (lambda: t5.stored_in(folder)) if t5.has_weights(folder) else None
+    return Part(read_json(folder / "config.json"), folder / "config.json", weights), tokenizer, named is None

@@ -1,0 +1,154 @@
+"""Which frames of a clip are seen, and which pictures are trained beside it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
+
+from mezzotint.recipe.base import ALLOW, FREE, NamedPath, Section, as_list
+
+FORMATS = ("clip-list", "videofolder")
+"""The values of `data.format` whose samples are clips."""
+
+Side = Annotated[int, Field(ge=8, le=4096, multiple_of=8)]
+Paths = Annotated[tuple[NamedPath, ...], BeforeValidator(as_list)]
+
+
+class ClipsSettings(Section):
+    """Clips: which frames a visit sees, which clips are used, which pictures are trained beside them."""
+
+    frames: Annotated[PositiveInt, ALLOW] = 17
+    """Frames of a sample, an odd number: autoencoders of clips keep the first frame apart, so 4 k + 1 comes back whole
+    (17, 65, 221). 1 trains single frames, and a list may then name pictures."""
+
+    interval: Annotated[PositiveInt, ALLOW] = 1
+    """Every so many-th frame of the clip is seen. An entry that says where it begins is read frame by frame."""
+
+    fps: Annotated[PositiveFloat | None, ALLOW] = None
+    """Frames a second that are seen, whatever the clip's own rate; in the place of `interval`. None counts the
+    clip's own frames."""
+
+    begin: Annotated[Literal["anywhere", "first", "open-sora-plan"], ALLOW] = "anywhere"
+    """Where the frames of a visit begin: at a place drawn `anywhere` in the clip, at its `first` frame, or as
+    Open-Sora-Plan draws, which never takes the last place. An entry that says where it begins has its own."""
+
+    short: Annotated[Literal["skip", "repeat"], ALLOW] = "skip"
+    """A clip with too few frames: `skip` leaves it out (counted and named in the data report), `repeat` shows frames
+    several times, as Open-Sora-Plan does."""
+
+    buckets: Annotated[tuple[tuple[PositiveInt, Side, Side], ...], ALLOW] = ()
+    """The sizes that batches may have, each [frames, height, width]. A clip goes to the most frames that it has, then
+    to the nearest shape. Empty: `frames` of each size that `data.resolution` and `data.buckets` make."""
+
+    min_size: Annotated[PositiveInt | None, ALLOW] = None
+    """A clip whose shorter side has fewer pixels is left out. What it is trained at says `data.resolution`."""
+
+    max_size: Annotated[PositiveInt | None, ALLOW] = None
+    """A clip whose longer side has more pixels is left out."""
+
+    max_aspect: Annotated[Annotated[float, Field(ge=1.0)] | None, ALLOW] = None
+    """A clip more elongated than this, longer side over shorter, is left out."""
+
+    missing: Annotated[Literal["skip", "count"], ALLOW] = "skip"
+    """What a list names and is not there, a clip, a picture or an embedding: `skip` leaves its entry out, and says how
+    many; `count` counts it among the files that cannot be used, of which `data.max_skipped` lets pass a few."""
+
+    texts: Annotated[bool, ALLOW] = False
+    """With `data.format=clip-list`, each line of a list has three paths, the second the folder of text embeddings that
+    Open-Sora-Plan made (.npz). With `data.cache.text` they are taken over instead of being made; that they belong to
+    the model's text encoder cannot be checked."""
+
+    stills: Annotated[NonNegativeInt, ALLOW] = 0
+    """Pictures that are trained beside each clip, in the same step and at its noise level; 4 is usual."""
+
+    stills_from: Annotated[Literal["none", "clips", "images"], ALLOW] = "none"
+    """Where those pictures come from: frames of the clip itself, evenly spread, with its caption (`clips`), or a data
+    set of pictures, `stills_path` (`images`)."""
+
+    stills_path: Annotated[Paths, FREE] = ()
+    """With `stills_from=images`: the lists or folders of pictures. Looked up as `data.path`."""
+
+    stills_kind: Annotated[str | None, ALLOW] = None
+    """How the pictures of `stills_path` are written down, a name of `data.format`. None: as a list of their own with
+    `data.format=clip-list`, else as a folder of pictures, `image-folder`."""
+
+    stills_order: Annotated[Literal["drawn", "groups"], ALLOW] = "drawn"
+    """Which pictures stand beside a clip: `drawn` anew at each visit, or always the same: `groups` cuts them in their
+    order into groups of `stills` and gives clip n group n; the last group is left out, as Open-Sora-Plan does."""
+
+    @field_validator("frames")
+    @classmethod
+    def _is_odd(cls, value: int) -> int:
+        if value % 2 == 0:
+            raise ValueError(_even(value))
+        return value
+
+    @field_validator("buckets")
+    @classmethod
+    def _are_odd(cls, value: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, int, int], ...]:
+        for frames, _, _ in value:
+            if frames % 2 == 0:
+                raise ValueError(_even(frames))
+        if len(set(value)) < len(value):
+            raise ValueError("a size stands twice")
+        return value
+
+    @model_validator(mode="after")
+    def _agree(self) -> ClipsSettings:
+        longest = max((frames for frames, _, _ in self.buckets), default=self.frames)
+        if longest != self.frames:
+            raise ValueError(
+                f"data.clips.frames is {self.frames}, and the longest of data.clips.buckets has {longest}; write "
+                f"data.clips.frames={longest}"
+            )
+        if self.fps is not None and self.interval != 1:
+            raise ValueError("data.clips.fps takes the place of data.clips.interval; leave one of them out")
+        if self.fps is not None and self.short == "repeat":
+            raise ValueError(
+                "data.clips.short=repeat has no meaning with data.clips.fps; write data.clips.short=skip, or "
+                "data.clips.interval instead of the rate"
+            )
+        self._require_stills()
+        return self
+
+    def _require_stills(self) -> None:
+        """Refuses pictures without a source, and a source without pictures."""
+        if self.stills and self.stills_from == "none":
+            raise ValueError(
+                f"data.clips.stills is {self.stills} and nothing says where these pictures come from; write "
+                "data.clips.stills_from=clips, or stills_from=images and stills_path, or stills=0"
+            )
+        if self.stills_from != "none" and not self.stills:
+            raise ValueError(
+                "data.clips.stills_from has no effect with data.clips.stills=0; set how many, such as stills=4"
+            )
+        if self.stills_from == "clips" and self.stills > min((one[0] for one in self.buckets), default=self.frames):
+            raise ValueError(
+                f"data.clips.stills is {self.stills}, more than a sample has frames; lower it, or take the pictures "
+                "from data.clips.stills_from=images"
+            )
+        if (self.stills_from == "images") != bool(self.stills_path):
+            raise ValueError(
+                "data.clips.stills_path and data.clips.stills_from=images belong together; give both or none"
+            )
+        if self.stills_from != "images" and (self.stills_kind, self.stills_order) != (None, "drawn"):
+            raise ValueError(
+                "data.clips.stills_kind and data.clips.stills_order have no effect without "
+                "data.clips.stills_from=images; leave them out"
+            )
+
+
+def _even(frames: int) -> str:
+    return (
+        f"clips have an odd number of frames, got {frames}; write {frames - 1} or {frames + 1} (4 k + 1 comes back "
+        "whole from the autoencoder: 17, 65, 221)"
+    )

@@ -1,0 +1,77 @@
+"""What only LatteT2V has: how its network looks around, and how its autoencoder takes large clips apart."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt, model_validator
+
+from mezzotint.recipe.base import ALLOW, NEVER, RECORDED, Section
+
+
+class TilingSettings(Section):
+    """Clips that are larger than a piece go through the autoencoder piece by piece: less memory, and latents that
+    differ a little from those of the whole, because norms and attention see one piece only."""
+
+    enabled: Annotated[bool, ALLOW] = False
+    """Whether larger clips are parted. Smaller ones never are."""
+
+    overlap: Annotated[float, Field(gt=0.0, lt=1.0), ALLOW] = 0.25
+    """By which share of their side neighbouring tiles overlap; there they are blended. A whole number of latents: with
+    tiles of 256 pixels multiples of 1/32."""
+
+    side: Annotated[int, Field(ge=16, le=4096, multiple_of=8), ALLOW] = 256
+    """The side of a tile in pixels."""
+
+    frames: Annotated[int, Field(ge=5, le=1025), ALLOW] = 65
+    """Frames of a piece, 4k + 1; neighbours share one."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> TilingSettings:
+        if self.frames % 4 != 1:
+            below = self.frames - (self.frames - 1) % 4
+            raise ValueError(f"model.latte.tiling.frames is 4k + 1, such as {below} or {below + 4}, got {self.frames}")
+        cells = self.side // 8
+        if not (self.overlap * cells).is_integer():
+            near = min(max(round(self.overlap * cells), 1), cells - 1) / cells
+            raise ValueError(
+                f"model.latte.tiling.overlap must be a whole number of a tile's {cells} latents, got {self.overlap}; "
+                f"write {near}"
+            )
+        return self
+
+
+class LatteSettings(Section):
+    """Of family `latte` alone: what its network is to be beyond what its files say, and its autoencoder."""
+
+    rope: Annotated[bool | None, NEVER] = None
+    """Rotary positions in self-attention, besides the tables that are added (RoPE, Su et al. 2021, arXiv:2104.09864).
+    Not together with `model.latte.compress_kv`. None is as the model's configuration says. The weights have the same
+    names either way; a model that was trained without them has to learn to use them."""
+
+    compress_kv: Annotated[PositiveInt | None, NEVER] = None
+    """By how much the later half of the layers shrinks keys and values, in each direction; 1 is not at all. None is as
+    the model's configuration says. Where the files have no shrinking layers, these begin as means."""
+
+    video_length: Annotated[PositiveInt | None, NEVER] = None
+    """Latent frames that positions in time are scaled for: (frames − 1)/4 + 1 of the clips that are trained. Up to 32
+    they are not scaled at all, so that 17 and 65 frames share one scale. None is as the model's configuration says."""
+
+    pictures: Annotated[Literal["clip", "still"], ALLOW] = "clip"
+    """How a picture without a clip is seen, in training and when it is drawn: as a `clip` of one frame, or as a
+    `still`, past all layers that look through time, which is how stills that are joined to clips are trained."""
+
+    tiling: TilingSettings = TilingSettings()
+    """Large clips in pieces."""
+
+    vae_norms: Annotated[Literal["same", "fp32"], RECORDED] = "same"
+    """The type of the autoencoder's group norms where it runs in half precision: the `same`, or `fp32`."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> LatteSettings:
+        if self.rope and (self.compress_kv or 1) > 1:
+            raise ValueError(
+                "model.latte.rope and model.latte.compress_kv exclude each other: shrunk keys have no positions to "
+                "turn by; leave one of them out"
+            )
+        return self

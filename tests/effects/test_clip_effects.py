@@ -1,0 +1,266 @@
+"""Rows of the section `data.clips`: which frames of a clip are seen, which clips are used, what stands beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mezzotint.data.cached import TextCache
+from mezzotint.errors import CacheError, DatasetError, RecipeError
+from mezzotint.recipe.data import DataSettings
+from mezzotint.recipe.read import read_text
+from mezzotint.stages import Batch
+from mezzotint.tasks._filling import fill
+from mezzotint.weights import text_cache_npz
+
+Make = Callable[..., Any]
+SHADE = 12
+SQUARE = {"format": "clip-list", "buckets__shape": "square", "max_skipped": 1.0}
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Path]) -> Path:
+    """A folder of clips: `a` and `b` of 12 frames, `short` of 3, `wide` and `large` of other shapes; ten a second."""
+    folder = tmp_path_factory.mktemp("films")
+    for name, num, size in (
+        ("a", 12, (48, 32)), ("b", 12, (48, 32)), ("short", 3, (48, 32)), ("wide", 6, (96, 32)), ("large", 6, (96, 96)),
+    ):  # fmt: skip
+        write_clip(folder / f"{name}.mp4", num, size=size)
+    for number in range(5):
+        Image.fromarray(np.full((40, 48, 3), 40 * number, np.uint8)).save(folder / f"{number}.png")
+        (folder / f"{number}.txt").write_text(f"picture {number}")
+    return folder
+
+
+@pytest.fixture
+def listed(films: Path, tmp_path: Path) -> Callable[..., Path]:
+    """`listed("a.mp4", …)`: a list file of these entries, names or whole objects; `name` is the file's."""
+
+    def write(*entries: Any, name: str = "list", texts: Path | None = None) -> Path:
+        found = [{"path": one, "cap": f"caption of {one}"} if isinstance(one, str) else one for one in entries]
+        (tmp_path / f"{name}.json").write_text(json.dumps(found))
+        middle = f"{texts}," if texts else ""
+        (tmp_path / f"{name}.txt").write_text(f"{films},{middle}{name}.json\n")
+        return tmp_path / f"{name}.txt"
+
+    return write
+
+
+def numbers(pixels: torch.Tensor) -> list[int]:
+    """The numbers that the frames of a clip (3, F, H, W) tell by their shade."""
+    return [round(float((frame[:, -4:, -4:].mean() + 1) * 127.5) / SHADE) for frame in pixels.transpose(0, 1)]
+
+
+def seen(fed: Any) -> list[list[int]]:
+    return [numbers(one) for batch in fed.batches() for one in batch.pixels]
+
+
+def reasons(files: Sequence[tuple[str, str]]) -> dict[str, str]:
+    return dict(files)
+
+
+def shapes(batches: Sequence[Batch]) -> set[tuple[int, ...]]:
+    return {tuple(batch.pixels.shape[2:]) for batch in batches if batch.pixels is not None}
+
+
+def refused(*words: str) -> str:
+    with pytest.raises(RecipeError) as caught:
+        read_text("schema: 1", overrides=["data.format=clip-list", *words])
+    return str(caught.value)
+
+
+# breaks if the number of frames were not the recipe's, or an even one were taken
+@pytest.mark.effect("data.clips.frames")
+def test_frames_is_how_many_of_them_a_sample_has(feed: Make, listed: Make) -> None:
+    path = listed("a.mp4")
+    for count in (1, 5, 9):
+        (found,) = seen(feed(path, **SQUARE, clips__frames=count))
+        assert found == list(range(found[0], found[0] + count))
+    assert "got 16; write 15 or 17" in refused("data.clips.frames=16")
+
+
+# breaks if every frame were seen whatever the interval, or an entry's own start were moved by it
+@pytest.mark.effect("data.clips.interval")
+def test_interval_leaves_out_frames_between(feed: Make, listed: Make) -> None:
+    path = listed("a.mp4", {"path": "b.mp4", "cap": "b", "frame_idx": "3:8"})
+    drawn, own = sorted(seen(feed(path, **SQUARE, clips__frames=5, clips__interval=2)), key=lambda one: one[1] - one[0])
+    assert drawn == [3, 4, 5, 6, 7]
+    assert np.diff(own).tolist() == [2, 2, 2, 2]
+
+
+# breaks if the rate were the clip's own
+@pytest.mark.effect("data.clips.fps")
+def test_rate_is_frames_a_second_whatever_the_clip_has(feed: Make, listed: Make) -> None:
+    (found,) = seen(feed(listed("a.mp4"), **SQUARE, clips__frames=3, clips__fps=2.5))
+    assert np.diff(found).tolist() == [4, 4]
+    report = feed(listed("a.mp4", "short.mp4"), **SQUARE, clips__frames=3, clips__fps=2.5).report
+    assert reasons(report.left_out) == {
+        "short.mp4": "too short: 0.30 s, and 0.90 s are wanted (3 frames at 2.5 a second)"
+    }
+    assert "takes the place of data.clips.interval" in refused("data.clips.fps=5", "data.clips.interval=2")
+
+
+# breaks if the place were drawn elsewhere, were another at the same visit, or the last as the reference draws
+@pytest.mark.effect("data.clips.begin")
+def test_begin_is_drawn_anywhere_or_is_the_first_frame(feed: Make, listed: Make) -> None:
+    path = listed("a.mp4")
+
+    def begins(begin: str, seed: int = 0) -> list[int]:
+        given = {"clips__frames": 9, "clips__begin": begin}
+        return [one[0] for one in seen(feed(path, **SQUARE, **given, steps=40, seed=seed))]
+
+    assert set(begins("first")) == {0}
+    assert set(begins("anywhere")) == {0, 1, 2, 3}
+    assert set(begins("open-sora-plan")) == {0, 1, 2}
+    assert begins("anywhere") == begins("anywhere") != begins("anywhere", seed=1)
+
+
+# breaks if a short clip were used or left out whatever the recipe says
+@pytest.mark.effect("data.clips.short")
+def test_short_clips_are_left_out_or_their_frames_repeated(feed: Make, listed: Make) -> None:
+    path = listed("a.mp4", "short.mp4")
+    fed = feed(path, **SQUARE, clips__frames=5)
+    assert fed.report.used == 1
+    assert reasons(fed.report.left_out) == {"short.mp4": "too short: 3 frames, and 5 are wanted"}
+    assert [0, 0, 1, 1, 2] in seen(feed(path, **SQUARE, clips__frames=5, clips__short="repeat"))
+
+
+# breaks if a clip did not go to the most frames it has and then to its shape, or a batch mixed sizes
+@pytest.mark.effect("data.clips.buckets")
+def test_buckets_are_sizes_in_frames_height_and_width(feed: Make, listed: Make) -> None:
+    path = listed("a.mp4", "b.mp4", "wide.mp4", "large.mp4")
+    sizes = [[9, 32, 32], [9, 32, 48], [5, 24, 24], [5, 24, 72], [5, 64, 64]]
+    plain = {"resolution": 512, "buckets__step": 64, "format": "clip-list"}
+    fed = feed(path, **plain, clips__frames=9, clips__buckets=sizes, batch_size=2)
+    found = {tuple(batch.pixels.shape[2:]): batch.keys for batch in fed.batches()}
+    assert set(found) == {(9, 32, 48), (5, 24, 72), (5, 64, 64)}
+    assert set(found[9, 32, 48]) == {"a.mp4", "b.mp4"}
+    assert "the longest of data.clips.buckets has 5" in refused("data.clips.buckets=[[5,32,32]]")
+
+
+# breaks if clips of any size were taken
+@pytest.mark.effect("data.clips.min_size", "data.clips.max_size", "data.clips.max_aspect")
+def test_clips_of_other_sizes_are_left_out(feed: Make, listed: Make) -> None:
+    path = listed("a.mp4", "wide.mp4", "large.mp4")
+    for setting, value, wanted in (
+        ("min_size", 40, {"a.mp4", "wide.mp4"}), ("max_size", 90, {"wide.mp4", "large.mp4"}), ("max_aspect", 2,
+        {"wide.mp4"}),
+    ):  # fmt: skip
+        report = feed(path, **SQUARE, clips__frames=5, **{f"clips__{setting}": value}).report
+        assert set(reasons(report.left_out)) == wanted
+        assert not report.skipped
+
+
+# breaks if what is not there were never counted, or always
+@pytest.mark.effect("data.clips.missing")
+def test_missing_clips_are_left_out_or_counted(feed: Make, listed: Make) -> None:
+    path = listed("a.mp4", "gone.mp4")
+    skipped, counted = (feed(path, **SQUARE, clips__frames=5, clips__missing=one).report for one in ("skip", "count"))
+    assert (set(reasons(skipped.left_out)), set(reasons(skipped.skipped))) == ({"gone.mp4"}, set())
+    assert (set(reasons(counted.left_out)), set(reasons(counted.skipped))) == (set(), {"gone.mp4"})
+
+
+# breaks if embeddings of files were not read, were made anew, or came back changed
+@pytest.mark.effect("data.clips.texts")
+def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Path) -> None:
+    states = torch.randn(20, 6, generator=torch.Generator().manual_seed(0)).numpy()
+    for name, count in (("a", 3), ("b", 18)):
+        mask = (np.arange(20) < count).astype(np.uint8)
+        text_cache_npz.write(tmp_path / f"texts/{name}.npz", text_cache_npz.TextFile(states, mask))
+    path = listed("a.mp4", "b.mp4", texts=tmp_path / "texts")
+    given = SQUARE | {"clips__frames": 5, "clips__texts": True, "cache__text": True}
+    fed = feed(path, **given)
+    text = TextCache(tmp_path / "cache", fed.recipe.data, identity="t", compute="fp32")
+
+    def no_encoder(what: str) -> Any:
+        raise AssertionError(what)
+
+    told: list[str] = []
+    rows, data = fed.dataset.rows, fed.recipe.data
+    cpu = torch.device("cpu")
+    fill(fed.catalogue, rows, data, latents=None, text=text, load=no_encoder, device=cpu, say=told.append)
+    assert any("age cannot be checked" in line for line in told)
+    found = text.read(
+        [fed.catalogue.captions(row)[0] for row in rows], [fed.catalogue.own.embedding_of(row) for row in rows]
+    )
+    assert found.mask is not None
+    assert found.mask.sum(dim=1).tolist() == [3, 18]
+    assert torch.equal(found.states[1, :18], torch.from_numpy(states[:18]))
+    assert not found.states[0, 3:].any()
+    assert sorted(store.row_bytes for store in text.stores if len(store)) == [16 * 7 * 4, 20 * 7 * 4]
+    text.wanted_shape = (300, 6)
+    text_cache_npz.write(tmp_path / "texts/a.npz", text_cache_npz.TextFile(states[:19], mask[:19]))
+    again = feed(path, **given)
+    fresh = TextCache(tmp_path / "other", again.recipe.data, identity="t", compute="fp32")
+    fresh.wanted_shape = (20, 6)
+    with pytest.raises(CacheError, match="holds 19 tokens and the model is given 20"):
+        fill(again.catalogue, rows, data, latents=None, text=fresh, load=no_encoder, device=cpu, say=told.append)
+    assert "set data.cache.text=true" in refused("data.clips.texts=true")
+    with pytest.raises(DatasetError, match=r"set data\.clips\.texts=true"):
+        feed(path, **SQUARE, clips__frames=5)
+
+
+# breaks if pictures came from elsewhere, were not those of their clip, or a number without a source were taken
+@pytest.mark.effect("data.clips.stills", "data.clips.stills_from")
+def test_stills_stand_beside_each_clip(feed: Make, listed: Make) -> None:
+    path = listed("a.mp4", "b.mp4")
+    given = SQUARE | {"clips__frames": 5, "clips__stills": 3, "batch_size": 2, "captions__dropout": 0.5, "flip": 0.5}
+    for batch in feed(path, **given, clips__stills_from="clips", steps=4).batches():
+        assert batch.pixels is not None
+        assert batch.stills is not None
+        assert batch.stills.pixels is not None
+        assert batch.stills.captions == tuple(one for one in batch.captions for _ in range(3))
+        assert batch.stills.positions.tolist() == [0, 0, 0, 1, 1, 1]
+        wanted = batch.pixels[:, :, [0, 2, 4]].transpose(1, 2).flatten(0, 1)
+        assert torch.equal(batch.stills.pixels, wanted)
+        assert len(set(batch.stills.posterior_keys.tolist()) - set(batch.posterior_keys.tolist())) == 6
+    images = listed("0.png", "1.png", "2.png", name="images")
+    (batch,) = feed(path, **given, clips__stills_from="images", clips__stills_path=[str(images)]).batches()
+    assert batch.stills is not None
+    assert {key.removesuffix(".png") for key in batch.stills.keys} == {"0", "1", "2"}
+    assert "nothing says where these pictures come from" in refused("data.clips.stills=4")
+    assert "data.clips.stills_from has no effect" in refused("data.clips.stills_from=clips")
+    assert "more than a sample has frames" in refused("data.clips.stills=19", "data.clips.stills_from=clips")
+
+
+# breaks if the pictures were not those of the path, or were read in another way than they are written down
+@pytest.mark.effect("data.clips.stills_path", "data.clips.stills_kind")
+def test_stills_are_read_from_a_list_or_a_folder(feed: Make, listed: Make, films: Path) -> None:
+    path, images = listed("a.mp4"), listed("0.png", "4.png", name="images")
+    given = SQUARE | {"clips__frames": 5, "clips__stills": 2, "clips__stills_from": "images"}
+    (of_list,) = feed(path, **given, clips__stills_path=[str(images)]).batches()
+    assert set(of_list.stills.captions) == {"caption of 0.png", "caption of 4.png"}
+    of_folder = feed(path, **given, clips__stills_path=[str(films)], clips__stills_kind="image-folder", steps=30)
+    told = {caption for batch in of_folder.batches() for caption in batch.stills.captions}
+    assert told == {f"picture {number}" for number in range(5)}
+    with pytest.raises(DatasetError, match=r"2 pictures, and data\.clips\.stills=3") as caught:
+        feed(path, **(given | {"clips__stills": 3}), clips__stills_path=[str(images)])
+    assert caught.value.code == "E1291"
+
+
+# breaks if groups were drawn, the last were used, or drawn pictures were the same at every visit
+@pytest.mark.effect("data.clips.stills_order")
+def test_stills_are_drawn_or_come_in_groups(feed: Make, listed: Make) -> None:
+    images = listed(*(f"{number}.png" for number in range(5)), name="images")
+    given = SQUARE | {"clips__frames": 5, "clips__stills": 2, "clips__stills_from": "images", "batch_size": 3}
+    given |= {"clips__stills_path": [str(images)]}
+    path = listed("a.mp4", "b.mp4", "wide.mp4")
+    groups = {"a.mp4": ("0.png", "1.png"), "b.mp4": ("2.png", "3.png"), "wide.mp4": ("0.png", "1.png")}
+    for batch in feed(path, **given, clips__stills_order="groups", steps=3).batches():
+        assert batch.stills.keys == tuple(one for key in batch.keys for one in groups[key])
+    drawn = [batch.stills.keys for batch in feed(path, **given, steps=20).batches()]
+    assert {key for keys in drawn for key in keys} == {f"{number}.png" for number in range(5)}
+    assert len({keys[:2] for keys in drawn}) > 5
+
+
+def test_clips_have_no_effect_on_pictures_and_say_so() -> None:
+    with pytest.raises(RecipeError, match=r"data\.clips has no effect with data\.format=image-folder"):
+        read_text("schema: 1", overrides=["data.clips.frames=5"])
+    assert DataSettings().clips.frames == 17
