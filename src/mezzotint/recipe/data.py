@@ -246,6 +246,10 @@ class DataSettings(Section):
     """Samples of one batch, over all devices together, all of one bucket. Their number is divided among devices; noise
     and timesteps do not depend on how."""
 
+    order: Annotated[Literal["drawn", "listed"], ALLOW] = "drawn"
+    """The order of an epoch: `drawn` anew for each, or `listed`, every epoch as files or rows stand there, batches of
+    several sizes by their first picture. What is trained last is remembered best: `listed` is for comparisons."""
+
     remainder: Annotated[Literal["short", "fill", "drop", "repeat"], ALLOW] = "short"
     """What is left of a bucket when it does not fill a batch: `short` trains a smaller batch (each sample counts the
     same), `fill` repeats pictures of the bucket, `drop` leaves them out of this epoch, `repeat` fills up with the same
