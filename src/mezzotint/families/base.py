@@ -37,6 +37,19 @@ class Grid:
         return self.pixels * self.cell
 
 
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What a model takes of what another trainer has encoded. Latents of `channels`, which become (x − shift) · factor.
+    Text of `length` tokens, `width` wide, and `pooled` numbers of its own."""
+
+    channels: int
+    factor: float
+    shift: float
+    length: int
+    width: int
+    pooled: int
+
+
 class ModelFamily(ABC):
     """One kind of model: how to load, encode, predict, decode, export.
 
@@ -119,6 +132,12 @@ class ModelFamily(ABC):
     @abstractmethod
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """Captions → embeddings, (B, L, D). Carries a gradient when the text encoder is trained and grad is enabled."""
+
+    @classmethod
+    def intake(cls, settings: ModelSettings) -> Intake | None:
+        """What the model takes of latents and texts that another trainer has encoded; None where nothing is known that
+        makes such. Loads nothing. Raises WeightsError."""
+        return None
 
     def skip_layers(self, count: int) -> None:
         """Leaves out so many of the text encoder's last layers from now on, as `model.clip_skip` does. Raises

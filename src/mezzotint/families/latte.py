@@ -91,6 +91,12 @@ class Family(ModelFamily):
         return f"latte-text-1 encoder={encoder} tokenizer={tokenizer} tokens={source.length}"
 
     @classmethod
+    def text_shape(cls, settings: ModelSettings) -> tuple[int, int] | None:
+        """See ModelFamily."""
+        source = open_source(settings, 0)
+        return source.length, source.config.caption_channels
+
+    @classmethod
     def media_identity(cls, settings: ModelSettings, *, seed: int = 0) -> str:
         """See ModelFamily."""
         source = open_source(settings, seed)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from torch import Tensor
 from mezzotint import durable
 from mezzotint.data import schedule_file
 from mezzotint.data.loader import Loader
-from mezzotint.errors import Diverged, OutOfMemory, PeerLost, RecipeError, Stopped, StorageError
+from mezzotint.errors import RecipeError, Stopped, StorageError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
@@ -29,8 +29,20 @@ from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.stages import StepReport
-from mezzotint.tasks import _held_out, _shadow_start, _stamps, announce, assemble, cache, resume, watchers
+from mezzotint.tasks import (
+    _foreign_start,
+    _held_out,
+    _shadow_start,
+    _stamps,
+    announce,
+    assemble,
+    cache,
+    resume,
+    watchers,
+)
 from mezzotint.tasks._arguments import parse
+from mezzotint.tasks._export_name import name_of
+from mezzotint.tasks._failures import named_failures
 from mezzotint.tasks._live import LiveSettings
 from mezzotint.tasks.convert import single_file_of
 from mezzotint.tasks.environment import environment
@@ -38,7 +50,7 @@ from mezzotint.training import metrics_log, rows, shared_state, state
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.live import LiveLine
 from mezzotint.training.observers import Exporter, Saver
-from mezzotint.training.progress import Progress
+from mezzotint.training.prefetch import Prefetched
 from mezzotint.training.trained import MovementWatch
 from mezzotint.training.trainer import Trainer
 from mezzotint.weights import publishing
@@ -70,7 +82,7 @@ def train(reading: Reading) -> int:
         runtime = open_runtime(recipe.run, launch)
         stack.callback(runtime.close)
         folder = RunFolder(Path(runtime.share(str(folder_of(reading, recipe)))))
-        stack.enter_context(_named_failures(runtime, folder, announce.command(folder, launch)))
+        stack.enter_context(named_failures(runtime, folder, announce.command(folder, launch)))
         _take(folder, runtime, stack)
         job = Job(reading, recipe, launch, runtime, folder, interrupts)
         stack.callback(job.close)
@@ -122,6 +134,7 @@ class Job:
     trainer: Trainer = field(init=False)
     changes: LiveSettings = field(init=False)
     loader: Loader = field(init=False)
+    prefetched: Prefetched | None = None
     steps: int = 0
 
     def prepare(self) -> None:
@@ -141,11 +154,14 @@ class Job:
         changes = resume.compare(restored, self.reading, self.recipe, self.identity) if restored else []
         self._fill_caches(kind)
         self.model = assemble.open_model(self.recipe, self.runtime, steps=self.steps)
-        self._build_trainer(restored.step if restored else 0)
+        _foreign_start.check(self.recipe, self.model, self.steps)
+        self._build_trainer(restored.step if restored else self.recipe.run.start.step)
         if restored:
             self._restore(restored, changes)
         else:
             self._start_shadow(kind)
+            for sentence in _foreign_start.begin(self.recipe, self.model):
+                self.live.say(sentence)
         if first:
             self._write_papers(restored, changes)
             for note in self.reading.notes:
@@ -183,6 +199,8 @@ class Job:
 
     def close(self) -> None:
         """Whatever happened: workers and files are let go."""
+        if self.prefetched is not None:
+            self.prefetched.close()
         if hasattr(self, "loader"):
             self.loader.close()
         if hasattr(self, "live"):
@@ -271,6 +289,7 @@ class Job:
             text=self.caches.text,
             keeps_company=bool(runtime.shares),
         )
+        self.prefetched = Prefetched.of(self.loader, recipe.run.device_prefetch, runtime.device)
         self.changes = LiveSettings(recipe, runtime, self.folder, self._take, self._require, self.live.say)
         observers = watchers.observers(
             recipe, runtime, self.folder, self.dataset, self.caches, self.model, self.live, start_step=start_step
@@ -278,7 +297,7 @@ class Job:
         self.trainer = Trainer(
             family=self.model.family,
             objective=self.model.objective,
-            batches=self.loader,
+            batches=self.prefetched or self.loader,
             update=self.model.update,
             runtime=runtime,
             precision=self.model.precision,
@@ -289,7 +308,7 @@ class Job:
             run_settings=recipe.run,
             attention=recipe.model.attention,
             observers=observers,
-            progress=Progress(last_step=self.steps),
+            progress=_foreign_start.progress(recipe, self.dataset.timeline, self.steps),
             epoch_ends=self._epoch_ends,
             epoch_begins=self._begin_epoch,
             save=self._save,
@@ -365,8 +384,9 @@ class Job:
             batch_report.write_undersized(self.dataset.catalogue, self.dataset.rows, self.recipe.data, self.folder.path)
         if self.recipe.run.export.link is not None:
             _link(self.folder, self.recipe.run.export.link, self.live.say)
+        begin = restored.step if restored else self.recipe.run.start.step
         self.folder.record(
-            "started", step=restored.step if restored else 0, steps=self.steps, recipe=self.reading.digest,
+            "started", step=begin, steps=self.steps, recipe=self.reading.digest,
             processes=self.runtime.world_size, batch=self.recipe.data.batch_size, changes=changes, **self._resolved(),
         )  # fmt: skip
 
@@ -392,6 +412,7 @@ class Job:
         )
         if not self.runtime.is_first:
             return
+        _foreign_start.write_when_asked(self.recipe, self.folder.path, self.model, self.steps)
         try:
             state.prune(self.folder.checkpoints, self.recipe.run.save.keep)
         except OSError as error:  # what is written stays written
@@ -400,20 +421,10 @@ class Job:
     def _export(self, trainer: Trainer) -> list[Path]:
         """The model as a folder: the trained weights, and beside them their average when there is one. All processes
         come here; the first writes."""
-        written, shadow = self._export_one(trainer.update.masters, self._export_name(trainer)), trainer.update.shadow
+        written, shadow = self._export_one(trainer.update.masters, name_of(self.recipe, trainer)), trainer.update.shadow
         if shadow is not None:
-            written += self._export_one(shadow.weights, self._export_name(trainer, "_ema"))
+            written += self._export_one(shadow.weights, name_of(self.recipe, trainer, "_ema"))
         return written
-
-    def _export_name(self, trainer: Trainer, ema: str = "") -> str:
-        template, progress = self.recipe.run.export.name or "step-{step:08}", trainer.progress
-        name = template.format(
-            name=self.recipe.run.name, step=progress.step, ema=ema,
-            epoch=progress.epoch + 1 if progress.epoch_ends or progress.is_done else progress.epoch,
-            micro_step=-(-progress.samples // self.recipe.data.batch_size),
-            last="last-" if progress.is_done else "interrupted-" if trainer.stopped else "",
-        )  # fmt: skip
-        return name if not ema or "{ema" in template else f"{name}-ema"
 
     def _export_one(self, weights: Mapping[str, Tensor], name: str) -> list[Path]:
         weights = self.runtime.whole(weights)
@@ -473,38 +484,3 @@ class _Silence(io.StringIO):
 
     def write(self, text: str) -> int:
         return len(text)
-
-
-@contextmanager
-def _named_failures(runtime: Runtime, folder: RunFolder, command: str) -> Iterator[None]:
-    """Gives the library's failures their names, and says the line that goes on whenever a run that has begun stops
-    early."""
-
-    def going_on() -> str:
-        return f"go on: {command}" if folder.recipe.exists() else "start the same command again"
-
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise OutOfMemory(
-            f"{runtime.device} has not enough memory ({str(error).splitlines()[0]}); lower run.micro_batch "
-            "(the mathematics stays the same), set run.recompute.enabled=true, or take a smaller data.resolution",
-            code="E1751",
-        ) from error
-    except RuntimeError as error:
-        if runtime.world_size > 1 and _is_about_peers(error):
-            raise PeerLost(
-                f"process {runtime.rank} lost another process of this run ({str(error).splitlines()[0]}); "
-                f"the newest checkpoint is whole; {going_on()}",
-                code="E1804",
-            ) from error
-        raise
-    except Stopped as stopped:
-        raise Stopped(f"{stopped.message}; {going_on()}", signal_number=stopped.signal_number) from stopped
-    except (StorageError, Diverged) as error:
-        raise type(error)(f"{error.message}; {going_on()}", code=error.code) from error
-
-
-def _is_about_peers(error: RuntimeError) -> bool:
-    words = ("Connection closed", "Connection reset", "Timed out", "peer", "NCCL", "Broken pipe", "gloo")
-    return any(word in str(error) for word in words)
