@@ -273,6 +273,8 @@ CODES: dict[str, str] = {
     "which no release of LatteT2V repeats; `model.text_encoder` names its folder.",
     "E1463": "The tokenizer of T5 cannot be used: neither tokenizer.json nor spiece.model is there, one of them is "
     "damaged, or it has more tokens than the text encoder knows.",
+    "E1464": "A size or a length does not suit the model: denoisers that take patches of latents need sides that are "
+    "multiples of a patch (16 pixels for LatteT2V), and clips are drawn by models of clips alone.",
     "E1465": "The variance of a denoiser cannot be learnt as the recipe asks (`objective.variance`): the denoiser has "
     "no channels for it, or the schedule or the prediction leaves no rule for its bounds. A schedule that ends in pure "
     "noise has no way back from its last timestep.",
