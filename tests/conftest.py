@@ -19,6 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
@@ -44,6 +45,10 @@ from mezzotint.training.trained import MovementWatch, trained_parameters
 from mezzotint.training.trainer import Trainer
 from mezzotint.training.update import Update
 from mezzotint.weights import _unpickling, pickled
+
+# how long an example takes depends on what else the machine does
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 
 @pytest.fixture(autouse=True, scope="session")

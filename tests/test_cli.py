@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,10 +44,11 @@ def test_help_answers_at_once_and_imports_neither_pydantic_nor_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
     took = []
     for _ in range(3):
-        start = time.perf_counter()
+        before = os.times()
         assert started("--help").returncode == 0
-        took.append(time.perf_counter() - start)
-    assert min(took) < 0.3
+        after = os.times()
+        took.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    assert min(took) < 0.3  # seconds of its own, whatever else the machine does
 
 
 def test_help_lists_every_verb_and_only_verbs_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,10 +252,10 @@ def test_ls_names_what_a_recipe_may_name(
     assert main(["ls"]) == 0
     text = capsys.readouterr().out
     assert "  fox  Foxes, in ten minutes.\n" in text
-    for word in ("families\n  sd\n", "runtimes\n", "tiny-sd"):
+    for word in ("families\n  latte\n  sd\n", "runtimes\n", "tiny-sd"):
         assert word in text
     assert main(["ls", "families"]) == 0
-    assert capsys.readouterr().out.startswith("families\n  sd")
+    assert capsys.readouterr().out.startswith("families\n  latte\n  sd")
 
 
 def test_cp_copies_and_never_writes_over(

@@ -104,8 +104,8 @@ def test_square_shape_has_the_square_alone() -> None:
 
 def test_a_million_pictures_are_assigned_at_once() -> None:
     drawn = np.random.default_rng(0).integers(1, 5000, (2, 1_000_000))
-    began = time.perf_counter()
+    began = time.process_time()
     found = buckets.assign(drawn[0], drawn[1], buckets.table(settings_of(1024)))
-    assert time.perf_counter() - began < 1.0  # 0.03 s on an idle core
+    assert time.process_time() - began < 1.0  # 0.03 s of its own on an idle core
     assert found.dtype == np.int16
     assert found.shape == (1_000_000,)

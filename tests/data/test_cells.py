@@ -193,7 +193,7 @@ def test_a_million_named_pictures_are_planned_in_a_fraction_of_a_second() -> Non
     )
     settings, best = settings_of(batch_size=8, remainder="repeat"), float("inf")
     for _ in range(2):
-        began = time.perf_counter()
+        began = time.process_time()
         plan(columns, settings, accumulation=4, seed=1, epoch=2)
-        best = min(best, time.perf_counter() - began)
-    assert best < 3  # 0.6 s on an idle core; the margin is for busy ones
+        best = min(best, time.process_time() - began)
+    assert best < 3  # 0.6 s of its own on an idle core; busy neighbours cost caches

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gc
 import multiprocessing
@@ -261,6 +262,7 @@ def test_workers_leave_interrupts_to_the_parent(catalogue: Catalogue, folder: Pa
 
 def _hold_a_lock_and_load(catalogue: Catalogue, folder: Path, lock: Path, ready: Any) -> None:
     torch.set_num_threads(1)
+    torch.utils.data._utils.worker.MP_STATUS_CHECK_INTERVAL = 600  # the library's own watch, of every five seconds
     with open(lock, "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         settings = data(folder, workers=2)
@@ -284,8 +286,13 @@ def test_workers_end_with_a_killed_run_and_keep_no_lock(catalogue: Catalogue, fo
         os.kill(run.pid, signal.SIGKILL)
         run.join()
         began = time.monotonic()
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert time.monotonic() - began < 2.0  # the library's own watch looks every five seconds
+        while time.monotonic() - began < 300:  # far below when the library would look
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(0.01)
+        else:
+            pytest.fail("the workers of a run that was killed keep its lock")
     assert len(workers) == 2
 
 
@@ -363,11 +370,9 @@ def test_closing_in_the_middle_ends_the_workers_and_may_be_repeated(catalogue: C
     )  # fmt: skip
     next(iter(loader))
     workers = loader._workers
-    began = time.monotonic()
     loader.close()
     loader.close()
     assert not any(worker.is_alive() for worker in workers)
-    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize("workers", [0, 1])

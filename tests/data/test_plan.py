@@ -154,14 +154,14 @@ def timed(n: int) -> float:
     )
     best = float("inf")
     for _ in range(3):
-        began = time.perf_counter()
+        began = time.process_time()
         plan(columns, settings_of(), accumulation=4, seed=1, epoch=2)
-        best = min(best, time.perf_counter() - began)
+        best = min(best, time.process_time() - began)
     return best
 
 
 def test_a_million_samples_are_planned_in_a_fraction_of_a_second() -> None:
-    assert timed(1_000_000) < 0.6  # 0.06 s on an idle core; the margin is for busy ones
+    assert timed(1_000_000) < 0.6  # 0.06 s of its own on an idle core; busy neighbours cost caches
 
 
 @pytest.mark.slow
@@ -182,6 +182,13 @@ def test_timeline_finds_every_step(times: float) -> None:
     assert fresh.locate(len(walked) - 1) == walked[-1]  # without having been asked for what lies before
     assert timeline.steps_until(3) == sum(timeline.epoch(e).num_steps for e in range(3))
     assert timeline.steps_until(0.5) == -(-timeline.epoch(0).num_steps // 2)
+    for epochs in (1, 2, 3, 5):
+        assert timeline.epochs_in(timeline.steps_until(epochs)) == epochs
+    first = timeline.steps_of(0)
+    assert timeline.epochs_in(first - 1) == pytest.approx(1 - 1 / first)
+    assert timeline.epochs_in(0) == 0
+    few = Timeline(columns, settings, 2, 9)
+    assert few.epochs_in(10 * few.steps_of(0)) == pytest.approx(10), "as long as those that were reached"
 
 
 def test_whole_repeats_need_no_earlier_epoch(monkeypatch: pytest.MonkeyPatch) -> None:

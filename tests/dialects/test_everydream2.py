@@ -11,6 +11,7 @@ import pytest
 from mezzotint.dialects.base import Launched, Row, Translation
 from mezzotint.dialects.everydream2 import DIALECT
 from mezzotint.errors import CODES, RecipeError
+from mezzotint.recipe.counting import counted
 from mezzotint.recipe.paths import by_path, owner, sections
 from mezzotint.tasks import _foreign
 
@@ -69,8 +70,9 @@ EXPECTED: dict[str, Any] = {
         [500, 1.8, 100], [1000, 1.6, 200], [2000, 1.3, 500], [4000, 1.15, 2000]],
     "run.log_every": 25, "run.tensorboard": True, "run.schedule_file": False,
     "run.save.every": ["20 minutes"], "run.export.every": ["20 minutes"], "run.export.from_epoch": 0,
-    "run.export.name": "{last}{name}-ep{epoch:02}-gs{micro_step:05}", "run.export.link": "ckpts",
-    "run.export.single_file": True, "run.export.single_file_dtype": "fp16", "run.export.single_file_folder": ".",
+    "run.export.name": "{last}{name}-ep{epoch:02}-gs{micro_step:05}{ema}", "run.export.link": "ckpts",
+    "run.export.when_stopped": True, "run.export.single_file": True,
+    "run.export.single_file_dtype": "fp16", "run.export.single_file_folder": ".",
     "run.preview.every": "250 steps", "run.preview.weights": "raw", "run.validation.every": None,
     "sample.seed": 555, "sample.steps": 30, "sample.guidance": [7.0, 4.0, 1.01], "sample.solver": "ddim",
     "sample.guidance_rescale": 0.0, "sample.batch_size": 1,
@@ -247,7 +249,7 @@ ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "save_full_precision": (["--save_full_precision"], {"run.export.single_file_dtype": "fp32"}),
     "save_ckpt_dir": ([r"--save_ckpt_dir=r:\webui\models"], {"run.export.single_file_folder": r"r:\webui\models"}),
     "no_save_ckpt": (["--no_save_ckpt"], {"run.export.single_file": False}),
-    "no_prepend_last": (["--no_prepend_last"], {"run.export.name": "{name}-ep{epoch:02}-gs{micro_step:05}"}),
+    "no_prepend_last": (["--no_prepend_last"], {"run.export.name": "{name}-ep{epoch:02}-gs{micro_step:05}{ema}"}),
     "log_step": (["--log_step=50"], {"run.log_every": 50}),
     "sample_steps": (["--sample_steps=100"], {"run.preview.every": "100 steps"}),
     "sample_prompts": (["--sample_prompts=my.json"], {"sample.file": "my.json"}),
@@ -348,7 +350,7 @@ def test_counts_of_batches_are_divided_by_the_accumulation_and_rounded_up(
              "--lr_warmup_steps=0", f"--log_step={batches}"]  # fmt: skip
     found = flat(translate(*words).settings)
     assert (found["optim.schedule.decay_steps"], found["run.log_every"]) == (steps, steps)
-    told = f"{batches} batches are {steps} steps of {accumulation} batches"
+    told = f"{counted(batches, 'batch')}, here {counted(steps, 'step')} of {counted(accumulation, 'batch')}"
     assert {f"--lr_decay_steps: {told}", *([f"--log_step: {told}"] if batches > 1 else [])} <= set(notes(*words))
 
 
@@ -449,6 +451,8 @@ def test_a_line_of_the_windows_shell_and_one_of_a_unix_shell_are_read_as_they_ar
     slash = ["python", "train.py", "--resume_ckpt", "sd15", "\\", "--lr=2e-6", "\\", "--data_root", r"X:\my data"]
     assert DIALECT.translate(caret, ALONE).settings == DIALECT.translate(slash, ALONE).settings
     assert flat(DIALECT.translate(caret, ALONE).settings)["data.path"] == [r"X:\my data"]
+    [told] = [note for note in notes(r"--save_ckpt_dir=r:\webui\models") if note.startswith("--save_ckpt_dir")]
+    assert told.endswith("is a path of Windows: here it is a folder of that name in the current one")
 
 
 def test_settings_laid_over_a_line_are_kept_from_the_file_that_is_read_at_each_epoch() -> None:

@@ -185,6 +185,7 @@ def test_what_stands_in_the_file_counts_before_the_line_s_schedule_and_after_its
     assert "--lr_scheduler: base.lr_scheduler in opt.json is constant and counts before it" in told
     free = optimized({"base": {"lr_scheduler": None}}, "--lr_scheduler=linear")
     assert flat(free.settings)["optim.schedule.kind"] == "linear"
+    assert free.origin["optim.schedule.kind"] == "--lr_scheduler", "not the key that leaves it open"
 
 
 @pytest.mark.parametrize("case", RECORD, ids=lambda case: str(case["args"] or case["base_in"]))
@@ -303,6 +304,16 @@ def test_no_layer_at_all_is_refused() -> None:
     assert "must be 1 or more" in what
 
 
+def test_all_that_is_wrong_is_told_together() -> None:
+    written("opt.json", {"base": {"optimizer": "scalar_dowg"}, "text_encoder_overides": {}})
+    found = problems("--optimizer_config=opt.json", "--gpuid=1", "--clip_skip=5", "--lr_shceduler=cosine")
+    remedies = {where: remedy for where, _, _, remedy in found}
+    assert remedies.keys() == {
+        "--lr_shceduler", "text_encoder_overides in opt.json", "--gpuid", "--clip_skip", "base.optimizer in opt.json"
+    }  # fmt: skip
+    assert remedies["text_encoder_overides in opt.json"] == "did you mean text_encoder_overrides?"
+
+
 def test_freezing_a_text_encoder_that_is_not_trained_is_a_note() -> None:
     found = optimized({"text_encoder_freezing": {"unfreeze_last_n_layers": 2}}, "--disable_textenc_training")
     assert "last_layers" not in found.settings["model"]
@@ -318,7 +329,7 @@ def test_the_loss_scale_s_paces_can_be_left_off() -> None:
     [
         ({"base": {"learning_rate": 1}}, "base.learning_rate in opt.json", "no such key"),
         ({"base": {"weight_decy": 1}}, "base.weight_decy in opt.json", "did you mean base.weight_decay?"),
-        ({"bass": {"lr": 1}}, "bass in opt.json", "no such key"),
+        ({"bass": {"lr": 1}}, "bass in opt.json", "did you mean base?"),
         ({"base": 3}, "base in opt.json", 'write { "key": value } there'),
         ({"base": {"betas": [0.9, "x"]}}, "base.betas in opt.json", "must be a number"),
     ],
@@ -353,6 +364,7 @@ EACH = {"run.validation.every": "1 epochs"}
     ("content", "expected"),
     [
         ({}, {"data.holdout.share": 0.15, **ALL, **EACH}),
+        ({"documentation": {"seed": "any"}, "doc": "any"}, {"data.holdout.share": 0.15, **ALL, **EACH}),
         ({"auto_split_proportion": 0.2, "every_n_epochs": 3},
          {"data.holdout.share": 0.2, **ALL, "run.validation.every": "3 epochs"}),
         ({"val_split_proportion": 0.3}, {"data.holdout.share": 0.3, **ALL, **EACH}),

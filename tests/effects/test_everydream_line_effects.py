@@ -4,6 +4,7 @@ the line that stays above it, and what names may hold."""
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from mezzotint import durable
-from mezzotint.errors import RecipeError
+from mezzotint.errors import RecipeError, Stopped
 from mezzotint.recipe.read import read_text
 
 COMMON = {"data__cache__latents": True, "run__steps": 2, "optim__ema__rule": "none"}
@@ -37,6 +38,22 @@ def test_the_exports_have_a_second_name(world: Any, capsys: Any) -> None:
     assert world.train("kept", run__export__link="ckpts", **COMMON) == 0
     assert (world.root / "kept" / "ckpts").is_dir()
     assert not (world.root / "kept" / "ckpts").is_symlink(), "what lies there stays"
+
+
+# breaks if a signal always left a model, or never, or it were called like any other
+@pytest.mark.effect("run.export.when_stopped", "run.export.name")
+def test_when_stopped_leaves_a_model_of_a_run_that_a_signal_has_ended(prepare: Any, capsys: Any) -> None:
+    for wanted in (False, True):
+        ready = prepare(
+            run__export__when_stopped=wanted, run__export__name="'{last}{name}-{step}{ema}'", run__steps=9,
+            optim__ema__rule="constant",
+        )  # fmt: skip
+        ready.job.interrupts.stop_signal = signal.SIGINT
+        with pytest.raises(Stopped):
+            ready.job.train()
+        found = sorted(path.name for path in ready.job.folder.exports.iterdir())
+        assert found == (["interrupted-run-1", "interrupted-run-1_ema"] if wanted else [])
+        assert ("the model as it stands: " in capsys.readouterr().out) is wanted
 
 
 def test_a_file_system_without_links_is_told_of(world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +94,9 @@ def test_what_is_fixed_is_kept_from_the_file(world: Any, capsys: Any) -> None:
 
 
 def test_a_name_of_unknown_fields_says_which_there_are() -> None:
-    with pytest.raises(RecipeError, match=r"takes \{name\}, \{epoch\}, \{step\}, \{micro_step\} and \{last\} alone"):
+    with pytest.raises(
+        RecipeError, match=r"takes \{name\}, \{epoch\}, \{step\}, \{micro_step\}, \{last\} and \{ema\} alone"
+    ):
         read_text("schema: 1", overrides=["run.export.name='{gs}'"])
     assert read_text("schema: 1", overrides=["run.export.name='{last}{name}-{micro_step:05}'"]).recipe.run.export.name
     with pytest.raises(RecipeError, match=r"run\.export\.link"):

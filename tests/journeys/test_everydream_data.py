@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -103,9 +104,13 @@ def test_settings_changed_between_epochs_and_ctrl_c_lead_to_the_same_end(
     monkeypatch.setattr(_live.LiveSettings, "_decide", changing)
     words = settings(folder, run__live__path=str(file), run__epochs=3, run__steps=None, run__save__every="1 epoch")
     assert world.wait(world.fork("whole", **words)) == 0
-    assert world.wait(world.fork("parts", fault="step.begin@5:int", **words)) == 130
+    stopped = words | {"run__export__when_stopped": True, "run__export__name": "'{last}{name}-gs{micro_step:05}{ema}'"}
+    assert world.wait(world.fork("parts", fault="step.begin@5:int", **stopped)) == 130
     assert world.end("parts").step == 5
+    models = sorted(path.name for path in (world.root / "parts" / "exports").iterdir())
+    assert models == ["interrupted-run-gs00009", "interrupted-run-gs00009_ema"]
     assert world.wait(world.fork("parts", **words)) == 0
+    assert not list((world.root / "whole" / "exports").glob("interrupted*"))
     assert world.end("parts") == world.end("whole")
     said = world.out("parts")
     assert "epoch 2: objective.noise_offset is 0.1 from here" in said
@@ -113,8 +118,12 @@ def test_settings_changed_between_epochs_and_ctrl_c_lead_to_the_same_end(
 
 
 def test_check_shows_names_and_what_fills_batches_badly(world: Any, folder: Path, capsys: Any) -> None:
-    assert world.train("look", verb="check", **settings(folder)) == 0
+    (folder / "more.zip").write_bytes(b"PK")
+    assert world.train("look", verb="check", **settings(folder, run__steps=None, run__epochs=2)) == 0
     page = capsys.readouterr().out
+    assert re.search(r"the run has \d+ steps, 2\.0 epochs", page), "though epochs differ, with fractions of visits"
+    assert f"1 .zip archive below {folder} is not opened" in " ".join(page.split())
+    assert "data.holdout.share" not in page
     assert "name    bucket  pictures  over  to add  filled up" in page
     assert [line.split() for line in page.splitlines() if line.strip().startswith(("horses", "here"))] == [
         ["horses", "48×48", "3", "1", "1", "-"],
@@ -123,6 +132,22 @@ def test_check_shows_names_and_what_fills_batches_badly(world: Any, folder: Path
     assert "'here', bucket 40×56: 1 picture for batches of 2; add 1 of about 5:7, or multiply these by 2" in " ".join(
         page.split()
     )
+
+
+def test_a_share_held_out_that_breaks_a_name_is_said_by_check_and_at_the_start(
+    world: Any, folder: Path, capsys: Any
+) -> None:
+    words = settings(folder, data__holdout__share=0.6, run__steps=1)
+    assert world.train("look", verb="check", **words) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert world.train("broken", **words) == 0
+    start = capsys.readouterr().out
+    for said in (
+        "data.holdout.share breaks pictures that are batched together by name: it takes 2 of the 3 of 'horses'",
+        "with data.holdout.path (EveryDream2's val_split_mode manual)",
+    ):
+        assert said in page
+        assert said in start
 
 
 def test_the_schedule_of_the_run_says_what_it_trains_on(world: Any, folder: Path) -> None:

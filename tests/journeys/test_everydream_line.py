@@ -79,7 +79,7 @@ def test_the_line_trains_what_it_translates_to_and_lies_where_its_users_look(
     run = run_of(here)
     name = "last-myproj-ep02-gs00006"  # two epochs of three batches
     assert (run / "ckpts").readlink() == Path("exports")
-    for folder in (name, f"{name}-ema"):
+    for folder in (name, f"{name}_ema"):
         assert (run / "ckpts" / folder / "model_index.json").is_file()
         assert (here / f"{folder}.safetensors").is_file()
     capsys.readouterr()
@@ -154,6 +154,15 @@ def test_a_train_json_that_changes_is_followed_from_the_next_epoch_on_and_the_li
     assert re.search(
         r"not followed in epoch 3: .*clip_skip in train\.json  E1017 must be a whole number", said, re.DOTALL
     )
+
+
+def test_the_line_is_measured(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ("--steps=2", "--warm-up=1", "--out=measured", "run.validation.timesteps=1")
+    line = ["bench", "--as", "everydream2", *OURS, *flags, "--", "--config=train.json"]
+    assert main(line) == 0
+    [row, *_] = json.loads((here / "measured" / "bench.json").read_text())["rows"]
+    assert row["step_samples"] == [2, 2]
+    assert not (here / "logs").exists(), "what a measurement makes is taken away again"
 
 
 def test_check_reads_the_line_and_everything_beside_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,7 +94,7 @@ def test_a_killed_process_ends_the_other_soon_and_by_name(shared_world: Any) -> 
     assert world.wait(children[1]) == 128 + signal.SIGKILL
     began = time.monotonic()
     assert world.wait(children[0]) == 6, world.out("lost")
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 300, "it waited for the other until gloo's own patience was over"
     assert "lost another process of this run" in world.out("lost")
 
 

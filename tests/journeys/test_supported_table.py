@@ -35,6 +35,8 @@ ONE_FILE = f"{HERE}::test_every_form_of_a_model_is_checked_trained_and_drawn_fro
 DATA = f"{HERE}::test_every_form_of_data_is_checked_cached_and_trained"
 LINE = "tests/journeys/test_diffusers_line.py"
 XL_LINE = "tests/journeys/test_diffusers_sdxl_line.py"
+EVERYDREAM = "tests/journeys/test_everydream_line.py"
+MINDONE_LINE = "tests/journeys/test_mindone_line.py"
 CONVERT = "tests/tasks/test_convert.py"
 
 TESTS: dict[str, tuple[str, ...]] = {
@@ -80,6 +82,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "pictures named by metadata.jsonl, .csv or .parquet": (DATA, DATA, DATA),
     "pictures inside of .parquet or .arrow": (DATA, DATA, DATA),
     "a data set of the hub that lies in the local cache": (DATA, DATA, DATA),
+    "a data folder of EveryDream2, with its yaml and txt files, or its manifest": (DATA, DATA, DATA),
     # the recipe: check, translate, train, bench, torchrun, accelerate launch
     "a recipe of Mezzotint": (
         "tests/tasks/test_check.py::test_a_recipe_that_can_run_is_told_on_a_page_that_fits_the_terminal",
@@ -105,6 +108,22 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{XL_LINE}::test_check_reads_the_line_and_bench_measures_it",
         f"{XL_LINE}::test_the_line_trains_in_two_processes",
         f"{XL_LINE}::test_the_line_trains_in_two_processes",
+    ),
+    "the line of EveryDream2's train.py, with train.json and optimizer.json": (
+        f"{EVERYDREAM}::test_check_reads_the_line_and_everything_beside_it",
+        f"{EVERYDREAM}::test_the_line_trains_what_it_translates_to_and_lies_where_its_users_look",
+        f"{EVERYDREAM}::test_the_line_trains_what_it_translates_to_and_lies_where_its_users_look",
+        f"{EVERYDREAM}::test_the_line_is_measured",
+        f"{HERE}::test_the_line_trains_in_two_processes_that_torchrun_started",
+        f"{HERE}::test_the_line_trains_in_two_processes_that_torchrun_started",
+    ),
+    "the line of MindONE's train.py for SDXL, with its YAML": (
+        f"{MINDONE_LINE}::test_check_and_bench_read_the_line",
+        "tests/dialects/test_mindone_sdxl.py::test_every_flag_has_one_row_with_its_documented_default",
+        f"{MINDONE_LINE}::test_the_document_from_its_cache_to_its_model",
+        f"{MINDONE_LINE}::test_check_and_bench_read_the_line",
+        f"{MINDONE_LINE}::test_the_line_trains_in_two_processes",
+        f"{MINDONE_LINE}::test_the_line_trains_in_two_processes",
     ),
     "lines of diffusers' other scripts": (
         "tests/dialects/test_diffusers_sd.py::"
@@ -254,7 +273,7 @@ def loss_of(folder: str) -> float:
 
 FORMS_OF_A_MODEL = ("folder", "fp32", "fp16", "bf16", "ckpt", "pt", "bin", "averaged")
 FIRST_OF_ITS_ROW = {"folder", "fp16", "ckpt", "averaged", ".txt", ".caption", "file names", "metadata.jsonl", "hub",
-                    "pictures in .parquet"}  # fmt: skip
+                    "pictures in .parquet", "EveryDream2's folder"}  # fmt: skip
 """What goes through all verbs. Others of the same row differ in how they are read, which one verb shows."""
 
 
@@ -329,7 +348,7 @@ def test_a_run_is_not_converted_and_names_its_exports(here: Path, capsys: pytest
     (here / "run" / "checkpoints").mkdir(parents=True)
     for target in ("model", "model.safetensors"):
         assert main(["convert", "run", target]) == 2
-        assert "is a run folder; convert one of its exports; it has none yet" in capsys.readouterr().err
+        assert "is a run folder; name one of its exports; it has none yet" in capsys.readouterr().err
     (here / "run" / "exports" / "step-00000020").mkdir(parents=True)
     assert main(["convert", "run", "model"]) == 2
     assert "such as run/exports/step-00000020" in capsys.readouterr().err
@@ -396,6 +415,17 @@ def of_the_hub(folder: Path) -> str:
     return "data.format=metadata"
 
 
+def everydream(folder: Path, *, by_list: bool = False) -> str:
+    draw(folder, *CAPTIONS)
+    (folder / "global.yaml").write_text("loss_scale: 0.5\n")
+    (folder / "multiply.txt").write_text("1.5")
+    if by_list:
+        entries = [{"image": f"{caption}.png", "caption": caption} for caption in CAPTIONS]
+        (folder / "list.json").write_text(json.dumps(entries))
+        return "data.path=data/list.json"
+    return "data.path=data"
+
+
 FORMS_OF_DATA: dict[str, Callable[[Path], str]] = {
     ".txt": lambda folder: sidecars(folder, ".txt"),
     ".caption": lambda folder: sidecars(folder, ".caption"),
@@ -406,6 +436,8 @@ FORMS_OF_DATA: dict[str, Callable[[Path], str]] = {
     "pictures in .parquet": lambda folder: with_pictures(folder, ".parquet"),
     "pictures in .arrow": lambda folder: with_pictures(folder, ".arrow"),
     "hub": of_the_hub,
+    "EveryDream2's folder": everydream,
+    "EveryDream2's manifest": lambda folder: everydream(folder, by_list=True),
 }
 
 
@@ -417,7 +449,9 @@ def test_every_form_of_data_is_checked_cached_and_trained(
         raise ConnectionError("no network")
 
     monkeypatch.setattr(datasets, "load_dataset", offline)
-    data = [FORMS_OF_DATA[form](here / "data"), "data.path=data"]
+    data = ["data.path=data", FORMS_OF_DATA[form](here / "data")]
+    if "EveryDream2" in form:
+        data += ["data.format=everydream", "data.flip=0"]
     if form == "hub":
         data += ["data.path=someone/pictures", "data.hub_cache=hub"]
     given = words("run", f"model.path={MODEL}", "data.cache.latents=true", "data.cache.text=true", *data)
@@ -436,14 +470,27 @@ def test_every_form_of_data_is_checked_cached_and_trained(
 # the line of diffusers under torchrun
 
 
-@pytest.mark.distributed
-def test_the_line_trains_in_two_processes_that_torchrun_started(here: Path) -> None:
-    table(here / "data", ".jsonl")
-    line = [
-        "train", "--as", "diffusers-sd", "run.device=cpu", "run.threads=1", "data.cache.path=cache", "--",
+LINES = {
+    "diffusers-sd": (
         f"--pretrained_model_name_or_path={MODEL}", "--train_data_dir=data", "--resolution=64", "--train_batch_size=1",
         "--max_train_steps=1", "--output_dir=out", "--seed=1",
-    ]  # fmt: skip
+    ),
+    "everydream2": (
+        f"--resume_ckpt={MODEL}", "--data_root=data", "--max_epochs=1", "--disable_amp", "--no_save_ckpt",
+        "--optimizer_config=adamw.json",
+    ),
+}  # fmt: skip
+OVER = {"everydream2": ("data.resolution=64", "data.buckets.shape=square", "data.buckets.step=32", "run.folder=out",
+                        "run.preview.every=null", "data.workers=0")}  # fmt: skip
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("dialect", LINES)
+def test_the_line_trains_in_two_processes_that_torchrun_started(dialect: str, here: Path) -> None:
+    table(here / "data", ".jsonl")
+    (here / "adamw.json").write_text('{"base": {"optimizer": "adamw"}}')
+    own = ("run.device=cpu", "run.threads=1", "data.cache.path=cache", *OVER.get(dialect, ()))
+    line = ["train", "--as", dialect, *own, "--", *LINES[dialect]]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -451,11 +498,16 @@ def test_the_line_trains_in_two_processes_that_torchrun_started(here: Path) -> N
     ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     assert ends == [0, 0], "".join((here / f"{rank}.out").read_text() for rank in range(2))
     assert json.loads((here / "out" / "environment.json").read_text())["processes"] == 2
-    assert (here / "out" / "model_index.json").is_file()
+    if dialect == "everydream2":
+        assert (here / "out" / "ckpts" / "last-myproj-ep01-gs00002" / "model_index.json").is_file()
+        assert "the launcher hands over" in (here / "0.out").read_text()
+    else:
+        assert (here / "out" / "model_index.json").is_file()
 
 
 def forked(line: list[str], rank: int, port: str, out: Path) -> int:
-    """Runs a line in a forked process with the variables that torchrun sets; returns its process number."""
+    """Runs a line in a forked process with the variables that torchrun sets, and that which accelerate adds; returns
+    its process number."""
     child = os.fork()
     if child:
         return child
@@ -467,7 +519,7 @@ def forked(line: list[str], rank: int, port: str, out: Path) -> int:
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
         os.environ |= {
             "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo",
+            "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo", "ACCELERATE_MIXED_PRECISION": "no",
         }  # fmt: skip
         status = main(line)
         sys.stdout.flush()

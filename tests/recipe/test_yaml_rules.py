@@ -150,10 +150,10 @@ def test_few_aliases_are_copied_and_many_refused() -> None:
     assert few["b"] is not few["a"]
     bomb = "a0: &a0 [1,1,1,1,1,1,1,1,1]\n"
     bomb += "".join(f"a{i}: &a{i} [{','.join(['*a' + str(i - 1)] * 9)}]\n" for i in range(1, 9))
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(RecipeError, match="more than 100 values"):
         load(bomb, "r")
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 2.0
 
 
 def test_exactly_one_hundred_alias_nodes_pass() -> None:

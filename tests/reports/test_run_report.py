@@ -118,6 +118,13 @@ def test_the_summary_says_steps_samples_loss_and_what_lies_where(folder: RunFold
     assert "previews      none" in text
 
 
+def test_the_lowest_held_out_loss_is_said_where_it_lies_between(folder: RunFolder) -> None:
+    made_up_run(folder, 4)
+    for step, loss in ((2, 0.4), (3, "nan"), (4, 0.5)):
+        durable.append_line(folder.metrics, {"step": step, "val/loss": loss})
+    assert "held-out loss 0.6500 at step 0, 0.5000 at step 4, lowest 0.4000 at step 2" in summary(folder)
+
+
 def test_of_lines_with_the_same_step_the_last_counts_and_torn_ones_do_not(folder: RunFolder) -> None:
     folder.metrics.write_text('{"step": 1, "loss": 3.0}\n{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
     assert [line["loss"] for line in read_metrics(folder).steps] == [2.0]

@@ -92,6 +92,18 @@ def test_the_launch_is_read_from_its_environment() -> None:
     )
 
 
+def test_the_launch_of_mpirun_is_read_from_open_mpi_s_variables() -> None:
+    name = "OMPI_COMM_WORLD_"
+    given = {f"{name}RANK": "3", f"{name}SIZE": "8", f"{name}LOCAL_RANK": "3", f"{name}LOCAL_SIZE": "8"}
+    found = base.Launch.read(given)
+    assert found == base.Launch(3, 3, 8, 8, None, "mpirun", "tcp://127.0.0.1:29500")
+    assert base.Launch.read(given | {"RANK": "0", "WORLD_SIZE": "2"}).launcher == "torchrun"
+    two = given | {f"{name}LOCAL_SIZE": "4"}
+    assert base.Launch.read(two | {"MASTER_ADDR": "a", "MASTER_PORT": "1"}).meeting == "tcp://a:1"
+    with pytest.raises(RecipeError, match="-x MASTER_ADDR=ADDRESS"):
+        base.Launch.read(two)
+
+
 def test_single_with_several_processes_names_the_setting() -> None:
     with pytest.raises(RecipeError, match=r"run\.runtime"):
         base.open_runtime(RunSettings(runtime="single"), base.Launch(0, 0, 2, 2, None, "torchrun"))

@@ -81,17 +81,12 @@ def test_a_broken_file_changes_nothing_and_is_said(world: Any, capsys: Any) -> N
 
 
 @pytest.mark.faults
-def test_a_run_that_goes_on_repeats_what_was_read(world: Any) -> None:
+@pytest.mark.parametrize("at", [3, pytest.param(6, marks=pytest.mark.slow)])  # within an epoch, and at its start
+def test_a_run_that_goes_on_repeats_what_was_read(world: Any, at: int) -> None:
     path = written(world, "objective: {noise_offset: 0.5}\nrun: {save: {every: 1 epoch}}\n")
     words = CACHED | {"run__live__path": str(path)}
-    assert world.wait(world.fork("whole", **words)) == 0
-    for fault in ("step.begin@3:kill", "step.begin@6:kill"):  # in the middle of an epoch, and at a start
-        name = f"killed-{fault[11]}"
-        assert world.wait(world.fork(name, fault=fault, **words)) == 137
-        path.write_text("objective: {noise_offset: 0.1}\n")
-        assert world.wait(world.fork(name, **words)) == 0
-        path.write_text("objective: {noise_offset: 0.5}\nrun: {save: {every: 1 epoch}}\n")
-        again = [e["values"] for e in events(world.root / name)]
-        assert again[0]["objective.noise_offset"] == 0.5
-        if again[-1]["objective.noise_offset"] == 0.5:
-            assert world.end(name) == world.end("whole")
+    assert world.wait(world.fork("killed", fault=f"step.begin@{at}:kill", **words)) == 137
+    path.write_text("objective: {noise_offset: 0.1}\n")
+    assert world.wait(world.fork("killed", **words)) == 0
+    values = [event["values"]["objective.noise_offset"] for event in events(world.root / "killed")]
+    assert values == ([0.5, 0.1, 0.1] if at == 3 else [0.5, 0.5, 0.1])

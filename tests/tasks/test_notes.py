@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from mezzotint.recipe.read import located, read_text
-from mezzotint.tasks._notes import notes
+from mezzotint.tasks._notes import notes, of_data
 
 
 def said(*words: str, prediction: str = "epsilon", device: str = "cpu", buckets: int | None = 3) -> str:
@@ -40,6 +42,24 @@ def test_compiling_on_a_cpu_is_said_with_the_number_of_buckets() -> None:
     assert "each of the 3 buckets is compiled anew" in said("run.compile=true")
     assert "every size of picture is compiled anew" in said("run.compile=true", buckets=None)
     assert said("run.compile=true", device="cuda") == ""
+
+
+def test_archives_and_broken_names_are_said_in_numbers() -> None:
+    def of(groups: list[int], held: list[int], *unknown: tuple[str, int]) -> list[str]:
+        rows, held_rows = [
+            np.array(part, dtype=np.int32) for part in ([r for r in range(len(groups)) if r not in held], held)
+        ]
+        own = SimpleNamespace(group=np.array(groups), group_name=lambda number: f"name {number}")
+        catalogue = SimpleNamespace(own=own, report=SimpleNamespace(unknown=unknown), roots=(Path("/a"), Path("/b")))
+        return of_data(cast(Any, SimpleNamespace(catalogue=catalogue, rows=rows, held=held_rows)))
+
+    assert of([0, 1, 1], [0], (".md", 3)) == []
+    [said] = of([0], [], (".md", 1), (".rar", 1))
+    assert said == "1 .rar archive below /a, /b is not opened, so that pictures in it are not trained; unpack it there"
+    [said] = of([0], [], (".tar", 1), (".zip", 2))
+    assert said.startswith("1 .tar archive and 2 .zip archives below /a, /b are not opened")
+    [said] = of([0, 1, 1, 2, 3, 4, 4, 4], [1, 3, 4, 5, 7])
+    assert "it takes 1 of the 2 of 'name 1', 1 of the 1 of 'name 2', 1 of the 1 of 'name 3' and 1 more;" in said
 
 
 def test_the_start_and_check_say_it(world: Any, capsys: Any) -> None:

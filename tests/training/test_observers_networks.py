@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -81,6 +82,7 @@ def validation(trainer: Trainer, *batches: Batch, **given: Any) -> Validation:
             "device": CPU,
             "sinks": [],
             "warn": pytest.fail,
+            "tell": lambda text: None,
         }
         | given,
     )
@@ -204,6 +206,28 @@ def test_held_out_loss_reaches_the_sinks_at_the_start_in_between_and_at_the_end(
     trainer.observers = [*trainer.observers, validation(trainer, held_out, sinks=[refuse, keep])]
     trainer.run()
     assert [step for step, _ in seen] == [0, 2, 3]
+
+
+def test_each_measurement_is_said_and_a_loss_that_rises_again_is_a_warning(
+    trainer: Trainer, held_out: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    warned: list[str] = []
+    curve = [1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.51, 0.5, 0.52, 0.53, 0.55, 0.56, 0.57]
+    observer = validation(trainer, held_out, tell=told.append, warn=warned.append)
+    monkeypatch.setattr(observer, "measure", lambda: {"val/loss": curve[len(told)], "val/loss_at/125": 9.0})
+    for step in range(len(curve) - 1):
+        observer.look(None, Progress(step=step, last_step=99))
+    assert told[:2] == ["measured at step 0  val/loss 1.0000", "measured at step 1  val/loss 0.9000"]
+    assert warned == [
+        "val/loss rises: 0.5000 at step 7, 0.5600 now; it was lowest at step 5, with 0.5000: from there on the model "
+        "may be learning its pictures by heart, and an export of about then may draw better"
+    ]
+    gone_on = validation(trainer, held_out, tell=told.append, warn=warned.append)
+    gone_on.load(json.loads(json.dumps(observer.state())))
+    monkeypatch.setattr(gone_on, "measure", lambda: {"val/loss": curve[-1]})
+    gone_on.look(None, Progress(step=12, last_step=99))
+    assert len(warned) == 1, "once, in a run that goes on as well"
 
 
 def test_without_held_out_samples_or_interval_nothing_is_due(trainer: Trainer, held_out: Batch) -> None:

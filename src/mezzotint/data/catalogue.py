@@ -354,7 +354,9 @@ def _why_nothing(report: DataReport, listed: str) -> str:
         )
     if report.unknown:
         kinds = ", ".join(f"{readable(suffix) or 'no ending'} ({count})" for suffix, count in report.unknown[:10])
-        return f"no pictures, only files with other endings: {kinds}; save the pictures as PNG, JPEG or WebP"
+        packed = any(suffix in (".zip", ".tar", ".gz", ".7z", ".rar") for suffix, _ in report.unknown)
+        remedy = "unpack archives there" if packed else "save the pictures as PNG, JPEG or WebP"
+        return f"no pictures, only files with other endings: {kinds}; {remedy}"
     return "holds no pictures; put them there, or take another data.path"
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from mezzotint.dialects._everydream_rows import OPTIMIZERS
 from mezzotint.dialects.base import Draft
+from mezzotint.recipe.counting import counted
 
 BASE, TEXT = "optimizer:base", "optimizer:text_encoder_overrides"
 _FREEZING = "optimizer:text_encoder_freezing"
@@ -114,9 +115,11 @@ def _tell_of_rates(draft: Draft, parts: tuple[str, ...]) -> None:
 
 
 def _tell_division(draft: Draft, flag: str) -> None:
-    count, times = draft.given[flag], draft.whole("grad_accum")
-    if count and times > 1:
-        draft.note(flag, f"{count} batches are {in_steps(draft, draft.whole(flag))} steps of {times} batches")
+    times = draft.whole("grad_accum")
+    if draft.given[flag] and times > 1:
+        count = draft.whole(flag)
+        steps = in_steps(draft, count)
+        draft.note(flag, f"{counted(count, 'batch')}, here {counted(steps, 'step')} of {counted(times, 'batch')}")
 
 
 def in_steps(draft: Draft, batches: int) -> int:

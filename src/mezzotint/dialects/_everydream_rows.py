@@ -71,6 +71,10 @@ def _anything(raw: Any) -> Value:
     return None
 
 
+def _remarks(key: str) -> Row:
+    return Row(key, "text", None, "without effect", about="remarks; whatever stands there", from_json=_anything)
+
+
 # fmt: off
 _DATA = (
     Row("config", "text", None, "computed", ("run.live.path",),
@@ -248,7 +252,8 @@ def _network(level: str, *, rule: str, schedule: str, rate: str, none: str) -> t
 
 _FREEZING = "text_encoder_freezing"
 _OPTIMIZER = (
-    Row("doc", "text", None, "without effect", about="remarks; whatever stands there", from_json=_anything),
+    _remarks("doc"),
+    _remarks("documentation"),
     *_network("base", rule="optim.optimizer.", schedule="optim.schedule.", rate="optim.lr", none="as it ships"),
     *_network("text_encoder_overrides", rule="optim.part_optimizer", schedule="optim.part_schedule",
               rate="optim.part_lr", none="as in base"),
@@ -266,6 +271,8 @@ _OPTIMIZER = (
 )
 
 _VALIDATION = (
+    _remarks("doc"),
+    _remarks("documentation"),
     Row("val_split_mode", "text", "automatic", "computed", ("data.holdout.share", "data.holdout.path"),
         choices=("automatic", "manual", "none"), about="automatic takes a share out of the data"),
     Row("auto_split_proportion", "number", 0.15, "computed", ("data.holdout.share",), about="of automatic"),

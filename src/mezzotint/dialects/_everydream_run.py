@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from mezzotint.dialects import _files
 from mezzotint.dialects._everydream_optimizer import in_steps
 from mezzotint.dialects.base import Draft
+from mezzotint.recipe.counting import counted
 
 STAMP = "{stamp}"
 """What the time of the start stands for in a run folder's name."""
 
-NAME = "{name}-ep{epoch:02}-gs{micro_step:05}"
+NAME = "{name}-ep{epoch:02}-gs{micro_step:05}{ema}"
 _MINUTES = 20
 _ALL = 1_000_000
 """More pictures than anybody holds out."""
@@ -50,7 +52,8 @@ def _begin(draft: Draft, folder: str) -> None:
     if model == "findlast":
         draft.set("model.path", folder, "resume_ckpt")
         draft.set("run.resume", "latest", "resume_ckpt")
-        draft.note("resume_ckpt", f"goes on with the newest run of {folder}: optimizer, average and order included")
+        shown = folder.replace(STAMP, "*")
+        draft.note("resume_ckpt", f"goes on with the newest run of {shown}: optimizer, average and order included")
     else:
         draft.set("model.path", model, "resume_ckpt")
         draft.set("run.resume", "never", "resume_ckpt")
@@ -95,10 +98,15 @@ def _saving(draft: Draft) -> None:
         draft.set(path, every, "save_every_n_epochs", "ckpt_every_n_minutes")
     draft.set("run.export.from_epoch", max(0, draft.whole("save_ckpts_from_n_epochs")), "save_ckpts_from_n_epochs")
     draft.set("run.export.name", NAME if draft.given["no_prepend_last"] else f"{{last}}{NAME}", "no_prepend_last")
+    draft.set("run.export.when_stopped", True, "save_every_n_epochs")
     draft.set("run.export.single_file", not draft.given["no_save_ckpt"], "no_save_ckpt")
     dtype = "fp32" if draft.given["save_full_precision"] else "fp16"
     draft.set("run.export.single_file_dtype", dtype, "save_full_precision")
     draft.set("run.export.single_file_folder", draft.text("save_ckpt_dir") or ".", "save_ckpt_dir")
+    for flag in ("logdir", "save_ckpt_dir"):
+        path = draft.text(flag)
+        if os.sep == "/" and re.match(r"[A-Za-z]:[\\/]", path):
+            draft.note(flag, f"{path} is a path of Windows: here it is a folder of that name in the current one")
 
 
 def _showing(draft: Draft) -> None:
@@ -111,7 +119,8 @@ def _showing(draft: Draft) -> None:
         steps = in_steps(draft, batches)
         draft.set(path, steps if path == "run.log_every" else f"{steps} steps", flag)
         if batches > 1 and draft.whole("grad_accum") > 1:
-            draft.note(flag, f"{batches} batches are {steps} steps of {draft.whole('grad_accum')} batches")
+            many = counted(draft.whole("grad_accum"), "batch")
+            draft.note(flag, f"{counted(batches, 'batch')}, here {counted(steps, 'step')} of {many}")
     _prompts(draft)
     draft.set("sample.steps", 30, "sample_prompts")
     draft.set("sample.guidance", [7.0, 4.0, 1.01], "sample_prompts")

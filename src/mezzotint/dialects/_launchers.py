@@ -1,5 +1,5 @@
 """The launcher and the script at the beginning of a pasted line: `python train.py …`, `accelerate launch --multi_gpu
-train.py …`, `torchrun --nproc-per-node 8 train.py …`.
+train.py …`, `torchrun --nproc-per-node 8 train.py …`, `mpirun -n 8 python train.py …`, `msrun --worker_num=8 …`.
 
 For one process they are dropped, and what they say about precision is kept. For several the answer is the torchrun line
 to type: this process cannot become eight.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,24 @@ _CARRIED = {
 """Where processes meet, in a launcher's words and in torchrun's."""
 
 
+_MPI = frozenset(("mpirun", "mpiexec", "mpirun.openmpi"))
+_MPI_HOSTS = ("hostfile", "machinefile", "host", "H", "f")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A machine of a run: its address, and how many processes it has."""
+
+    address: str
+    cards: int
+
+
 @dataclass(slots=True)
 class Pasted:
-    """What a line begins with. words: the script's own flags. tool: "python", "accelerate", "torchrun", or "" when the
-    line begins with a flag. processes: per machine, "gpu" for one a device. given: the launcher's own options."""
+    """What a line begins with. words: the script's own flags. tool: "python", "accelerate", "torchrun", "mpirun",
+    "msrun", "bash", or "" when the line begins with a flag. processes: per machine, "gpu" for one a device. given: the
+    launcher's own options. servers: those of a rank table, and here: which of them the line is for. verb: what it does
+    here. more_notes: (flag, sentence)."""
 
     words: list[str]
     tool: str = ""
@@ -49,18 +63,44 @@ class Pasted:
     cpu: bool = False
     dropped: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    servers: tuple[Server, ...] = ()
+    here: int = 0
+    verb: str = "train"
+    more_notes: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def wanted(self) -> int | str:
+        """How many processes the line starts, "gpu" for one a device."""
+        return self.processes if isinstance(self.processes, str) else self.processes * self.machines
 
     def insist(self, dialect: str, running: int) -> None:
         """Raises RecipeError E1019 when the line wants other processes than there are."""
-        wanted = self.processes if isinstance(self.processes, str) else self.processes * self.machines
+        wanted = self.wanted
         if wanted in (1, running) or (wanted == "gpu" and running > 1):
             return
         many = "a process on each GPU" if wanted == "gpu" else f"{wanted} processes"
         raise RecipeError(
             f"the line starts {many}, and {running} {'is' if running == 1 else 'are'} running; "
-            f"type: {self.torchrun(dialect)}",
+            f"type{self._each()}: {self.torchrun(dialect)}",
             code="E1019",
         )
+
+    def _each(self) -> str:
+        """Which server the line is for, where the table names several."""
+        if len(self.servers) < 2:
+            return ""
+        return f" on server {self.here + 1} of {len(self.servers)}, {self.servers[self.here].address}"
+
+    def lines(self, dialect: str) -> list[tuple[str, str]]:
+        """(server, line) for each server that takes part; the server is "" when there is one."""
+        if self.machines == 1:
+            return [("", self.torchrun(dialect))]
+        names = [server.address for server in self.servers] or [f"server {n + 1}" for n in range(self.machines)]
+        found = []
+        for rank, name in enumerate(names):
+            there = replace(self, given={**self.given, "node_rank": str(rank)})
+            found.append((name, there.torchrun(dialect)))
+        return found
 
     def torchrun(self, dialect: str) -> str:
         """The line that starts as many processes as this one asks for."""
@@ -71,13 +111,15 @@ class Pasted:
                 where += [f"--{option}", self.given[key]]
         own = any(word.partition("=")[0] == "--mixed_precision" for word in self.words)
         precision = [f"--mixed_precision={self.mixed_precision}"] if self.mixed_precision and not own else []
-        words = ["torchrun", *where, "--nproc-per-node", str(self.processes), "-m", "mezzotint", "train", "--as"]
+        words = ["torchrun", *where, "--nproc-per-node", str(self.processes), "-m", "mezzotint", self.verb, "--as"]
         return shlex.join([*words, dialect, "--", *precision, *self.words])
 
     def notes(self, running: int) -> list[tuple[str, str]]:
         """(flag, sentence) of what is dropped."""
         if not self.tool and not self.script:
             return []
+        if self.tool == "bash":
+            return [("", f"`{shlex.join(self.dropped)}` stands for {shlex.join(self.words)}"), *self.more_notes]
         why = "this is the one process it starts" if running == 1 else f"{running} processes share the batches anyway"
         said = f"; its precision, {self.mixed_precision}, is kept" if self.mixed_precision else ""
         return [("", f"`{shlex.join(self.dropped)}` at the beginning of the line is dropped: {why}{said}")]
@@ -107,6 +149,10 @@ def _tool(words: Sequence[str]) -> str:
     names = [_name(word) for word in words]
     if any(_ACCELERATE.fullmatch(name) for name in names) or "accelerate-launch" in names:
         return "accelerate"
+    if _MPI & set(names):
+        return "mpirun"
+    if "msrun" in names:
+        return "msrun"
     if "torchrun" in names or any(_TORCHRUN.fullmatch(name) for name in names):
         return "torchrun"
     return "python"
@@ -116,6 +162,12 @@ def _read(pasted: Pasted, words: Sequence[str]) -> None:
     if pasted.tool == "python":
         return
     options = _options(words)
+    if pasted.tool == "mpirun":
+        _read_mpi(pasted, words)
+        return
+    if pasted.tool == "msrun":
+        _read_msrun(pasted, options)
+        return
     if pasted.tool == "accelerate" and options.get("config_file"):
         options = _config(pasted, options["config_file"]) | options
     pasted.given = options
@@ -133,6 +185,31 @@ def _read(pasted: Pasted, words: Sequence[str]) -> None:
         pasted.processes = "gpu"
     pasted.mixed_precision = _precision(pasted, options.get("mixed_precision"))
     pasted.cpu = options.get("cpu", options.get("use_cpu", "false")).lower() in ("", "true")
+
+
+def _read_mpi(pasted: Pasted, words: Sequence[str]) -> None:
+    """`mpirun -n 8`: that many on this machine. Where hosts are listed, torchrun is started on each of them."""
+    for index, word in enumerate(words):
+        name, _, value = word.lstrip("-").partition("=")
+        after = words[index + 1] if index + 1 < len(words) else ""
+        if not word.startswith("-"):
+            continue
+        if name in ("n", "np", "c"):
+            pasted.processes = _count(pasted, name, value or after)
+        elif name in _MPI_HOSTS:
+            what = f"lists hosts ({value or after}), which torchrun does not start"
+            remedy = "start torchrun on each: --nnodes N --node-rank R --nproc-per-node CARDS --master-addr FIRST"
+            pasted.problems.append(Problem(word.partition("=")[0], what, remedy, "E1019"))
+
+
+def _read_msrun(pasted: Pasted, options: dict[str, str]) -> None:
+    """`msrun --worker_num=16 --local_worker_num=8 --node_rank=0 --master_addr=…`."""
+    world = _count(pasted, "worker_num", options.get("worker_num", "8"))
+    local = _count(pasted, "local_worker_num", options.get("local_worker_num", str(world)))
+    pasted.processes, pasted.machines, pasted.given = local, max(1, world // local), options
+    if world % local:
+        what = f"must be a multiple of --local_worker_num, got {world} and {local}"
+        pasted.problems.append(Problem("--worker_num", what, "", "E1019"))
 
 
 def _options(words: Sequence[str]) -> dict[str, str]:

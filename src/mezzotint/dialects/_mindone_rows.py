@@ -66,8 +66,8 @@ _RUN = (
     Row("max_num_ckpt", "whole", None, "computed", ("run.save.keep",), about="without it all are kept"),
     Row("resume_step", "whole", 0, "computed", ("run.start.step",), about="goes on after so many batches"),
     Row("optimizer_weight", "text", None, "computed", ("run.start.optimizer",), about="their optimizer.ckpt"),
-    _switch("save_optimizer", False, outcome="without effect",
-            about="checkpoints hold the optimizer anyway; their optimizer.ckpt is read and not written"),
+    _switch("save_optimizer", False, "run.export.mindspore_optimizer",
+            about="their optimizer.ckpt, too; checkpoints hold the optimizer anyway"),
 )  # fmt: skip
 
 _SINK = (
@@ -92,8 +92,8 @@ _DEVICE = (
     Row("ms_mode", "whole", 0, "without effect",
         about="compiled or not, the numbers are the same, and nothing is left out in eager mode; run.compile=true "
         "compiles"),
-    Row("ms_amp_level", "text", "O2", "computed", ("run.precision", "run.frozen_dtype"),
-        choices=("O0", "O1", "O2", "O3"), about="O0 is float32, the others are fp16"),
+    Row("ms_amp_level", "text", "O2", "computed", ("run.precision", "run.half", "run.frozen_dtype"),
+        choices=("O0", "O1", "O2", "O3"), about="O0 is float32, the others are fp16, of more and more"),
     Row("jit_level", "text", "O2", "without effect", choices=("O0", "O1", "O2"), since="2.3.1",
         about="it is the compiler's level, not a precision"),
     _switch("ms_enable_graph_kernel", False, outcome="without effect", about="it changes no numbers"),
@@ -104,8 +104,8 @@ _DEVICE = (
     _switch("overflow_still_update", True, outcome="without effect",
             about="a step that is not finite never moves weights"),
     Row("max_device_memory", "text", None, "computed", ("run.device_memory",), about="caps the memory, such as 59GB"),
-    _switch("is_parallel", False, outcome="without effect",
-            about="processes work together however many the launcher starts; False with several is an error"),
+    _switch("is_parallel", False, "run.runtime",
+            about="processes work together, however many the launcher starts; False with several is an error"),
 )  # fmt: skip
 
 _CLOUD = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from mezzotint.dialects._mindone_optim import in_steps
 from mezzotint.dialects._targets import Config, Node, flag_of
 from mezzotint.dialects.base import Draft, run_name
@@ -10,12 +12,19 @@ STAMP = "{stamp}"
 PROMPT = "Astronaut in a jungle, cold color palette, muted colors, detailed, 8k"
 """What is drawn during training there."""
 
-RATIOS = (
-    "0.5", "0.52", "0.57", "0.6", "0.68", "0.72", "0.78", "0.82", "0.88", "0.94", "1.0", "1.0_768", "1.0_512", "1.07",
-    "1.13", "1.21", "1.29", "1.38", "1.46", "1.67", "1.75", "1.91", "2.0", "2.09", "2.4", "2.5", "2.89", "3.0",
+SIZES = MappingProxyType(
+    {
+        "0.5": (704, 1408), "0.52": (704, 1344), "0.57": (768, 1344), "0.6": (768, 1280), "0.68": (832, 1216),
+        "0.72": (832, 1152), "0.78": (896, 1152), "0.82": (896, 1088), "0.88": (960, 1088), "0.94": (960, 1024),
+        "1.0": (1024, 1024), "1.0_768": (768, 768), "1.0_512": (512, 512), "1.07": (1024, 960), "1.13": (1088, 960),
+        "1.21": (1088, 896), "1.29": (1152, 896), "1.38": (1152, 832), "1.46": (1216, 832), "1.67": (1280, 768),
+        "1.75": (1344, 768), "1.91": (1344, 704), "2.0": (1408, 704), "2.09": (1472, 704), "2.4": (1536, 640),
+        "2.5": (1600, 640), "2.89": (1664, 576), "3.0": (1728, 576),
+    }
 )  # fmt: skip
-"""Names of sizes, by width over height."""
+"""Sizes, width and height, by their names there: width over height."""
 
+_HALVES = {"O0": "most", "O1": "products", "O2": "most", "O3": "all"}
 _SCALE = 1024.0
 _AHEAD = 10
 """Batches that are kept on the device when nobody says how many."""
@@ -115,6 +124,7 @@ def _weights(draft: Draft) -> None:
             "pictures and rate go on behind it; their file has no random numbers and no average. A run of Mezzotint "
             "named by --weight goes on entirely",
         )
+    draft.set("run.export.mindspore_optimizer", bool(draft.given["save_optimizer"]), "save_optimizer")
     if draft.text("optimizer_weight"):
         draft.set("run.start.optimizer", draft.text("optimizer_weight"), "optimizer_weight")
 
@@ -123,12 +133,11 @@ def _precision(draft: Draft) -> None:
     level = draft.text("ms_amp_level")
     is_half = level != "O0"
     draft.set("run.precision", "fp16" if is_half else "fp32", "ms_amp_level")
+    draft.set("run.half", _HALVES[level], "ms_amp_level")
     draft.set("run.frozen_dtype", "same" if is_half else "fp32", "ms_amp_level")
     draft.set("run.weight_dtype", "same" if draft.given["param_fp16"] and is_half else "fp32", "param_fp16")
     draft.set("run.scaler.kind", "static", "ms_amp_level")
     draft.set("run.scaler.init", _SCALE, "ms_amp_level")
-    if level in ("O1", "O3"):
-        draft.note("ms_amp_level", f"{level} is computed as O2: norms in float32, convolutions and products in fp16")
     if draft.given["param_fp16"]:
         draft.note(
             "param_fp16",
@@ -154,6 +163,7 @@ def _memory(draft: Draft) -> None:
     for flag in ("sink_size", "sink_queue_size"):
         if not draft.given["data_sink"] and draft.says(flag):
             draft.note(flag, "without --data_sink True it has no effect")
+    draft.set("run.runtime", "auto", "is_parallel")
     if draft.launched.processes > 1 and not draft.given["is_parallel"]:
         draft.refuse(
             "is_parallel",
@@ -181,8 +191,8 @@ def _showing(draft: Draft) -> None:
     draft.set("sample.guidance", 5.0, "infer_during_train")
     draft.set("sample.solver", "euler", "infer_during_train")
     ratio = draft.text("sd_xl_base_ratios")
-    if ratio not in RATIOS:
-        draft.refuse("sd_xl_base_ratios", f"takes {', '.join(RATIOS)}, got {ratio!r}", code="E1017")
+    if ratio not in SIZES:
+        draft.refuse("sd_xl_base_ratios", f"takes {', '.join(SIZES)}, got {ratio!r}", code="E1017")
         return
     if not draft.given["infer_during_train"]:
         draft.set("run.preview.every", None, "infer_during_train")
@@ -194,4 +204,4 @@ def _showing(draft: Draft) -> None:
         steps = in_steps(draft, draft.whole("infer_interval"))
         draft.set("run.preview.every", f"{steps} steps", "infer_interval", "infer_during_train")
     draft.set("sample.prompts", [PROMPT], "infer_during_train")
-    draft.set("sample.size", f"sdxl-{ratio}", "sd_xl_base_ratios", "infer_during_train")
+    draft.set("sample.size", list(SIZES[ratio]), "sd_xl_base_ratios", "infer_during_train")

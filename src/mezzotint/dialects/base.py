@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from mezzotint.dialects import _files, _launchers, _reading
+from mezzotint.dialects._launchers import Pasted
 from mezzotint.dialects._reading import Form, Parsed, Spec, Value
 from mezzotint.errors import Problem, RecipeError
 
@@ -107,7 +108,7 @@ class Draft:
         for section in sections:
             here = here.setdefault(section, {})
         here[last] = value
-        said = [flag for flag in flags if flag in self.named]
+        said = [flag for flag in flags if self.says(flag)] or [flag for flag in flags if flag in self.named]
         default = f"default of {self.called(flags[0])}" if flags else "the dialect"
         self.origin[path] = self.called(said[0]) if said else default
 
@@ -158,12 +159,25 @@ class Draft:
 @dataclass(frozen=True, slots=True)
 class Translation:
     """verb: what the foreign line does here. settings: a recipe as a tree. origin: recipe path → the flag that it comes
-    from. notes: what is not simply carried over."""
+    from. notes: what is not simply carried over. lines: (server, line to type) when the line starts several processes
+    that are not there yet; the server is "" when there is one."""
 
     verb: str
     settings: Mapping[str, Any]
     origin: Mapping[str, str]
     notes: tuple[Note, ...]
+    lines: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """Another program of the trainer's project that one of our verbs stands for. verb: ours. scripts: the files that
+    start it. words: what stands behind our verb to do the same."""
+
+    verb: str
+    rows: tuple[Row, ...]
+    words: Callable[[Draft], list[str]]
+    scripts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +185,8 @@ class Dialect:
     """A foreign trainer's recipes. name: as in `--as NAME`. scripts: the files that start it. strangers: scripts of the
     same project that this dialect does not speak for, with what they do. compute: decides what needs more than one
     flag, and adds notes. config: the flag that names a JSON file whose keys are flags; the line counts before it.
-    tables: what stands in other files that flags name."""
+    tables: what stands in other files that flags name. expand: reads a line that begins with a shell script of the
+    trainer's. tools: other programs of its project."""
 
     name: str
     about: str
@@ -182,17 +197,26 @@ class Dialect:
     verb: str = "train"
     config: str = ""
     tables: tuple[Table, ...] = ()
+    expand: Callable[[Sequence[str]], Pasted | None] | None = None
+    tools: tuple[Tool, ...] = ()
 
-    def translate(self, arguments: Sequence[str], launched: Launched) -> Translation:
+    def translate(self, arguments: Sequence[str], launched: Launched, *, ahead: bool = False) -> Translation:
         """Translates a foreign command line, its launcher and script included or not.
 
         Reads no files but those of settings that the line names: the launcher's, `config`, those of `tables`. Raises
         RecipeError with every problem in the user's own words: E1016 unknown flags, E1017 values, E1018 what cannot be
-        done, E1019 a launcher of several processes, with the line to type.
+        done, E1019 a launcher of several processes, with the line to type. ahead: read such a line as if its processes
+        were there, and tell the lines to type.
         """
         swept, notes = _reading.without_signs(arguments)
-        pasted = _launchers.strip(swept, self.scripts)
+        pasted = (self.expand(swept) if self.expand else None) or _launchers.strip(swept, self.scripts)
+        if pasted.tool == "bash" and pasted.problems:
+            raise RecipeError(f"the line of {self.name}", problems=pasted.problems)
         self._knows(pasted.script)
+        lines: tuple[tuple[str, str], ...] = ()
+        if ahead and launched.processes == 1 and isinstance(pasted.wanted, int) and pasted.wanted > 1:
+            launched = replace(launched, processes=pasted.wanted)
+            lines = tuple(pasted.lines(self.name))
         if not pasted.problems:
             pasted.insist(self.name, launched.processes)
         parsed = _reading.parse(pasted.words, {row.flag: _spec(row) for row in self.rows})
@@ -220,7 +244,34 @@ class Dialect:
         self.compute(draft)
         if draft.problems:
             raise RecipeError(f"the line of {self.name}", problems=tuple(dict.fromkeys(draft.problems)))
-        return Translation(draft.verb or self.verb, {"schema": 1, **draft.settings}, draft.origin, tuple(draft.notes))
+        return Translation(
+            draft.verb or self.verb, {"schema": 1, **draft.settings}, draft.origin, tuple(draft.notes), lines
+        )
+
+    def words(self, verb: str, arguments: Sequence[str]) -> tuple[list[str], tuple[Note, ...]]:
+        """A foreign line of one of `tools` as the words behind our verb, and notes. Raises RecipeError E1018 for a verb
+        that no tool stands for, and as `translate`."""
+        tool = next((tool for tool in self.tools if tool.verb == verb), None)
+        if tool is None:
+            known = ", ".join(dict.fromkeys(["train", "cache", "check", "bench", *(tool.verb for tool in self.tools)]))
+            raise RecipeError(f"--as {self.name} is for the verbs {known}, not for {verb}", code="E1018")
+        swept, notes = _reading.without_signs(arguments)
+        pasted = _launchers.strip(swept, tool.scripts)
+        if pasted.script and pasted.script not in tool.scripts:
+            raise RecipeError(
+                f"mezzotint {verb} --as {self.name} reads the line of {tool.scripts[0]}, not of {pasted.script}",
+                code="E1018",
+            )
+        parsed = _reading.parse(pasted.words, {row.flag: _spec(row) for row in tool.rows})
+        given = {row.flag: _given(parsed, row) for row in tool.rows}
+        draft = Draft(given, frozenset(parsed.given), Launched())
+        draft.problems += [*pasted.problems, *parsed.problems]
+        draft.notes += [Note(flag, text) for flag, text in (*notes, *parsed.notes)]
+        _rows_into(draft, tool.rows)
+        made = tool.words(draft)
+        if draft.problems:
+            raise RecipeError(f"the line of {self.name}", problems=tuple(dict.fromkeys(draft.problems)))
+        return made, tuple(draft.notes)
 
     def _knows(self, script: str) -> None:
         if script in self.strangers:

@@ -11,9 +11,18 @@ from __future__ import annotations
 from pathlib import Path
 from types import MappingProxyType
 
-from mezzotint.dialects import _files, _mindone_data, _mindone_model, _mindone_optim, _mindone_run, _timestep_bias
+from mezzotint.dialects import (
+    _files,
+    _mindone_data,
+    _mindone_launch,
+    _mindone_model,
+    _mindone_optim,
+    _mindone_run,
+    _timestep_bias,
+)
 from mezzotint.dialects._mindone_rows import FLAGS, NO_CONFIG
 from mezzotint.dialects._mindone_targets import CONTROLNET, DREAMBOOTH, INVERSION, TARGETS
+from mezzotint.dialects._mindone_tools import TOOLS
 from mezzotint.dialects._targets import Config, read_text
 from mezzotint.dialects.base import Dialect, Draft
 from mezzotint.errors import RecipeError
@@ -95,6 +104,8 @@ DIALECT = Dialect(
     rows=FLAGS,
     compute=compute,
     scripts=(SCRIPT,),
+    expand=_mindone_launch.expand,
+    tools=TOOLS,
     strangers=MappingProxyType(
         {
             "train_dreambooth.py": DREAMBOOTH,

@@ -163,7 +163,7 @@ def _text(draft: Draft) -> None:
     draft.set("data.captions.clean", True, "text_encoder_name")
     draft.set("data.captions.dropout", 0.0, "text_encoder_name")
     if not is_cached or draft.says("text_encoder_name"):
-        draft.set("model.text_encoder", draft.text("text_encoder_name"), "text_encoder_name")
+        draft.set("model.text_encoder", draft.text("text_encoder_name"), "text_encoder_name", "text_embed_cache")
     _at_least(draft, "model_max_length", 2)
 
 
@@ -222,7 +222,7 @@ def _rate(draft: Draft) -> None:
         if draft.says("lr_decay_steps") and decay:
             draft.note("lr_decay_steps", f"{kind} does not decay")
         return
-    draft.set("optim.schedule.floor", floor, "end_learning_rate")
+    draft.set("optim.schedule.floor", floor, "end_learning_rate", "start_learning_rate")
     if decay:
         draft.set("optim.schedule.decay_steps", warmup + decay, "lr_decay_steps")
     if kind == "polynomial_decay":
@@ -262,7 +262,7 @@ def _precision(draft: Draft) -> None:
         level = "all"
         if draft.text("precision") != "bf16":
             draft.refuse("global_bf16", f"and --precision {draft.text('precision')} exclude each other", "take one")
-    draft.set("run.half", level if half else "autocast", "global_bf16", "amp_level")
+    draft.set("run.half", level if half else "autocast", "global_bf16", "amp_level", "precision")
     draft.set("run.weight_dtype", "fp32", "precision")
     draft.set("model.latte.vae_norms", "fp32" if draft.given["vae_keep_gn_fp32"] else "same", "vae_keep_gn_fp32")
     scaling = ("loss_scaler_type", "loss_scale_factor", "scale_window", "init_loss_scale")
@@ -295,7 +295,7 @@ def _memory(draft: Draft) -> None:
     is_compiled = mode == 0 and device != "cpu"
     if mode == 0 and device == "cpu" and draft.says("mode"):
         draft.note("mode", "on a CPU compiling costs more than it brings; run.compile=true compiles all the same")
-    draft.set("run.compile", is_compiled, "mode")
+    draft.set("run.compile", is_compiled, "mode", "device")
 
 
 def _processes(draft: Draft) -> None:

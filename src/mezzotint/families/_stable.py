@@ -20,7 +20,7 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families._stable_files import Kin, Source, of_part, open_source, open_tokenizer, require_layers
 from mezzotint.families.base import Grid, ModelFamily, Prediction
 from mezzotint.recipe.model import ModelSettings
-from mezzotint.weights import fingerprint, scheduler_file
+from mezzotint.weights import fingerprint, known_layouts, mindspore, partial, scheduler_file
 from mezzotint.weights.export import Replaced, write_model
 from mezzotint.weights.remains import drop_average, remains_of
 
@@ -42,6 +42,7 @@ class StableFamily(ModelFamily):
         self.notes = tuple(source.notes(parts))
         self._source = source
         self.text_parts = source.text_parts
+        self.zeros_for_empty = source.folder.index.get("force_zeros_for_empty_prompt") is True
         self._parts = dict(parts)
         self._clip_skip = clip_skip
         self._scale, self._shift = source.scaling
@@ -94,7 +95,8 @@ class StableFamily(ModelFamily):
         if not len(pixels):
             height, width = (side // self.grid.pixels for side in pixels.shape[-2:])
             return pixels.new_empty((0, 2 * self.grid.channels, height, width), dtype=torch.float32)
-        posterior = vae.encode(like_parameters(pixels, vae)).latent_dist
+        with _as_it_is(vae):
+            posterior = vae.encode(like_parameters(pixels, vae)).latent_dist
         mean, std = posterior.mean.float(), posterior.std.float()
         return torch.cat(((mean - self._shift) * self._scale, std * self._scale), dim=1)
 
@@ -103,7 +105,8 @@ class StableFamily(ModelFamily):
         """See ModelFamily. Runs in the type and on the device of the VAE's parameters."""
         vae = self._part("vae")
         raw = latents.float() / self._scale + self._shift
-        return cast(Tensor, vae.decode(like_parameters(raw, vae)).sample).float().clamp(-1.0, 1.0)
+        with _as_it_is(vae):
+            return cast(Tensor, vae.decode(like_parameters(raw, vae)).sample).float().clamp(-1.0, 1.0)
 
     def skip_layers(self, count: int) -> None:
         """See ModelFamily."""
@@ -167,6 +170,24 @@ class StableFamily(ModelFamily):
         write_model(folder, source.folder, replaced, scheduler=config, dtype=dtype, besides=besides)
         probes.reach("export.renamed")
 
+    def export_parts(
+        self,
+        file: Path,
+        parts: Sequence[str],
+        *,
+        weights: Mapping[str, Tensor],
+        dtype: Literal["fp32", "fp16", "bf16"],
+    ) -> None:
+        """See ModelFamily. Raises WeightsError E1403, E1416, StorageError E1701."""
+        probes.reach("export.begin")
+        source = self._source
+        components = [source.component(part) for part in source.parts]
+        layout = known_layouts.for_components(components, "mindone" if file.suffix == mindspore.SUFFIX else "")
+        assert layout is not None, components
+        replaced = {source.component(part): self._replaced(part, of_part(weights, part)) for part in parts}
+        partial.write(file, layout, replaced, dtype)
+        probes.reach("export.renamed")
+
     def _tokenizer(self, part: str) -> Any:
         if part not in self._tokenizers:
             self._tokenizers[part] = open_tokenizer(self._source, part)
@@ -195,6 +216,11 @@ class StableFamily(ModelFamily):
     def _part(self, name: str) -> Any:
         assert name in self._parts, f"{name} was not loaded"
         return self._parts[name]
+
+
+def _as_it_is(module: nn.Module) -> torch.autocast:
+    """Within, a network computes in the type of its parameters, also where a denoiser beside it is under autocast."""
+    return torch.autocast(next(module.parameters()).device.type, enabled=False)
 
 
 def like_parameters(tensor: Tensor, module: nn.Module) -> Tensor:

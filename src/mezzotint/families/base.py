@@ -24,11 +24,30 @@ Encodes = Literal["media", "text"]
 @dataclass(frozen=True, slots=True)
 class Grid:
     """The latent grid. channels: of a latent. pixels: per latent, in height and width. frames: per latent, 1 for
-    pictures."""
+    pictures. cell: latents in height and width that the denoiser takes as one, of which sides must be multiples."""
 
     channels: int
     pixels: int
     frames: int = 1
+    cell: int = 1
+
+    @property
+    def side(self) -> int:
+        """Pixels of which every side of a picture must be a multiple."""
+        return self.pixels * self.cell
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What a model takes of what another trainer has encoded. Latents of `channels`, which become (x − shift) · factor.
+    Text of `length` tokens, `width` wide, and `pooled` numbers of its own."""
+
+    channels: int
+    factor: float
+    shift: float
+    length: int
+    width: int
+    pooled: int
 
 
 class ModelFamily(ABC):
@@ -48,6 +67,10 @@ class ModelFamily(ABC):
     """Parts that can be trained."""
     text_parts: tuple[str, ...] = ("text_encoder",)
     """Parts that make text embeddings: of the class, all that its models may have; of a model, those it has."""
+    file_styles: ClassVar[frozenset[str]] = frozenset()
+    """How parts of a model are written as one file, by `export_parts`: "safetensors", "mindspore"."""
+    zeros_for_empty: bool = False
+    """Whether guidance moves away from zeros, and not from an empty caption, where there is no negative prompt."""
     notes: tuple[str, ...] = ()
     """Sentences for the reader about what was met in the model's files."""
 
@@ -95,6 +118,12 @@ class ModelFamily(ABC):
         """What latents depend on besides the placed pixels: VAE weights and configuration, scaling, tiling. One line
         of text."""
 
+    @classmethod
+    def text_shape(cls, settings: ModelSettings) -> tuple[int, int] | None:
+        """Tokens and width of the text that the denoiser is told, from its configuration, where no encoder has to be
+        asked; None otherwise. Embeddings that were made elsewhere are held to it."""
+        return None
+
     @abstractmethod
     def encode_media(self, pixels: Tensor) -> Tensor:
         """Pixels (B, 3, H, W) in [−1, 1] → posterior moments (B, 2C, h, w) float32: scaled mean, then scaled standard
@@ -107,6 +136,12 @@ class ModelFamily(ABC):
     @abstractmethod
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """Captions → embeddings, (B, L, D). Carries a gradient when the text encoder is trained and grad is enabled."""
+
+    @classmethod
+    def intake(cls, settings: ModelSettings) -> Intake | None:
+        """What the model takes of latents and texts that another trainer has encoded; None where nothing is known that
+        makes such. Loads nothing. Raises WeightsError."""
+        return None
 
     def skip_layers(self, count: int) -> None:
         """Leaves out so many of the text encoder's last layers from now on, as `model.clip_skip` does. Raises
@@ -147,6 +182,18 @@ class ModelFamily(ABC):
         are copied from settings.path as they are, or written from memory when they were random. Every file is synced.
         Nothing of this machine's paths enters the files.
         """
+
+    def export_parts(
+        self,
+        file: Path,
+        parts: Sequence[str],
+        *,
+        weights: Mapping[str, Tensor],
+        dtype: Literal["fp32", "fp16", "bf16"],
+    ) -> None:
+        """Writes some parts of the model whole, as one file under the names that single files of its kind have; `.ckpt`
+        is a checkpoint of MindSpore's. weights: as for `export`. Asked of families with `file_styles` alone."""
+        raise AssertionError("this family writes whole folders")
 
 
 def posterior_sample(moments: Tensor, eps: Tensor) -> Tensor:

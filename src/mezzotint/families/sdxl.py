@@ -22,6 +22,7 @@ from torch import Tensor
 
 from mezzotint.families._stable import StableFamily, like_parameters
 from mezzotint.families._stable_files import Configs, Joint, Kin, open_source, read_folder
+from mezzotint.families.base import Intake
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder import ModelFolder, shipped
@@ -55,6 +56,7 @@ class Family(StableFamily):
 
     trainable: ClassVar[tuple[str, ...]] = ("denoiser", "text_encoder", "text_encoder_2")
     text_parts = tuple(_TOKENIZERS)
+    file_styles = frozenset({"safetensors", "mindspore"})
     kin = Kin(
         name="sdxl",
         trains="SDXL's base model and its refiner",
@@ -89,6 +91,23 @@ class Family(StableFamily):
         ]
         return f"sdxl-text-1 {' '.join(told)} clip_skip={settings.clip_skip}"
 
+    @classmethod
+    def intake(cls, settings: ModelSettings) -> Intake | None:
+        """See ModelFamily: of the base model; of a refiner None."""
+        source = open_source(cls.kin, settings, 0)
+        if "text_encoder" not in source.configs:
+            return None
+        factor, shift = source.scaling
+        unet, second = source.configs["denoiser"], source.configs["text_encoder_2"]
+        return Intake(
+            channels=int(unet.get("in_channels") or 4),
+            factor=factor,
+            shift=shift,
+            length=source.length("text_encoder"),
+            width=int(unet["cross_attention_dim"]),
+            pooled=int(second.get("projection_dim", 512)),
+        )
+
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """See ModelFamily: states (B, 77, 2048) and pooled (B, 1280), of the refiner (B, 77, 1280), without a mask.
 
@@ -114,9 +133,7 @@ class Family(StableFamily):
         if "text_encoder" in self.text_parts:
             numbers.append(told.target_size)
         else:
-            negative = framing.negative if framing is not None else None
-            is_negative = torch.zeros(len(text.states), dtype=torch.bool) if negative is None else negative
-            numbers.append(torch.where(is_negative, NEGATIVE_AESTHETIC_SCORE, AESTHETIC_SCORE)[:, None])
+            numbers.append(_scores(framing, len(text.states))[:, None])
         device = text.states.device
         vector = torch.cat([n.to(device, torch.float32, non_blocking=True) for n in numbers], dim=1)
         return Condition(text, vector=vector)
@@ -143,3 +160,12 @@ class Family(StableFamily):
         sides = sample if isinstance(sample, (list, tuple)) else (sample, sample)
         size = torch.tensor([[side * self.grid.pixels for side in sides]]).expand(len(text.states), 2)
         return Framing(size, torch.zeros_like(size), size)
+
+
+def _scores(framing: Framing | None, count: int) -> Tensor:
+    """Aesthetic scores (B,), those of Stability's programs where nothing else is said."""
+    if framing is not None and framing.aesthetic_score is not None:
+        return framing.aesthetic_score
+    negative = framing.negative if framing is not None else None
+    is_negative = torch.zeros(count, dtype=torch.bool) if negative is None else negative
+    return torch.where(is_negative, NEGATIVE_AESTHETIC_SCORE, AESTHETIC_SCORE)

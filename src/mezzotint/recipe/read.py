@@ -43,7 +43,8 @@ SCHEMA_COMMENT = "# yaml-language-server: $schema="
 class Reading:
     """A recipe as it was read. name: what the user called it. path: its file, absolute; None when it came from a text.
     origin: dotted path → `line 5` or `command line`; what is absent is a default. digest: of the effective recipe,
-    see `digest_of`. notes: what a dialect dropped or changed, a sentence each."""
+    see `digest_of`. notes: what a dialect dropped or changed, a sentence each. verb: what a foreign line asks for, ""
+    for what the verb that read it does."""
 
     recipe: Recipe
     name: str
@@ -51,6 +52,7 @@ class Reading:
     origin: dict[str, str]
     digest: str
     notes: tuple[str, ...] = ()
+    verb: str = ""
 
     def placed(self, problems: Iterable[Problem]) -> list[Problem]:
         """Problems of settings with the lines of the recipe's file that give them."""
@@ -98,8 +100,8 @@ def shipped_recipes() -> dict[str, Path]:
 
 def located(reading: Reading) -> Recipe:
     """The recipe with the paths of `model`, `optim.ema.start`, `data.path`, `data.holdout.path`,
-    `data.clips.stills_path`, `sample.file` and `run.export.folder` made absolute, all but the last where they were
-    found, and `~` opened everywhere.
+    `data.clips.stills_path`, `run.start.optimizer`, `run.export.folder` and those of `sample` made absolute, all but
+    `run.export.folder` where they were found, and `~` opened everywhere.
 
     What is not found stays as written, for the task to say so; `places` lists where it was looked for.
     """
@@ -120,14 +122,23 @@ def located(reading: Reading) -> Recipe:
     beside_clips = tuple(locate(path, beside, shipped=DATA) for path in recipe.data.clips.stills_path)
     clips = recipe.data.clips.model_copy(update={"stills_path": beside_clips})
     data = recipe.data.model_copy(update={"path": folders, "cache": cache, "holdout": holdout, "clips": clips})
-    file = recipe.sample.file
-    sample = recipe.sample.model_copy(update={"file": locate(file, beside) if file is not None else None})
+    drawn = recipe.sample
+    named = {"file": drawn.file, "image": drawn.image}
+    found = {name: locate(path, beside) if path is not None else None for name, path in named.items()}
+    second = drawn.refiner.path
+    refiner = drawn.refiner.model_copy(
+        update={"path": locate(second, beside, shipped=MODELS) if second is not None else None}
+    )
+    sample = drawn.model_copy(update=found | {"refiner": refiner})
     folder = recipe.run.folder.expanduser() if recipe.run.folder is not None else None
     resume = str(Path(recipe.run.resume).expanduser()) if recipe.run.resume.startswith("~") else recipe.run.resume
     export = recipe.run.export
     if export.folder is not None:
         export = export.model_copy(update={"folder": export.folder.expanduser().absolute()})
-    run = recipe.run.model_copy(update={"folder": folder, "resume": resume, "export": export})
+    begin = recipe.run.start
+    if begin.optimizer is not None:
+        begin = begin.model_copy(update={"optimizer": locate(begin.optimizer, beside)})
+    run = recipe.run.model_copy(update={"folder": folder, "resume": resume, "export": export, "start": begin})
     return recipe.model_copy(update={"model": model, "optim": optim, "data": data, "sample": sample, "run": run})
 
 

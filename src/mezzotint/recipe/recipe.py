@@ -74,6 +74,11 @@ class Recipe(Section):
         """An optimizer that looks at a whole tensor, or at all of them, cannot work on rows of it."""
         if self.run.runtime != "fsdp":
             return
+        if self.run.export.mindspore_optimizer or self.run.start.optimizer is not None:
+            raise ValueError(
+                "run.export.mindspore_optimizer and run.start.optimizer hold whole tensors, and with run.runtime=fsdp "
+                "no process has any; leave them out, or take run.runtime=ddp"
+            )
         for place, optimizer in {"optimizer": self.optim.optimizer, **self.optim.part_optimizer}.items():
             if optimizer.kind not in SHARED_OPTIMIZERS:
                 where = "optim.optimizer" if place == "optimizer" else f"optim.part_optimizer of {place}"

@@ -17,9 +17,9 @@ def _is_name(value: str | None) -> str | None:
     if value is None:
         return None
     try:
-        made = value.format(name="run", epoch=1, step=1, micro_step=1, last="last-")
+        made = value.format(name="run", epoch=1, step=1, micro_step=1, last="last-", ema="_ema")
     except (KeyError, IndexError, ValueError) as error:
-        known = "{name}, {epoch}, {step}, {micro_step} and {last}"
+        known = "{name}, {epoch}, {step}, {micro_step}, {last} and {ema}"
         raise ValueError(f"takes {known} alone, got {value!r}") from error
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", made):
         raise ValueError(f"makes the name {made!r}; letters, digits, dot, hyphen and underscore are allowed")
@@ -52,28 +52,61 @@ class ExportSettings(Section):
 
     name: Annotated[ExportName | None, FREE] = None
     """How an exported model is called, with {name} (`run.name`), {epoch}, {step}, {micro_step} (the samples seen over
-    `data.batch_size`, rounded up) and {last} (`last-` at the run's end, nothing before), such as
-    `{last}{name}-ep{epoch:02}-gs{step:05}`. None calls it `step-{step:08}`. The average's has `-ema` behind it."""
+    `data.batch_size`, rounded up), {last} (`last-` at the run's end, `interrupted-` where a signal has stopped it,
+    nothing before) and {ema} (`_ema` for the average, nothing for the trained weights), such as
+    `{last}{name}-ep{epoch:02}-gs{step:05}`. None calls it `step-{step:08}`. Without {ema} the average's has `-ema`
+    behind it."""
 
     dtype: Annotated[Literal["fp32", "fp16", "bf16"], FREE] = "fp32"
     """The type of the exported weights."""
 
+    parts: Annotated[Literal["all", "trained"], FREE] = "all"
+    """`all` writes whole models. `trained` writes no folder but one file with the parts of `model.train` alone, under
+    the names that they have in a whole file (`unet_{micro_step}` is what MindONE calls it); `mezzotint merge` lays it
+    over the model it was trained from."""
+
     single_file: Annotated[bool, FREE] = False
-    """Write each exported model a second time as one .safetensors file beside its folder, under the names that other
+    """Write each exported model a second time as one file beside its folder, .safetensors, under the names that other
     programs know, with a ModelSpec header."""
+
+    mindspore: Annotated[bool, FREE] = False
+    """Of family sdxl: files are checkpoints of MindSpore's (.ckpt) with MindONE's names, instead of .safetensors; with
+    `single_file`, or with `parts: trained`."""
 
     single_file_dtype: Annotated[Literal["fp32", "fp16", "bf16"] | None, FREE] = None
     """The type of the weights in single files; None takes `run.export.dtype`."""
 
     single_file_folder: Annotated[NamedPath | None, FREE] = None
-    """Where single files lie; None puts each beside its folder."""
+    """Where single files lie, those of `parts: trained` too; None puts each beside its folder, or into exports/."""
+
+    mindspore_optimizer: Annotated[bool, FREE] = False
+    """Write `optimizer.ckpt` into the run folder beside each checkpoint, the optimizer's moments under MindONE's names,
+    for its trainer and for `run.start.optimizer`. For Adam's kinds, and SDXL."""
 
     link: Annotated[LinkName | None, FREE] = None
     """Another name for `exports/` in the run folder, such as `ckpts`: a link beside it, for those who look there."""
 
+    when_stopped: Annotated[bool, FREE] = False
+    """Export the model, too, when a signal stops the run, once the checkpoint is written. It takes as long as an export
+    does, for which a cluster may not wait."""
+
     folder: Annotated[NamedPath | None, FREE] = None
     """Another folder in which the finished model lies, file by file, when the run has ended: the average when there is
     one, otherwise the trained weights. It may be the run folder. Only what an earlier end has put there is replaced."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> ExportSettings:
+        if self.parts == "trained" and (self.single_file or self.folder is not None):
+            raise ValueError(
+                "run.export.single_file and run.export.folder want whole models, run.export.parts=trained writes none; "
+                "leave them out, or set run.export.parts=all"
+            )
+        if self.mindspore and not self.single_file and self.parts == "all":
+            raise ValueError(
+                "run.export.mindspore is about files, and none are written; set run.export.single_file=true or "
+                "run.export.parts=trained, or leave it out"
+            )
+        return self
 
 
 class PreviewSettings(Section):
@@ -122,6 +155,10 @@ Factor = Annotated[float, Field(gt=1.0, le=16.0)]
 
 class ScalerSettings(Section):
     """The loss scale of fp16, which keeps small gradients from vanishing. Without effect in bf16 and fp32."""
+
+    kind: Annotated[Literal["dynamic", "static"], ALLOW] = "dynamic"
+    """`dynamic` grows and shrinks as gradients allow; `static` stays at `run.scaler.init`, as MindONE's 1024. A step
+    whose gradients overflow moves nothing either way."""
 
     init: Annotated[PositiveFloat, ALLOW] = 65536.0
     """The first scale."""
@@ -179,6 +216,26 @@ class ProfileSettings(Section):
     folder."""
 
 
+class StartSettings(Section):
+    """A run that goes on from foreign weights, which `model.path` names: the first step is not step 0."""
+
+    step: Annotated[NonNegativeInt, NEVER] = 0
+    """How many optimizer steps lie behind these weights. Rates, data and draws are those of the step after it, and the
+    run ends at `run.steps`, these included. What else a run remembers (average, loss scale) begins anew."""
+
+    optimizer: Annotated[NamedPath | None, NEVER] = None
+    """The optimizer's moments from MindONE's `optimizer.ckpt`; what is not in it begins at zero and is named. Null
+    begins all of them at zero."""
+
+    @model_validator(mode="after")
+    def _belong(self) -> StartSettings:
+        if self.optimizer is not None and self.step == 0:
+            raise ValueError(
+                "run.start.optimizer are moments of a run that has begun; write after how many steps in run.start.step"
+            )
+        return self
+
+
 class LiveFileSettings(Section):
     """A file that is read at the start of each epoch and may change a few settings while the run goes:
     `objective.noise_offset`, `objective.min_snr_gamma`, `model.clip_skip`, `run.save.every`, `run.export.every`,
@@ -196,6 +253,9 @@ class LiveFileSettings(Section):
 
     line: Annotated[tuple[str, ...], FREE] = ()
     """With `dialect`: the words of the command line that the run was started with, which count before the file."""
+
+
+FrozenType = Literal["fp32", "same", "bf16", "fp16"]
 
 
 class RunSettings(Section):
@@ -235,8 +295,18 @@ class RunSettings(Section):
     """How trained weights are kept for the forward pass: `fp32`, or the `same` type as `run.precision`, with float32
     masters in the optimizer: less memory traffic per step, gradients rounded to that type."""
 
-    frozen_dtype: Annotated[Literal["fp32", "same"], RECORDED] = "fp32"
-    """The type of frozen parts (VAE, text encoder): `fp32`, or the `same` as `run.precision`."""
+    frozen_dtype: Annotated[FrozenType, RECORDED] = "fp32"
+    """The type of frozen parts (VAE, text encoder): `fp32`, the `same` as `run.precision`, or one that is named."""
+
+    vae_dtype: Annotated[FrozenType | None, RECORDED] = None
+    """The type of the VAE alone, in the same words; null takes `run.frozen_dtype`. SDXL's own
+    VAE overflows in fp16: leave it in fp32, or name the repaired one (fp16-fix) in `model.vae`."""
+
+    half: Annotated[Literal["autocast", "products", "most", "all"], RECORDED] = "autocast"
+    """What of the trained networks runs in bf16 or fp16, when `run.precision` is one of them. `autocast`: what torch's
+    lists say. `products`: convolutions, linear layers and attention alone, their results float32 again (MindSpore's
+    O1). `most`: everything but norms and SiLU, which compute in float32 and hand on the smaller type (O2). `all`: norms
+    as well (O3). Weights, losses and updates are float32 in any case."""
 
     micro_batch: Annotated[PositiveInt | None, RECORDED] = None
     """The most samples a device holds at once; larger shares of a batch are computed in several passes with the same
@@ -271,8 +341,19 @@ class RunSettings(Section):
     shard: ShardSettings = ShardSettings()
     """What processes share among them under `run.runtime=fsdp`."""
 
+    device_memory: Annotated[str | None, Field(pattern=r"^\d+(\.\d+)? ?(GB|GiB|MB|MiB)$"), FREE] = None
+    """The most memory that this process takes of its GPU, such as `59GB` (10⁹ bytes) or `48GiB` (2³⁰ bytes): beyond it
+    the run ends for want of memory. Null takes what there is. Without effect on the CPU."""
+
+    device_prefetch: Annotated[int, Field(ge=0, le=64), FREE] = 0
+    """How many batches are made ready ahead of the step, on the device; each takes its memory there. 0 makes each when
+    it is needed. Draws and results do not depend on it."""
+
     timeout_seconds: Annotated[PositiveInt, FREE] = 600
     """How long a process waits for its peers before it ends with status 6."""
+
+    start: StartSettings = StartSettings()
+    """Going on from foreign weights."""
 
     resume: Annotated[str, FREE] = "auto"
     """`auto` goes on from the newest checkpoint of the run folder if there is one; `latest` insists on one; `never`

@@ -133,6 +133,9 @@ def _training_lines(metrics: Metrics) -> list[str]:
     if metrics.held_out:
         begin, end = metrics.held_out[0], metrics.held_out[-1]
         at = [f"{float(line.get(metrics.tag, 'nan')):.4f} at step {line['step']}" for line in (begin, end)]
+        lowest = min(metrics.held_out, key=lambda line: np.nan_to_num(float(line.get(metrics.tag, "nan")), nan=np.inf))
+        if lowest["step"] not in (begin["step"], end["step"]):
+            at.append(f"lowest {float(lowest[metrics.tag]):.4f} at step {lowest['step']}")
         averaged = end.get(f"{metrics.tag}_shadow")
         shadow = f", averaged weights {float(averaged):.4f}" if averaged is not None else ""
         lines.append(f"held-out loss {', '.join(at)}{shadow}")

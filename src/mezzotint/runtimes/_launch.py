@@ -7,10 +7,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mezzotint.errors import RecipeError
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What the launcher (torchrun, accelerate, nothing) says: this process's place and the precision it hands over."""
+    """What the launcher (torchrun, accelerate, mpirun, nothing) says: this process's place and the precision it hands
+    over. meeting: where processes meet, for a launcher that leaves that open; "" for torchrun's variables."""
 
     rank: int = 0
     local_rank: int = 0
@@ -18,14 +21,16 @@ class Launch:
     local_size: int = 1
     mixed_precision: str | None = None
     launcher: str = "none"
+    meeting: str = ""
 
     @staticmethod
     def read(environ: Mapping[str, str] | None = None) -> Launch:
-        """Reads RANK, LOCAL_RANK, WORLD_SIZE as torchrun and accelerate set them, and ACCELERATE_MIXED_PRECISION."""
+        """Reads RANK, LOCAL_RANK, WORLD_SIZE as torchrun and accelerate set them, and ACCELERATE_MIXED_PRECISION; Open
+        MPI's variables where those are not set. Raises RecipeError E1083 for several servers without MASTER_ADDR."""
         given = os.environ if environ is None else environ
         precision = given.get("ACCELERATE_MIXED_PRECISION")
         if "RANK" not in given or "WORLD_SIZE" not in given:
-            return Launch(mixed_precision=precision)
+            return _of_mpi(given) or Launch(mixed_precision=precision)
         launcher = "accelerate" if any(name.startswith("ACCELERATE_") for name in given) else "torchrun"
         return Launch(
             rank=int(given["RANK"]),
@@ -35,3 +40,27 @@ class Launch:
             mixed_precision=precision,
             launcher=launcher,
         )
+
+
+def _of_mpi(given: Mapping[str, str]) -> Launch | None:
+    """The place that Open MPI's mpirun gives a process, None where it has started none."""
+    name = "OMPI_COMM_WORLD_"
+    if f"{name}RANK" not in given or f"{name}SIZE" not in given:
+        return None
+    size = int(given[f"{name}SIZE"])
+    local = int(given.get(f"{name}LOCAL_SIZE", size))
+    address = given.get("MASTER_ADDR", "127.0.0.1" if local == size else "")
+    if not address:
+        raise RecipeError(
+            f"mpirun has started {size} processes on several servers, and MASTER_ADDR is not set: give mpirun "
+            "-x MASTER_ADDR=ADDRESS of the first server, or start torchrun on each",
+            code="E1083",
+        )
+    return Launch(
+        rank=int(given[f"{name}RANK"]),
+        local_rank=int(given.get(f"{name}LOCAL_RANK", "0")),
+        world_size=size,
+        local_size=local,
+        launcher="mpirun",
+        meeting=f"tcp://{address}:{given.get('MASTER_PORT', '29500')}",
+    )

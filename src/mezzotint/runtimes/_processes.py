@@ -26,7 +26,13 @@ class Processes(base.Runtime):
         self.world_size = launch.world_size
         if not dist.is_initialized():
             backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-            dist.init_process_group(backend, timeout=datetime.timedelta(seconds=settings.timeout_seconds))
+            dist.init_process_group(
+                backend,
+                init_method=launch.meeting or None,
+                timeout=datetime.timedelta(seconds=settings.timeout_seconds),
+                rank=launch.rank if launch.meeting else -1,
+                world_size=launch.world_size if launch.meeting else -1,
+            )
 
     def total(self, values: Tensor) -> Tensor:
         summed = values.detach().clone()

@@ -15,6 +15,7 @@ from diffusers.schedulers.scheduling_ddim import DDIMScheduler
 from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
 from diffusers.schedulers.scheduling_deis_multistep import DEISMultistepScheduler
 from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
+from diffusers.schedulers.scheduling_dpmsolver_singlestep import DPMSolverSinglestepScheduler
 from diffusers.schedulers.scheduling_euler_ancestral_discrete import EulerAncestralDiscreteScheduler
 from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
 from diffusers.schedulers.scheduling_heun_discrete import HeunDiscreteScheduler
@@ -29,10 +30,15 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sample import SolverName as SolverName
 from mezzotint.recipe.sample import Spacing
+from mezzotint.sampling import library_solvers
+from mezzotint.sampling.levels import chosen_spacing
 
-SOLVERS: tuple[SolverName, ...] = get_args(SolverName)
-STOCHASTIC: frozenset[str] = frozenset({"ddpm", "euler-a", "dpm++-sde"})
+ONLY_BY_LEVELS: frozenset[str] = frozenset({"dpm++-2s-a", "lcm"})
+"""Solvers that `descents` has and diffusers has not."""
+SOLVERS: tuple[SolverName, ...] = tuple(name for name in get_args(SolverName) if name not in ONLY_BY_LEVELS)
+STOCHASTIC: frozenset[str] = frozenset({"ddpm", "euler-a", "dpm++-sde", "dpm2-a"})
 """Solvers that add fresh noise at every step."""
+_RUNGE_KUTTA = 4
 FROM_PURE_NOISE: frozenset[str] = frozenset({"ddim", "ddpm", "euler", "euler-a", "dpm++", "dpm++-sde", "unipc"})
 """Solvers that can begin where no signal is left (zero terminal SNR): the others divide by it."""
 
@@ -57,11 +63,19 @@ class Solver:
         device: torch.device | str,
         spacing: Spacing = "auto",
     ) -> None:
-        chosen = _spacing(spacing, schedule, prediction)
+        chosen = chosen_spacing(spacing, schedule, prediction)
         _refuse_what_cannot_be(name, schedule, prediction, chosen)
         self._name = name
         self._prediction = prediction
         self._scheduler = _scheduler(name, schedule, prediction, chosen)
+        if name == "pndm" and chosen == "library" and steps < _RUNGE_KUTTA:
+            raise RecipeError(
+                f"sample.steps is {steps}, and pndm as diffusers has it begins with {_RUNGE_KUTTA} Runge–Kutta steps; "
+                f"write sample.steps={_RUNGE_KUTTA} or more, or another sample.spacing",
+                code="E1070",
+            )
+        if name == "dpm++-single" and steps % 2:  # what the library does then, and warns of
+            self._scheduler.register_to_config(lower_order_final=True)
         self._scheduler.set_timesteps(steps, device=device)
         self.is_stochastic = name in STOCHASTIC
         """Whether `step` needs noise."""
@@ -88,6 +102,8 @@ class Solver:
                 return self._ancestral_step(output, x, cast(Tensor, noise))
             case "ddpm":
                 return self._ddpm_step(output, int(t), x, cast(Tensor, noise))
+            case "dpm2-a":
+                return cast(Tensor, self._scheduler.given(output, t, x, cast(Tensor, noise)))
             case "dpm++-sde":
                 made = self._scheduler.step(output, t, x, variance_noise=noise, return_dict=False)
             case _:
@@ -100,6 +116,8 @@ class Solver:
         table, next_t = self._scheduler.alphas_cumprod, int(self._scheduler.previous_timestep(t))
         here, then = float(table[t]), float(table[next_t]) if next_t >= 0 else 1.0
         x_0 = to_x_0(self._prediction, output, x, torch.tensor(here, device=x.device).expand(len(x)))
+        if self._scheduler.config.clip_sample:
+            x_0 = x_0.clamp(-1.0, 1.0)
         beta = 1.0 - here / then
         mean = (math.sqrt(then) * beta * x_0 + math.sqrt(here / then) * (1.0 - then) * x) / (1.0 - here)
         return mean + math.sqrt(beta * (1.0 - then) / (1.0 - here)) * noise
@@ -118,7 +136,7 @@ class Solver:
         return x + (x - x_0) / sigma * (sigma_down - sigma) + noise * sigma_up
 
 
-class _Lms(LMSDiscreteScheduler):  # type: ignore[misc]
+class ExactLms(LMSDiscreteScheduler):  # type: ignore[misc]
     """Diffusers' linear multistep scheduler, its coefficients integrated exactly: they are integrals of polynomials,
     and need no scipy."""
 
@@ -135,21 +153,16 @@ class _Lms(LMSDiscreteScheduler):  # type: ignore[misc]
         return float(integral(sigmas[t + 1]) - integral(sigmas[t]))
 
 
-def _spacing(asked: Spacing, schedule: Schedule, prediction: str) -> str:
-    if asked != "auto":
-        return asked
-    return "trailing" if schedule.zero_terminal and prediction != "epsilon" else "leading"
-
-
 def _refuse_what_cannot_be(name: SolverName, schedule: Schedule, prediction: str, spacing: str) -> None:
-    if prediction == "x0" and name in ("pndm", "dpm2"):
+    if prediction == "x0" and name in ("pndm", "dpm2", "dpm2-a"):
         raise RecipeError(
             f"sample.solver: {name} needs a model that predicts epsilon or v, and this one predicts the picture "
             "itself; take sample.solver=ddim",
             code="E1070",
         )
     # leading timesteps stop short of the last one; linspace and trailing begin there
-    if schedule.zero_terminal and spacing != "leading" and name not in FROM_PURE_NOISE:
+    stops_short = spacing == "leading" and name != "dpm++-single"  # which knows no spacing
+    if schedule.zero_terminal and not stops_short and name not in FROM_PURE_NOISE:
         usable = ", ".join(s for s in SOLVERS if s in FROM_PURE_NOISE)
         raise RecipeError(
             f"sample.solver: {name} cannot begin at the last timestep of this model, which is pure noise; "
@@ -166,6 +179,9 @@ def _scheduler(name: SolverName, schedule: Schedule, prediction: str, spacing: s
         "timestep_spacing": spacing,
         "steps_offset": 1,
     }
+    if spacing == "library":
+        told = ("num_train_timesteps", "trained_betas", "prediction_type")
+        return library_solvers.scheduler(name, {key: config[key] for key in told})
     zero = {"rescale_betas_zero_snr": schedule.zero_terminal}
     match name:
         case "ddim":
@@ -179,7 +195,7 @@ def _scheduler(name: SolverName, schedule: Schedule, prediction: str, spacing: s
         case "heun":
             return HeunDiscreteScheduler(**config)
         case "lms":
-            return _Lms(**config)
+            return ExactLms(**config)
         case "pndm":  # without the Runge–Kutta start, as Stable Diffusion's own file says
             return PNDMScheduler(**config, skip_prk_steps=True)
         case "dpm2":
@@ -190,6 +206,10 @@ def _scheduler(name: SolverName, schedule: Schedule, prediction: str, spacing: s
             return DPMSolverMultistepScheduler(**config, **zero, algorithm_type="sde-dpmsolver++")
         case "deis":
             return DEISMultistepScheduler(**config)
+        case "dpm++-single":
+            return DPMSolverSinglestepScheduler.from_config(config)
+        case "dpm2-a":
+            return library_solvers.Dpm2Ancestral(**config)
         case "unipc":
             return UniPCMultistepScheduler(**config, **zero)
         case _:

@@ -89,6 +89,17 @@ def take(arguments: Sequence[str], verb: str) -> Asked:
     return asked
 
 
+def translated(arguments: Sequence[str], verb: str) -> list[str]:
+    """The words of a verb that reads no recipe: a foreign line, `--as NAME -- …`, as what it amounts to, others as they
+    are. Raises as `take`, and as the dialect."""
+    if not any(word == "--as" or word.startswith("--as=") for word in arguments):
+        return list(arguments)
+    asked = take(arguments, verb)
+    assert asked.dialect is not None
+    ours = [flag if value is None else f"{flag}={value}" for flag, value in asked.given.items()]
+    return _foreign.words(verb, asked.dialect, asked.foreign, [*asked.words, *ours])
+
+
 def process_count(asked: Asked, verb: str) -> int | None:
     """What `--processes=N` says, None without it. Raises RecipeError E1012 for anything but a number above 0."""
     if "--processes" not in asked.given:

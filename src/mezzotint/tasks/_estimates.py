@@ -50,16 +50,13 @@ class BucketRow:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """An epoch's and the run's length. steps_an_epoch is the first epoch's: with fractional repeats others differ."""
+    """An epoch's and the run's length. batches_an_epoch, steps_an_epoch: of the first epoch; with fractional repeats
+    others differ."""
 
     batches_an_epoch: int
     steps_an_epoch: int
     steps: int
-
-    @property
-    def epochs(self) -> float:
-        """The run's length in epochs."""
-        return self.steps / max(1, self.steps_an_epoch)
+    epochs: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +149,7 @@ def _bucket_row(
 def length(timeline: Timeline, steps: int) -> Length:
     """The run's length, given its steps."""
     epoch = timeline.epoch(0)
-    return Length(epoch.num_batches, epoch.num_steps, steps)
+    return Length(epoch.num_batches, epoch.num_steps, steps, timeline.epochs_in(steps))
 
 
 def times_due(intervals: Sequence[Every], *, steps: int, steps_an_epoch: int) -> int | None:

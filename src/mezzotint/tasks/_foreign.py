@@ -5,6 +5,7 @@ goes through the same YAML that `mezzotint translate` prints, so that both doors
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -32,10 +33,23 @@ def launched(launch: Launch, processes: int | None = None) -> Launched:
 
 
 def translation(name: str, arguments: Sequence[str], place: Launched) -> Translation:
-    """Translates a foreign line, and proves that its recipe reads. Raises RecipeError in the words of the line."""
-    found = dialect(name).translate(arguments, place)
+    """Translates a foreign line, and proves that its recipe reads; one that starts several processes as if they were
+    there. Raises RecipeError in the words of the line."""
+    found = dialect(name).translate(arguments, place, ahead=True)
     _read(name, found, ())
     return found
+
+
+def words(verb: str, name: str, arguments: Sequence[str], ours: Sequence[str]) -> list[str]:
+    """What stands behind a verb of ours to do what a foreign line says; the notes are printed. ours: words and switches
+    that are laid over it. Raises RecipeError in the words of the line."""
+    made, notes = dialect(name).words(verb, arguments)
+    switches = {word.partition("=")[0] for word in ours if word.startswith("--")}
+    made = [word for word in made if word.partition("=")[0] not in switches]
+    for note in notes:
+        print(f"note: {note}", flush=True)
+    print(f"mezzotint {shlex.join([verb, *made, *ours])}", flush=True)
+    return [*made, *ours]
 
 
 def reading(name: str, arguments: Sequence[str], overrides: Sequence[str], place: Launched) -> Reading:
@@ -46,7 +60,7 @@ def reading(name: str, arguments: Sequence[str], overrides: Sequence[str], place
     given = {path: said for path, said in made.origin.items() if said == COMMAND_LINE}
     notes = tuple(str(note) for note in found.notes)
     recipe = _with_fixed(made.recipe, tuple(given))
-    return replace(made, recipe=recipe, origin={**found.origin, **given}, notes=notes)
+    return replace(made, recipe=recipe, origin={**found.origin, **given}, notes=notes, verb=found.verb)
 
 
 def _with_fixed(recipe: Recipe, given: tuple[str, ...]) -> Recipe:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ from mezzotint.runtimes.base import not_exempt, recompute_blocks
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Noised, TextEmbedding
 from mezzotint.tasks.assemble import family_class, needed_parts
-from mezzotint.training import attention, decay
+from mezzotint.training import attention, decay, half
 from mezzotint.training.precision import DTYPES, Precision, cast
 from mezzotint.training.trained import trained_parameters
 from mezzotint.training.trainer import attending
@@ -162,7 +162,7 @@ class Outline:
         kind = family_class(recipe)
         self.family = described(kind, recipe.model)
         for name, module in self.family.parts().items():
-            cast(module, self.precision.weights if name in recipe.model.train else self.precision.frozen)
+            cast(module, self.precision.weights if name in recipe.model.train else self.precision.of_frozen(name))
         self.trained = trained_parameters(self.family.parts(), recipe.model, kind.trainable)
         # a tensor without values cannot be copied to the CPU; the shadow's bytes are the same wherever it lies
         beside = recipe.optim.ema.model_copy(update={"device": "same"})
@@ -176,6 +176,7 @@ class Outline:
             for module in self.family.parts().values():
                 _give_fakes(module, device)
             self.objective = objective.to(device)
+        half.arrange([self.family.parts()[name] for name in recipe.model.train], recipe.run, self.precision)
         attention.require_package(recipe.model.attention)
         if recipe.model.attention != "xformers":  # which does not run without values
             attention.set_up(self.family.parts()["denoiser"], recipe.model.attention)
@@ -217,7 +218,9 @@ class Outline:
         """Noised latents, text of a frozen encoder, weights of samples. Called among fakes."""
         grid = self.family.grid
         place = latent_size(size, grid.pixels, grid.frames)
-        x = torch.zeros(samples, grid.channels, place.height, place.width, device=self.device)
+        stills = self.recipe.data.clips.stills if self.recipe.data.has_clips else 0
+        frames = (place.frames + stills,) if place.frames + stills > 1 else ()
+        x = torch.zeros(samples, grid.channels, *frames, place.height, place.width, device=self.device)
         t = torch.zeros(samples, dtype=torch.int64, device=self.device)
         noised = Noised(x_0=x, noise=x.clone(), x_t=x, model_input=x, model_t=t, level=t.float())
         return noised, self._frozen_text(samples), torch.ones(samples, device=self.device)
@@ -226,6 +229,9 @@ class Outline:
         device = torch.device(self.device)
         with attending(self.recipe.model.attention, device), self.precision.autocast(device):
             condition = self.family.condition(text or self.family.encode_text([""] * len(weight)), None)
+            if self.recipe.data.has_clips and self.recipe.data.clips.stills:
+                beside = self._frozen_text(len(weight) * self.recipe.data.clips.stills)
+                condition = replace(condition, stills=beside)
             predicted = self.family.predict(noised, condition)
         return self.objective.loss(predicted, noised, weight).total
 

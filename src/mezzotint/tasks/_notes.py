@@ -3,9 +3,17 @@ is an error, and nothing is changed."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from collections.abc import Iterator
 
+from mezzotint.data.catalogue import readable
+from mezzotint.recipe.counting import counted
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.tasks.assemble import Dataset
+
+_ARCHIVES = frozenset((".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst"))
+_SHOWN = 3
 
 
 def notes(recipe: Recipe, *, prediction: str | None, device: str, buckets: int | None) -> list[str]:
@@ -31,7 +39,46 @@ def notes(recipe: Recipe, *, prediction: str | None, device: str, buckets: int |
             f"run.compile on a CPU: {many} is compiled anew when it is first met, which may take minutes; it pays in "
             "long runs over few buckets"
         )
+    if recipe.run.device_memory is not None and device == "cpu":
+        found.append(f"run.device_memory={recipe.run.device_memory} caps a GPU's memory, and this run is on the CPU")
+    if recipe.data.captions.dropped == "zeros" and recipe.data.captions.dropout == 0.0:
+        found.append(
+            "data.captions.dropped=zeros with data.captions.dropout=0: only captions that a picture's own chance drops "
+            "become zeros"
+        )
+    if recipe.run.half != "autocast" and recipe.run.precision == "fp32":
+        found.append(f"run.half={recipe.run.half} is about bf16 and fp16, and run.precision is fp32")
     return found
+
+
+def of_data(dataset: Dataset) -> list[str]:
+    """Sentences about the pictures, most of the time none."""
+    found = []
+    packed = {ending: count for ending, count in dataset.catalogue.report.unknown if ending in _ARCHIVES}
+    if packed:
+        many = " and ".join(counted(count, f"{ending} archive") for ending, count in packed.items())
+        where = ", ".join(readable(os.fspath(root)) for root in dict.fromkeys(dataset.catalogue.roots))
+        verb, them = ("are", "them") if sum(packed.values()) > 1 else ("is", "it")
+        found.append(
+            f"{many} below {where} {verb} not opened, so that pictures in {them} are not trained; unpack {them} there"
+        )
+    if broken := list(_broken_groups(dataset)):
+        more = f" and {len(broken) - _SHOWN} more" if len(broken) > _SHOWN else ""
+        found.append(
+            f"data.holdout.share breaks pictures that are batched together by name: it takes "
+            f"{', '.join(broken[:_SHOWN])}{more}; to leave them whole, hold out a folder of its own with "
+            "data.holdout.path (EveryDream2's val_split_mode manual)"
+        )
+    return found
+
+
+def _broken_groups(dataset: Dataset) -> Iterator[str]:
+    """`2 of the 7 of 'horses'` for each name that the share held out takes pictures of."""
+    own = dataset.catalogue.own
+    held, trained = Counter(own.group[dataset.held].tolist()), Counter(own.group[dataset.rows].tolist())
+    for group, count in sorted(held.items()):
+        if group:
+            yield f"{count} of the {count + trained[group]} of {readable(own.group_name(group))!r}"
 
 
 def _times(count: int) -> str:

@@ -14,7 +14,7 @@ from mezzotint.recipe.counting import counted
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
-from mezzotint.tasks._notes import notes
+from mezzotint.tasks._notes import notes, of_data
 from mezzotint.tasks.assemble import Dataset, Model, rate_factor, resolved
 from mezzotint.training import lr, rows
 from mezzotint.training.live import LiveLine
@@ -70,12 +70,9 @@ def before_step_one(
 
 
 def _notes(recipe: Recipe, runtime: Runtime, dataset: Dataset, model: Model) -> list[str]:
-    return notes(
-        recipe,
-        prediction=model.prediction,
-        device=runtime.device.type,
-        buckets=len(_bucket_counts(recipe, dataset)),
-    )
+    buckets = len(_bucket_counts(recipe, dataset))
+    found = notes(recipe, prediction=model.prediction, device=runtime.device.type, buckets=buckets)
+    return found + of_data(dataset)
 
 
 def _model_line(recipe: Recipe) -> str:
@@ -111,7 +108,10 @@ def _data_line(recipe: Recipe, dataset: Dataset) -> str:
         (len(report.skipped), "skipped (named in data_report.jsonl)"),
         (sum(count for _, count in report.unknown), "of other kinds (not looked at)"),
     )
-    words = [counted(len(dataset.rows), "picture"), *(f"{count:,} {what}" for count, what in counts if count)]
+    words = [
+        counted(len(dataset.rows), "clip" if recipe.data.has_clips else "picture"),
+        *(f"{count:,} {what}" for count, what in counts if count),
+    ]
     return f"{', '.join(words)}; from {', '.join(str(p) for p in recipe.data.path)}"
 
 
@@ -152,17 +152,20 @@ def _share(batch: int, processes: int) -> str:
 
 
 def _length_line(dataset: Dataset, steps: int) -> str:
-    an_epoch = max(1, dataset.timeline.epoch(0).num_steps)
-    return f"{counted(steps, 'step')}, {steps / an_epoch:.1f} epochs"
+    return f"{counted(steps, 'step')}, {dataset.timeline.epochs_in(steps):,.1f} epochs"
 
 
 def _objective_line(recipe: Recipe, model: Model) -> str:
     o = recipe.objective
     parts = [f"{model.objective.prediction}-prediction, {o.loss}"]
+    if o.weighting != "prediction":
+        parts.append(f"weighted as {o.weighting}")
+    if o.levels == "log-normal":
+        parts.append(f"log-normal levels ({o.log_normal[0]:g}, {o.log_normal[1]:g})")
     if o.min_snr_gamma is not None:
         parts.append(f"Min-SNR γ {o.min_snr_gamma:g} ({o.min_snr_form})")
     if o.noise_offset:
-        parts.append(f"noise offset {o.noise_offset:g}")
+        parts.append(f"noise offset {o.noise_offset:g} per {o.noise_offset_per}")
     if o.pyramid_discount:
         parts.append(f"pyramid noise {o.pyramid_discount:g}")
     if o.embedding_perturbation:
@@ -172,7 +175,7 @@ def _objective_line(recipe: Recipe, model: Model) -> str:
     if o.timesteps != (0, 1000):
         parts.append(f"timesteps {o.timesteps[0]} to {o.timesteps[1] - 1}")
     if recipe.data.captions.dropout:
-        parts.append(f"caption dropout {recipe.data.captions.dropout:g}")
+        parts.append(f"caption dropout {recipe.data.captions.dropout:g} ({recipe.data.captions.dropped})")
     return ", ".join(parts)
 
 
@@ -192,7 +195,8 @@ def _update_line(recipe: Recipe, steps: int) -> str:
 def _rule_words(recipe: Recipe, part: str, steps: int) -> str:
     """How a part moves, or those without settings of their own (""): optimizer, effective peak rate, schedule."""
     o = recipe.optim
-    kind = o.part_optimizer.get(part, o.optimizer).kind
+    rule = o.part_optimizer.get(part, o.optimizer)
+    kind = rule.class_name if rule.kind == "library" else rule.kind
     if kind == "adacoor":
         return kind
     schedule = o.part_schedule.get(part, o.schedule)

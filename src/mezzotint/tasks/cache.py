@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.read import located
+from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.tasks import _held_out, _preview_prompts, assemble
@@ -23,13 +23,21 @@ def run(arguments: Sequence[str]) -> int:
     Every entry is read and checked, not only looked for. Raises RecipeError E1306 when the recipe caches nothing, and
     as `fill` does.
     """
-    recipe = located(parse(arguments, "cache"))
+    return encode(parse(arguments, "cache"))
+
+
+def encode(reading: Reading) -> int:
+    """Fills the caches of a recipe. Raises as `run`."""
+    recipe = located(reading)
     if not (recipe.data.cache.latents or recipe.data.cache.text):
         raise RecipeError(
             "the recipe caches nothing; add data.cache.latents=true, data.cache.text=true, or both", code="E1306"
         )
     runtime = open_runtime(recipe.run, Launch.read())
     try:
+        if runtime.is_first:
+            for note in reading.notes:
+                _aloud(f"note: {note}")
         _fill(recipe, runtime)
     finally:
         runtime.close()
@@ -82,6 +90,7 @@ def fill_for(
             barrier=runtime.barrier,
             say=say,
             verify_bytes=None if checks else VERIFIED_BYTES,
+            intake=assemble.intake(recipe),
         )
         extra = ()
         for line in summary.lines():

@@ -23,11 +23,13 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import differences, judge
 from mezzotint.reports import batch_report
 from mezzotint.run_folder import RunFolder
-from mezzotint.runtimes.base import Launch, device_for
+from mezzotint.runtimes.base import Launch, bytes_of, device_for
 from mezzotint.runtimes.single import Runtime
 from mezzotint.tasks import (
     _check_page,
+    _clips,
     _estimates,
+    _exports,
     _held_out,
     _preview_prompts,
     _shadow_start,
@@ -40,7 +42,7 @@ from mezzotint.tasks._dry import DryRun, dry_run
 from mezzotint.tasks._estimates import BucketRow, CacheNeed, Disk, Length
 from mezzotint.tasks._memory import Memory, Outline, described, memory_of
 from mezzotint.tasks._model_files import Component, components
-from mezzotint.tasks._notes import notes
+from mezzotint.tasks._notes import notes, of_data
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.train import folder_of
 from mezzotint.training import state
@@ -127,6 +129,8 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False) -> Checked
     _advise(checked, prediction)
     if outline is not None:
         _look_at_memory(checked, outline)
+    with checked.gathering():
+        _exports.require_possible(checked.recipe)
     if checked.recipe.run.export.folder is not None:
         with checked.gathering():
             publishing.refuse_others(checked.recipe.run.export.folder)
@@ -166,13 +170,15 @@ def _look_at_settings(checked: Checked) -> None:
                     code="E1602",
                 )
             )
-    checked.at_hand = _memory_at_hand(checked.device)
+    checked.at_hand = _memory_at_hand(checked.device, checked.recipe.run.device_memory)
 
 
 def _look_at_model(checked: Checked) -> Outline | None:
     outline = None
     with checked.gathering():
         outline = Outline(checked.recipe, checked.device.type)
+        checked.notes += _clips.notes(checked.recipe, outline.family.grid)
+        _clips.refuse_unfit(checked.recipe, outline.family.grid)
     parts = outline.family.parts() if outline is not None else {}
     checked.files, problems = components(checked.recipe.model, parts)
     for problem in problems:
@@ -209,6 +215,7 @@ def _look_at_data(checked: Checked) -> None:
         if catalogue.own.group[rows].any():
             checked.names = tuple(batch_report.rows_of(catalogue, rows, recipe.data))
         checked.notes += batch_report.warnings(catalogue, rows, recipe.data)
+        checked.notes += of_data(dataset)
 
 
 def _advise(checked: Checked, prediction: str | None) -> None:
@@ -307,9 +314,11 @@ def _look_at_disk(checked: Checked, folder: RunFolder) -> None:
             )
 
 
-def _memory_at_hand(device: torch.device) -> int | None:
+def _memory_at_hand(device: torch.device, cap: str | None) -> int | None:
+    """Bytes that are free; of a GPU no more than `run.device_memory`."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        free = torch.cuda.mem_get_info(device)[0]
+        return free if cap is None else min(free, bytes_of(cap))
     try:
         lines = Path("/proc/meminfo").read_text("ascii").splitlines()
     except OSError:

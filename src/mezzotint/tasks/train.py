@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from torch import Tensor
 from mezzotint import durable
 from mezzotint.data import schedule_file
 from mezzotint.data.loader import Loader
-from mezzotint.errors import Diverged, OutOfMemory, PeerLost, RecipeError, Stopped, StorageError
+from mezzotint.errors import RecipeError, Stopped, StorageError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
@@ -29,16 +29,28 @@ from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.stages import StepReport
-from mezzotint.tasks import _held_out, _shadow_start, _stamps, announce, assemble, cache, resume, watchers
+from mezzotint.tasks import (
+    _exports,
+    _foreign_start,
+    _held_out,
+    _shadow_start,
+    _stamps,
+    announce,
+    assemble,
+    cache,
+    resume,
+    watchers,
+)
 from mezzotint.tasks._arguments import parse
+from mezzotint.tasks._export_name import name_of
+from mezzotint.tasks._failures import named_failures
 from mezzotint.tasks._live import LiveSettings
-from mezzotint.tasks.convert import single_file_of
 from mezzotint.tasks.environment import environment
 from mezzotint.training import metrics_log, rows, shared_state, state
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.live import LiveLine
 from mezzotint.training.observers import Exporter, Saver
-from mezzotint.training.progress import Progress
+from mezzotint.training.prefetch import Prefetched
 from mezzotint.training.trained import MovementWatch
 from mezzotint.training.trainer import Trainer
 from mezzotint.weights import publishing
@@ -47,8 +59,13 @@ SCHEMA_LINE = "# written by mezzotint; `mezzotint train` of this file goes on wi
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`mezzotint train RECIPE key=value …`. Returns 0; what goes wrong is raised as a MezzotintError."""
-    return train(parse(arguments, "train"))
+    """`mezzotint train RECIPE key=value …`. Returns 0; what goes wrong is raised as a MezzotintError. A foreign line
+    that asks for the cache alone fills it."""
+    reading = parse(arguments, "train")
+    if reading.verb == "cache":
+        print("the line encodes and does not train: mezzotint cache", flush=True)
+        return cache.encode(reading)
+    return train(reading)
 
 
 def train(reading: Reading) -> int:
@@ -57,6 +74,7 @@ def train(reading: Reading) -> int:
     problems = unknown_allowances(recipe.run.allow_change)
     if problems:
         raise RecipeError(reading.name, problems=problems)
+    _exports.require_possible(recipe)
     launch = Launch.read()
     if recipe.run.export.folder is not None:
         publishing.refuse_others(recipe.run.export.folder)
@@ -65,7 +83,7 @@ def train(reading: Reading) -> int:
         runtime = open_runtime(recipe.run, launch)
         stack.callback(runtime.close)
         folder = RunFolder(Path(runtime.share(str(folder_of(reading, recipe)))))
-        stack.enter_context(_named_failures(runtime, folder, announce.command(folder, launch)))
+        stack.enter_context(named_failures(runtime, folder, announce.command(folder, launch)))
         _take(folder, runtime, stack)
         job = Job(reading, recipe, launch, runtime, folder, interrupts)
         stack.callback(job.close)
@@ -117,6 +135,7 @@ class Job:
     trainer: Trainer = field(init=False)
     changes: LiveSettings = field(init=False)
     loader: Loader = field(init=False)
+    prefetched: Prefetched | None = None
     steps: int = 0
 
     def prepare(self) -> None:
@@ -136,11 +155,14 @@ class Job:
         changes = resume.compare(restored, self.reading, self.recipe, self.identity) if restored else []
         self._fill_caches(kind)
         self.model = assemble.open_model(self.recipe, self.runtime, steps=self.steps)
-        self._build_trainer(restored.step if restored else 0)
+        _foreign_start.check(self.recipe, self.model, self.steps)
+        self._build_trainer(restored.step if restored else self.recipe.run.start.step)
         if restored:
             self._restore(restored, changes)
         else:
             self._start_shadow(kind)
+            for sentence in _foreign_start.begin(self.recipe, self.model):
+                self.live.say(sentence)
         if first:
             self._write_papers(restored, changes)
             for note in self.reading.notes:
@@ -158,6 +180,10 @@ class Job:
         for observer in self.trainer.observers:
             observer.close()
         if self.trainer.stopped:
+            if self.recipe.run.export.when_stopped:
+                for path in self._export(self.trainer) if self.runtime.is_first else ():
+                    self.live.say(f"the model as it stands: {path}")
+                self.runtime.barrier()  # whoever leaves early is why the launcher ends the others
             raise Stopped(f"stopped at step {self.trainer.progress.step}, saved", signal_number=self._agreed_signal())
 
     def finish(self) -> None:
@@ -174,6 +200,8 @@ class Job:
 
     def close(self) -> None:
         """Whatever happened: workers and files are let go."""
+        if self.prefetched is not None:
+            self.prefetched.close()
         if hasattr(self, "loader"):
             self.loader.close()
         if hasattr(self, "live"):
@@ -262,6 +290,7 @@ class Job:
             text=self.caches.text,
             keeps_company=bool(runtime.shares),
         )
+        self.prefetched = Prefetched.of(self.loader, recipe.run.device_prefetch, runtime.device)
         self.changes = LiveSettings(recipe, runtime, self.folder, self._take, self._require, self.live.say)
         observers = watchers.observers(
             recipe, runtime, self.folder, self.dataset, self.caches, self.model, self.live, start_step=start_step
@@ -269,7 +298,7 @@ class Job:
         self.trainer = Trainer(
             family=self.model.family,
             objective=self.model.objective,
-            batches=self.loader,
+            batches=self.prefetched or self.loader,
             update=self.model.update,
             runtime=runtime,
             precision=self.model.precision,
@@ -280,7 +309,7 @@ class Job:
             run_settings=recipe.run,
             attention=recipe.model.attention,
             observers=observers,
-            progress=Progress(last_step=self.steps),
+            progress=_foreign_start.progress(recipe, self.dataset.timeline, self.steps),
             epoch_ends=self._epoch_ends,
             epoch_begins=self._begin_epoch,
             save=self._save,
@@ -356,8 +385,9 @@ class Job:
             batch_report.write_undersized(self.dataset.catalogue, self.dataset.rows, self.recipe.data, self.folder.path)
         if self.recipe.run.export.link is not None:
             _link(self.folder, self.recipe.run.export.link, self.live.say)
+        begin = restored.step if restored else self.recipe.run.start.step
         self.folder.record(
-            "started", step=restored.step if restored else 0, steps=self.steps, recipe=self.reading.digest,
+            "started", step=begin, steps=self.steps, recipe=self.reading.digest,
             processes=self.runtime.world_size, batch=self.recipe.data.batch_size, changes=changes, **self._resolved(),
         )  # fmt: skip
 
@@ -383,6 +413,7 @@ class Job:
         )
         if not self.runtime.is_first:
             return
+        _foreign_start.write_when_asked(self.recipe, self.folder.path, self.model, self.steps)
         try:
             state.prune(self.folder.checkpoints, self.recipe.run.save.keep)
         except OSError as error:  # what is written stays written
@@ -391,43 +422,16 @@ class Job:
     def _export(self, trainer: Trainer) -> list[Path]:
         """The model as a folder: the trained weights, and beside them their average when there is one. All processes
         come here; the first writes."""
-        name, shadow = self._export_name(trainer.progress), trainer.update.shadow
-        written = self._export_one(trainer.update.masters, name)
-        return written + (self._export_one(shadow.weights, f"{name}-ema") if shadow is not None else [])
-
-    def _export_name(self, progress: Progress) -> str:
-        template = self.recipe.run.export.name or "step-{step:08}"
-        done = progress.epoch + 1 if progress.epoch_ends or progress.is_done else progress.epoch
-        return template.format(
-            name=self.recipe.run.name, epoch=done, step=progress.step,
-            micro_step=-(-progress.samples // self.recipe.data.batch_size), last="last-" if progress.is_done else "",
-        )  # fmt: skip
+        written, shadow = self._export_one(trainer.update.masters, name_of(self.recipe, trainer)), trainer.update.shadow
+        if shadow is not None:
+            written += self._export_one(shadow.weights, name_of(self.recipe, trainer, "_ema"))
+        return written
 
     def _export_one(self, weights: Mapping[str, Tensor], name: str) -> list[Path]:
-        weights = self.runtime.whole(weights)
+        whole, asked = self.runtime.whole(weights), self.changes.now.run.export
         if not self.runtime.is_first:
             return []
-        target = self.folder.exports / name
-        # an earlier one goes when the new one is whole
-        aside = self.folder.exports / f".partial-{name}" if target.exists() else target
-        with durable.storage_errors(target):
-            durable.remove_tree(aside) if aside != target else None
-            self.model.family.export(
-                aside,
-                settings=self.recipe.model,
-                weights={n: t.detach().cpu() for n, t in weights.items()},
-                dtype=self.changes.now.run.export.dtype,
-                schedule=self.model.objective.schedule,
-                prediction=self.model.prediction,
-            )
-            if aside != target:
-                durable.remove_tree(target)
-                aside.rename(target)
-                durable.sync_folder(target.parent)
-        asked = self.changes.now.run.export
-        if asked.single_file:
-            single_file_of(target, asked.single_file_folder or target.parent, asked.single_file_dtype)
-        return [target]
+        return [_exports.write(self.model, self.recipe, asked, self.folder.exports, name, whole)]
 
     def _note_bad_step(self, report: StepReport) -> None:
         # each process names its own samples: the one that spoilt the step may be anywhere
@@ -461,38 +465,3 @@ class _Silence(io.StringIO):
 
     def write(self, text: str) -> int:
         return len(text)
-
-
-@contextmanager
-def _named_failures(runtime: Runtime, folder: RunFolder, command: str) -> Iterator[None]:
-    """Gives the library's failures their names, and says the line that goes on whenever a run that has begun stops
-    early."""
-
-    def going_on() -> str:
-        return f"go on: {command}" if folder.recipe.exists() else "start the same command again"
-
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise OutOfMemory(
-            f"{runtime.device} has not enough memory ({str(error).splitlines()[0]}); lower run.micro_batch "
-            "(the mathematics stays the same), set run.recompute.enabled=true, or take a smaller data.resolution",
-            code="E1751",
-        ) from error
-    except RuntimeError as error:
-        if runtime.world_size > 1 and _is_about_peers(error):
-            raise PeerLost(
-                f"process {runtime.rank} lost another process of this run ({str(error).splitlines()[0]}); "
-                f"the newest checkpoint is whole; {going_on()}",
-                code="E1804",
-            ) from error
-        raise
-    except Stopped as stopped:
-        raise Stopped(f"{stopped.message}; {going_on()}", signal_number=stopped.signal_number) from stopped
-    except (StorageError, Diverged) as error:
-        raise type(error)(f"{error.message}; {going_on()}", code=error.code) from error
-
-
-def _is_about_peers(error: RuntimeError) -> bool:
-    words = ("Connection closed", "Connection reset", "Timed out", "peer", "NCCL", "Broken pipe", "gloo")
-    return any(word in str(error) for word in words)

@@ -38,8 +38,13 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def text(found: Translation, name: str) -> str:
-    """The recipe as YAML, then the notes as comments."""
-    lines = [f"# from a command line of {name}", as_yaml(found.settings, found.origin).rstrip("\n")]
+    """The recipe as YAML, then the notes as comments. Before it the lines that start its processes, where the foreign
+    line starts several."""
+    lines = [f"# from a command line of {name}"]
+    for server, line in found.lines:
+        lines.append(f"# start it on {server} with" if server else "# start it with")
+        lines += [f"#   {part}" for part in line.splitlines()]
+    lines = [*lines, as_yaml(found.settings, found.origin).rstrip("\n")]
     for note in found.notes:
         first, *rest = wrap(str(note), 112) or [""]
         lines += [f"# note  {first}", *(f"#       {line}" for line in rest)]

@@ -66,7 +66,7 @@ def observers(
     if _held_out.is_measured(recipe, dataset):
         sinks = [metrics.numbers, *(log.numbers for log in boards)] if first else []
         timed.append(
-            _validation(recipe, runtime, dataset, caches, model, warn, sinks)
+            _validation(recipe, runtime, dataset, caches, model, warn, live.say, sinks)
             if computes
             else _absent(run.validation.every)
         )
@@ -114,6 +114,7 @@ def _validation(
     caches: Caches,
     model: Model,
     warn: Callable[[str], None],
+    tell: Callable[[str], None],
     sinks: Sequence[Callable[..., None]],
 ) -> Observer:
     if runtime.is_first:
@@ -130,6 +131,7 @@ def _validation(
         device=runtime.device,
         sinks=list(sinks),
         warn=warn,
+        tell=tell,
     )
     watched.on_all_ranks = bool(runtime.shares)
     return watched

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from mezzotint.training.latents import latents_of
 from mezzotint.training.observers import Observer, Wish
 from mezzotint.training.precision import Precision
 from mezzotint.training.progress import Progress
+from mezzotint.training.rising import Rising
 from mezzotint.training.update import Update
 
 NumberSink = Callable[[int, Mapping[str, float]], None]
@@ -40,7 +42,8 @@ class Validation(Observer):
     at all means that nothing is ever due. timesteps: how many, evenly spread over the schedule.
     The loss is the mean squared error of the prediction, unweighted, whatever the objective weighs; noise offset and
     pyramid noise count as the objective's. sinks: get `val/NAME`, `val/NAME_at/T` and, with an average,
-    `val/NAME_shadow`, `val/NAME_shadow_at/T`; and `val/all`, the mean over sets that are not trained, of several.
+    `val/NAME_shadow`, `val/NAME_shadow_at/T`; and `val/all`, the mean over sets that are not trained, of several. tell:
+    gets a line for each measurement; warn: when one of the trained weights' curves rises again.
     """
 
     at_start = True
@@ -60,6 +63,7 @@ class Validation(Observer):
         device: torch.device,
         sinks: Sequence[NumberSink],
         warn: Callable[[str], None],
+        tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.every = every
         used = {name: [batch for batch in batches if batch.size] for name, batches in sets.items()}
@@ -73,6 +77,8 @@ class Validation(Observer):
         self._device = device
         self._sinks = sinks
         self._warn = warn
+        self._tell = tell
+        self._rising = Rising()
 
     def due(self, progress: Progress) -> bool:
         """As other observers; never without an interval or without samples."""
@@ -81,8 +87,22 @@ class Validation(Observer):
     def look(self, report: StepReport | None, progress: Progress) -> Wish:
         """Measures and hands the numbers to the sinks. Raises StorageError when one of them does, after the others."""
         with skipped_when_out_of_memory(f"held-out loss of step {progress.step}", self._warn):
-            _hand_out(progress.step, self.measure(), self._sinks)
+            found = self.measure()
+            self._say(progress.step, found)
+            _hand_out(progress.step, found, self._sinks)
         return Wish.NOTHING
+
+    def state(self) -> dict[str, Any]:
+        return self._rising.state()
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._rising.load(state)
+
+    def _say(self, step: int, found: Mapping[str, float]) -> None:
+        words = "  ".join(f"{tag} {loss:.4f}" for tag, loss in found.items() if "_at/" not in tag)
+        self._tell(f"measured at step {step:,}  {words}")
+        for sentence in self._rising.take(step, {tag: found[tag] for tag in (f"val/{name}" for name in self._sets)}):
+            self._warn(sentence)
 
     def measure(self) -> dict[str, float]:
         """The numbers by tag. Changes nothing: no gradient, no mode, no random state."""

@@ -1,0 +1,89 @@
+"""SDXL on a processor from pictures to a resumed run: cached, trained on the cache, killed, gone on with, edited.
+
+One run folder goes through all of it, a test a stage; each stage needs the one before.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from mezzotint.families.sdxl import Family
+from mezzotint.recipe.model import ModelSettings
+
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def settings(sdxl_folder: Path) -> dict[str, Any]:
+    return {
+        "model__family": "sdxl",
+        "model__path": sdxl_folder,
+        "model__weights": "files",
+        "data__buckets__shape": "list",
+        "data__buckets__sizes": [[48, 48], [48, 64], [64, 48]],
+        "data__cache__latents": True,
+        "data__cache__text": True,
+        "data__cache__crops": 2,
+        "run__seed": 1,
+        "run__steps": STEPS,
+        "run__save__every": 2,
+    }
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[frozenset[str] | None]:
+    """The parts that each loading of the model asks for."""
+    asked: list[frozenset[str] | None] = []
+    plain = Family.load.__func__  # type: ignore[attr-defined]
+
+    def watched(cls: Any, told: ModelSettings, only: Any = None, *, seed: int = 0) -> Any:
+        asked.append(None if only is None else frozenset(only))
+        return plain(cls, told, only, seed=seed)
+
+    monkeypatch.setattr(Family, "load", classmethod(watched))
+    return asked
+
+
+def made(said: str) -> tuple[int, int]:
+    """Entries that were there and that were made, as told."""
+    [(there, number)] = re.findall(r", (\d+) were there, (?:made (\d+)|nothing to make)", said)
+    return int(there), int(number or 0)
+
+
+def test_the_set_is_cached(shared_world: Any, settings: dict[str, Any], loaded: list[Any], capsys: Any) -> None:
+    assert shared_world.train("filling", verb="cache", **settings) == 0
+    there, number = made(capsys.readouterr().out)
+    assert there == 0
+    assert number >= 11 + 10
+    assert loaded == [frozenset({"vae"}), frozenset({"text_encoder", "text_encoder_2"})]
+
+
+@pytest.mark.faults
+def test_it_is_trained_on_the_cache_killed_and_gone_on_with(
+    shared_world: Any, settings: dict[str, Any], loaded: list[Any], capsys: Any
+) -> None:
+    assert shared_world.wait(shared_world.fork("run", fault="step.begin@4:kill", **settings)) == 137
+    assert "vae not loaded (cached)" in shared_world.out("run")
+    assert not list((shared_world.root / "run" / "checkpoints").glob(f"step-{STEPS:08d}"))
+    assert shared_world.train("run", **settings) == 0
+    assert made(capsys.readouterr().out)[1] == 0
+    assert loaded == [frozenset({"denoiser"})], "no VAE and no text encoder"
+    assert shared_world.train("undisturbed", **settings) == 0
+    assert shared_world.end("run") == shared_world.end("undisturbed")
+
+
+def test_an_edited_caption_and_picture_are_all_that_is_made_again(
+    shared_world: Any, settings: dict[str, Any], capsys: Any
+) -> None:
+    (shared_world.pictures / "02.txt").write_text("an edited caption")
+    Image.new("RGB", (48, 48), (5, 6, 7)).save(shared_world.pictures / "03.png")
+    assert shared_world.train("filling", verb="cache", **settings) == 0
+    said = capsys.readouterr().out
+    assert "1 caption changed" in said
+    assert "1 picture changed" in said
+    assert made(said)[1] in (2, 3), "the picture's placements, mirrored or not, and the caption"
