@@ -316,6 +316,8 @@ CODES: dict[str, str] = {
     "E1604": "Too many steps had a loss or gradient that was not finite. Each was skipped and named in "
     "bad_steps.jsonl with its samples and timesteps. Usual causes: a rate that is too high, fp16 where "
     "bf16 or fp32 is needed, a damaged picture.",
+    "E1670": "`run.weight_dtype: alone` keeps no float32 masters, and sharded parameters always are their own masters, "
+    "in float32. Take `same`, which computes in the smaller type as well.",
     "E1700": "The disk is full or cannot be written. Earlier checkpoints are untouched.",
     "E1701": "A file could not be written: the disk is full, the quota is used up, or the folder is read-only. Files"
     " are written aside and renamed when complete, so what was there before is untouched.",

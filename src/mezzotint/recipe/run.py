@@ -291,9 +291,11 @@ class RunSettings(Section):
     """The type of the arithmetic. bf16 and fp16 run the networks under autocast with float32 gradients and updates;
     fp16 scales the loss. bf16 is the choice on GPUs that have it."""
 
-    weight_dtype: Annotated[Literal["fp32", "same"], NEVER] = "fp32"
+    weight_dtype: Annotated[Literal["fp32", "same", "alone"], NEVER] = "fp32"
     """How trained weights are kept for the forward pass: `fp32`, or the `same` type as `run.precision`, with float32
-    masters in the optimizer: less memory traffic per step, gradients rounded to that type."""
+    masters in the optimizer: less memory traffic per step, gradients rounded to that type. `alone` is the same type
+    without masters, moments in it as well: the least memory, and updates that are rounded to it, so that steps smaller
+    than a weight's last bit are lost."""
 
     frozen_dtype: Annotated[FrozenType, RECORDED] = "fp32"
     """The type of frozen parts (VAE, text encoder): `fp32`, the `same` as `run.precision`, or one that is named."""

@@ -283,6 +283,10 @@ def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
         model.compiled_blocks = compile_blocks(blocks)
     if recipe.run.recompute.enabled:
         model.recomputed_blocks = recompute_blocks(blocks, recipe.run.recompute)
+    if precision.alone:
+        _refuse_sharded(runtime)
+        for name in recipe.model.train:  # before the update takes them: there are no others
+            cast(family.parts()[name], precision.weights)
     model.trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
     is_apart = precision.separate_masters and not runtime.holds_masters
     model.update = Update(model.trained, optim, separate_masters=is_apart, written=runtime.written)
@@ -291,6 +295,15 @@ def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
             cast(family.parts()[name], precision.weights)
     model.scale = LossScale(recipe.run.scaler, precision, runtime.device)
     return model
+
+
+def _refuse_sharded(runtime: Runtime) -> None:
+    if runtime.holds_masters:
+        raise RecipeError(
+            "run.weight_dtype is alone, and run.runtime fsdp keeps float32 masters of its own; write "
+            "run.weight_dtype=same, or run.runtime=ddp",
+            code="E1670",
+        )
 
 
 def intervals(recipe: Recipe) -> Mapping[str, tuple[Every, ...]]:
