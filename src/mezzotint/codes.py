@@ -273,6 +273,8 @@ CODES: dict[str, str] = {
     "which no release of LatteT2V repeats; `model.text_encoder` names its folder.",
     "E1463": "The tokenizer of T5 cannot be used: neither tokenizer.json nor spiece.model is there, one of them is "
     "damaged, or it has more tokens than the text encoder knows.",
+    "E1464": "A size or a length does not suit the model: denoisers that take patches of latents need sides that are "
+    "multiples of a patch (16 pixels for LatteT2V), and clips are drawn by models of clips alone.",
     "E1465": "The variance of a denoiser cannot be learnt as the recipe asks (`objective.variance`): the denoiser has "
     "no channels for it, or the schedule or the prediction leaves no rule for its bounds. A schedule that ends in pure "
     "noise has no way back from its last timestep.",
@@ -314,6 +316,8 @@ CODES: dict[str, str] = {
     "E1604": "Too many steps had a loss or gradient that was not finite. Each was skipped and named in "
     "bad_steps.jsonl with its samples and timesteps. Usual causes: a rate that is too high, fp16 where "
     "bf16 or fp32 is needed, a damaged picture.",
+    "E1670": "`run.weight_dtype: alone` keeps no float32 masters, and sharded parameters always are their own masters, "
+    "in float32. Take `same`, which computes in the smaller type as well.",
     "E1700": "The disk is full or cannot be written. Earlier checkpoints are untouched.",
     "E1701": "A file could not be written: the disk is full, the quota is used up, or the folder is read-only. Files"
     " are written aside and renamed when complete, so what was there before is untouched.",
@@ -358,6 +362,7 @@ CODES: dict[str, str] = {
     "training.",
     "E1880": "Under `run.runtime=fsdp` the processes of a run are divided into groups of `run.shard.group`, each of "
     "which holds the model once. The number has to divide the number of processes; leave it out to share among all.",
+    "E1881": "`run.whole_epochs` ends a run with the last whole epoch within `run.steps`, and there is room for none.",
     "E1900": "A signal stopped the run after it had saved. The line that was printed goes on from there.",
 }
 """Every stable code with the paragraph that `mezzotint explain CODE` prints. A test holds this table against the

@@ -157,22 +157,24 @@ def plan(columns: PlanColumns, settings: DataSettings, *, accumulation: int, see
     A sample is visited ⌊repeats⌋ times, and once more with the fractional chance; with `rating.share`, as often as its
     rating allows. All visits are put in an order drawn by address, dealt to their cells (`cells.py`: their bucket, and
     their name if they have one) in that order and cut into batches of `batch_size`; the batches are shuffled by
-    address (without `shuffle` all stay in the order of the listing, one cell after the other), and `accumulation` of
-    them after one another make a step (the last step may have fewer). What does not
+    address, and `accumulation` of them after one another make a step (the last step may have fewer). What does not
     fill a batch becomes a smaller one (`short`), is filled up with visits of its bucket from the first on (`fill`) or
     with its own, drawn by address (`repeat`: the whole batch then counts less) — both counted, each a further visit of
-    its sample — or is left out (`drop`: counted).
+    its sample — or is left out (`drop`: counted). Without `shuffle` visits keep to the order of the samples, and
+    batches to that of their first visits.
     """
     seed_of, epoch_of = epoch_address(settings, seed, epoch)
     counts = _num_visits(columns, settings, seed, epoch)
     cells, visits = cells_of(columns.bucket, columns.group), _visits(counts)
     sizes = cells.sizes(counts)
-    address = (seed_of, epoch_of) if settings.shuffle else None
-    order = _dealt(columns, visits, cells, sizes, settings.batch_size, address)
+    order = _dealt(
+        columns, visits, cells, sizes, settings.batch_size, (seed_of, epoch_of) if settings.shuffle else None
+    )
     cut = _cut(cells.settled(sizes, settings.batch_size), settings)
-    batches = np.arange(len(cut.cell))
     if settings.shuffle:
         batches = arranged(cells.group[cut.cell], accumulation, seed=seed_of, epoch=epoch_of)
+    else:
+        batches = np.argsort(order[cut.first], kind="stable")
     cell, lengths = cut.cell[batches], cut.lengths[batches]
     starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
     within = np.arange(starts[-1], dtype=np.int32)
@@ -293,14 +295,9 @@ def _visits(counts: _Ints) -> _Visits:
 
 
 def _dealt(
-    columns: PlanColumns,
-    visits: _Visits,
-    cells: Cells,
-    sizes: _Ints,
-    batch_size: int,
-    address: tuple[int, int] | None,
+    columns: PlanColumns, visits: _Visits, cells: Cells, sizes: _Ints, batch_size: int, address: tuple[int, int] | None
 ) -> _Rows:
-    """All visits, sorted by cell and within a cell by the draw "order", or, without an address, by their numbers."""
+    """All visits, sorted by cell and within a cell by the draw "order", or without an address as they are listed."""
     order = _sorted(columns, visits, lambda which, sample: cells.of_sample[sample], len(cells.bucket), address)
     if not cells.is_named:
         return order
@@ -331,8 +328,7 @@ def _sorted(
         sample, visit = visits.at(which)
         drawn = np.zeros(len(which), np.uint64)
         if address is not None:
-            seed, epoch = address
-            drawn = draws.keys(seed, "order", epoch, columns.key_hash[sample], visit) >> high
+            drawn = draws.keys(address[0], "order", address[1], columns.key_hash[sample], visit) >> high
         cell = cell_of(which, sample).astype(np.uint64) << (np.uint64(64) - high) if high else np.uint64(0)
         packed[start : start + _CHUNK] = cell | (drawn >> low << low) | which.astype(np.uint64)
     packed.sort()

@@ -36,7 +36,9 @@ class Family(ModelFamily):
     def __init__(self, source: Source, parts: Mapping[str, nn.Module], settings: ModelSettings) -> None:
         self.schedule = Schedule.from_config(source.scheduler)
         self.prediction = source.prediction(settings)
-        self.grid = Grid(channels=source.config.in_channels, pixels=PIXELS, frames=FRAMES)
+        self.grid = Grid(
+            channels=source.config.in_channels, pixels=PIXELS, frames=FRAMES, cell=source.config.patch_size
+        )
         self.notes = tuple(source.notes(parts))
         self._source = source
         self._parts = dict(parts)

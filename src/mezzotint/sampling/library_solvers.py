@@ -45,8 +45,6 @@ _KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
 class Dpm2Ancestral(KDPM2AncestralDiscreteScheduler):  # type: ignore[misc]
     """diffusers' ancestral DPM2 (Karras et al. 2022, arXiv:2206.00364), whose noise can be given."""
 
-    sample: Tensor | None
-
     def given(self, output: Tensor, t: Tensor, x: Tensor, noise: Tensor) -> Tensor:
         """One step: to the middle, or from there to σ_down and up by noise of σ_up."""
         if self.state_in_first_order:
@@ -59,8 +57,8 @@ class Dpm2Ancestral(KDPM2AncestralDiscreteScheduler):  # type: ignore[misc]
             slope = output
         else:
             slope = (x - (output * (-middle / (middle**2 + 1) ** 0.5) + x / (middle**2 + 1))) / middle
-        begun, self.sample = self.sample, None
-        assert begun is not None, "the middle comes after the beginning"
+        begun: Tensor = vars(self)["sample"]
+        self.sample = None
         self._step_index += 1
         return cast(Tensor, begun + slope * (down - sigma) + noise * up)
 
