@@ -252,10 +252,10 @@ def test_ls_names_what_a_recipe_may_name(
     assert main(["ls"]) == 0
     text = capsys.readouterr().out
     assert "  fox  Foxes, in ten minutes.\n" in text
-    for word in ("families\n  sd\n", "runtimes\n", "tiny-sd"):
+    for word in ("families\n  latte\n  sd\n", "runtimes\n", "tiny-sd"):
         assert word in text
     assert main(["ls", "families"]) == 0
-    assert capsys.readouterr().out.startswith("families\n  sd")
+    assert capsys.readouterr().out.startswith("families\n  latte\n  sd")
 
 
 def test_cp_copies_and_never_writes_over(

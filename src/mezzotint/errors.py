@@ -224,11 +224,16 @@ CODES: dict[str, str] = {
     "E1075": "Averaged weights (the shadow) were asked for, and there are none: the run was trained without "
     "optim.ema, or what is drawn from is a model and not a run. An export of the average is a model of its own, in "
     "exports/ under a name that ends in -ema or _ema.",
+    "E1076": "`run.start` does not fit the run: it begins at or beyond its end, its optimizer's file is of another "
+    "model or optimizer, or a file of moments is asked for where there are none that it could hold. The message says "
+    "which.",
     "E1077": "Settings of the objective do not go together with what the denoiser predicts: kinds that are thought of "
     "in σ (edm, v-edm, epsilon-unscaled) have no timestep of pure noise, and ¼ ln σ is told to edm, v-edm and v alone. "
     "The message says which of the two, and what to write.",
     "E1078": "A rule in `no_decay` begins with @ and is not known, or this model has not the names that it goes by. "
     "`@norm-and-bias` works with every model, `@mindone` with those that MindONE's SDXL example knows.",
+    "E1079": "`model.depth` names as many numbers as the denoiser has levels, each from 1 up to the transformer layers "
+    "that its files have there: layers can be left out, not added.",
     "E1080": "A `target:` in another trainer's YAML names a class that the dialect does not know, or one that belongs "
     "elsewhere. Targets are read by a table and nothing is imported; the message names the line and the nearest class.",
     "E1081": "A `target:` or one of its params in another trainer's YAML asks for what cannot be done here. The "
@@ -317,6 +322,8 @@ CODES: dict[str, str] = {
     "E1291": "The data set of pictures that are trained beside clips (data.clips.stills_path) has too few of them: "
     "each clip needs data.clips.stills different ones, and with stills_order=groups one more, since the last group "
     "is left out.",
+    "E1292": "The data set has clips and the model trains pictures. Set model.family to one of clips, such as latte, "
+    "or data.format to one of pictures.",
     "E1300": "The cache cannot be read or written. It holds nothing that cannot be made again: deleting "
     "it is always safe.",
     "E1301": "The cache folder cannot be written. Make it writable, or set data.cache.path to another folder. A "
@@ -338,6 +345,12 @@ CODES: dict[str, str] = {
     "E1310": "A file of text embeddings that Open-Sora-Plan made (.npz) cannot be used: it is not there, damaged, "
     "holds pickled objects or other arrays than text_emb and mask, or embeddings of another length or width "
     "than the model takes. Make it again with model.max_length as it is in the recipe.",
+    "E1370": "A file of a cache that MindONE made cannot be used: it is not there, damaged, pickled, of another shape, "
+    "or its vector does not end in six sizes. Its latents, texts and vectors lie in latent_cache, crossattn_cache and "
+    "vector_cache, under one name. Make the cache again, or train from the pictures.",
+    "E1371": "What another trainer has encoded does not fit the recipe: latents of a size that no bucket has, or of "
+    "another number of channels, or texts of another shape than the model's. The message lists the sizes that are "
+    "there; take the model that the cache was made for.",
     "E1400": "The model's files cannot be used. The message names the file and what was found in it.",
     "E1401": "A model file or folder is not where the recipe says. `model.path` is a folder in diffusers' layout, "
     "a model in one file, or the name of a model that ships with Mezzotint; relative paths are looked up beside the "
@@ -405,6 +418,8 @@ CODES: dict[str, str] = {
     "noise has no way back from its last timestep.",
     "E1466": "Something is asked for that needs packages which are not installed: those of the extra `video`. `pip "
     "install mezzotint[video]` brings them: PyAV for clips, ftfy and Beautiful Soup for captions that are cleaned.",
+    "E1467": "PyAV can write neither H.264 nor MPEG-4 here, so that no clip can be written. The wheels of `av` bring "
+    "both; a build of one's own may have been made without encoders.",
     "E1500": "The run folder or a checkpoint in it cannot be continued. Nothing was changed.",
     "E1501": "A file of the checkpoint is missing, has another size, or its SHA-256 is not the manifest's. Nothing "
     "was loaded from it. `run.resume=auto` takes the newest checkpoint that is whole.",

@@ -93,6 +93,13 @@ class TextEmbedding:
     mask: Tensor | None = None
     pooled: Tensor | None = None
 
+    def zeroed(self, dropped: Tensor | None) -> TextEmbedding:
+        """Zeros for some samples, states and pooled. dropped: (B,) bool, or None for none of them."""
+        if dropped is None:
+            return self
+        pooled = None if self.pooled is None else self.pooled.masked_fill(dropped[:, None], 0.0)
+        return TextEmbedding(self.states.masked_fill(dropped[:, None, None], 0.0), self.mask, pooled)
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -104,6 +111,7 @@ class Batch:
     1], moments (B, 2C, …; scaled mean and standard deviation of the latent posterior, one after the other) and latents
     (B, C, …; scaled) is present. posterior_keys: (B,) int64, address of the posterior's draw. text: cached embeddings,
     or None. original_size, crop_top_left, target_size: (B, 2) int64, height (row) first. weight: (B,) float32.
+    dropped: (B,) bool, samples whose text embedding is to be zeros; None is none.
     is_company: one sample of weight 0 that is another process's, for a process that has none where all have to compute
     together; it counts nowhere.
 
@@ -126,6 +134,7 @@ class Batch:
     text: TextEmbedding | None = None
     stills: Batch | None = None
     is_company: bool = False
+    dropped: Tensor | None = None
 
     @property
     def size(self) -> int:

@@ -133,7 +133,7 @@ class PoisonAt(Objective):
         self.at = getattr(self, "at", -1) + 1
         return noised
 
-    def loss(self, predicted: torch.Tensor, noised: Any, weight: torch.Tensor) -> Any:
+    def loss(self, predicted: torch.Tensor, noised: Any, weight: torch.Tensor, mask: Any = None) -> Any:
         if self.at in self.steps:
             predicted = predicted * float("inf")
         return super().loss(predicted, noised, weight)

@@ -50,7 +50,7 @@ class LatentCache:
     folder: `data.cache.path`, resolved. identity: `family.media_identity(…)`. compute: the type that the VAE runs in
     ("fp32", "fp16", "bf16"). seed: of the run. `variants`: how many placements of each picture are kept; 1 unless crop,
     flip or the frames of a clip are drawn, of some at least. `seeds`: what placements and kept draws depend on; 0 where
-    nothing is drawn.
+    nothing is drawn. `is_taken_over`: entries are not encoded but read from another trainer's files.
     """
 
     def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str, seed: int) -> None:
@@ -58,11 +58,14 @@ class LatentCache:
         self.identity = addresses.latent_identity(settings, identity, compute)
         self.folder = folder / "latents" / addresses.short(self.identity)
         self.content = settings.cache.content
-        own_flips: bool = getattr(find("data/formats", settings.format), "OWN_FLIPS", False)
+        chosen = find("data/formats", settings.format)
+        own_flips: bool = getattr(chosen, "OWN_FLIPS", False)
+        self.is_taken_over: bool = getattr(chosen, "IS_ENCODED", False)
         is_drawn = own_flips or settings.crop != "center" or 0.0 < settings.flip < 1.0
         is_drawn |= settings.has_clips and settings.clips.begin != "first"
         self.variants = settings.cache.crops if is_drawn else 1
-        self.seeds = (seed if is_drawn else 0, seed if self.content == "sample" else 0)
+        draws_sample = self.content == "sample" and not self.is_taken_over
+        self.seeds = (seed if is_drawn else 0, seed if draws_sample else 0)
         self._settings = settings
         self._seed = seed
         self._stores: dict[tuple[Size, bool], Store] = {}
@@ -100,7 +103,9 @@ class LatentCache:
         )
 
     def draw(self, key_hash: int, variant: int) -> int | None:
-        """The address of the one posterior draw that is kept; None when moments are."""
+        """The address of the one posterior draw that is kept; None when moments are, or what others have drawn."""
+        if self.is_taken_over:
+            return None
         return draws.key(self._seed, "posterior-sample", key_hash, variant) if self.content == "sample" else None
 
     def address(self, catalogue: Catalogue, row: int, placed: Placement, variant: int) -> bytes:
@@ -175,6 +180,7 @@ class TextCache:
         self.identity = addresses.text_identity(settings, identity, compute)
         self.folder = folder / "text" / addresses.short(self.identity)
         self.drops = settings.captions.dropout > 0
+        self.is_taken_over: bool = getattr(find("data/formats", settings.format), "IS_ENCODED", False)
         self._dtype = settings.cache.dtype
         self._settings = settings
         self._rows: TextRows | None = None

@@ -67,11 +67,16 @@ def choose(captions: Sequence[str], *, seed: int, epoch: int, key_hash: int, vis
     """
     if not captions:
         return ""
-    if dropout > 0 and draws.uniform(draws.key(seed, "drop", epoch, key_hash, visit)) < dropout:
+    if is_dropped(seed=seed, epoch=epoch, key_hash=key_hash, visit=visit, dropout=dropout):
         return ""
     if len(captions) == 1:
         return captions[0]
     return captions[draws.below(draws.key(seed, "caption", epoch, key_hash, visit), len(captions))]
+
+
+def is_dropped(*, seed: int, epoch: int, key_hash: int, visit: int, dropout: float) -> bool:
+    """Whether the caption of a visit gives way to the empty one. Parameters as for `choose`."""
+    return dropout > 0 and draws.uniform(draws.key(seed, "drop", epoch, key_hash, visit)) < dropout
 
 
 def shuffled(tags: Tags, *, address: int, keep: int = 0) -> str:

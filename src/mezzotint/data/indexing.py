@@ -30,7 +30,7 @@ from mezzotint.registry import find
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
 
-VERSION = 4
+VERSION = 5
 """The layout of an index; part of its address."""
 
 LONG_CAPTION_WORDS = 60

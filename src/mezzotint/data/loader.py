@@ -108,8 +108,7 @@ class Loader:
 
     def __iter__(self) -> Iterator[StepBatches]:
         """Yields one item per step. seconds waited are measured around the workers' answers alone."""
-        if self._answers is None:
-            self._start()
+        self.start()
         for _ in self._steps:
             pieces: list[Piece] = []
             began = time.perf_counter()
@@ -119,6 +118,11 @@ class Loader:
             asked = pieces[-1].request
             sizes = tuple(0 if piece.request.is_company else len(piece.keys) for piece in pieces)
             yield StepBatches(asked.step, asked.epoch, asked.count, _OnDevice(pieces, self._device), waited, sizes)
+
+    def start(self) -> None:
+        """Starts the workers, in the thread that they shall end with; iterating does it otherwise."""
+        if self._answers is None:
+            self._start()
 
     def close(self) -> None:
         """Ends the workers. Can be called twice."""

@@ -35,7 +35,7 @@ from PIL import (
 )
 from PIL.ImageFile import ImageFile
 
-from mezzotint.data import colour, members, resampling
+from mezzotint.data import colour, members, mindone_cache, resampling
 from mezzotint.data.colour import Conversion, Unusable
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
@@ -96,6 +96,8 @@ class Probe:
 def probe(path: Path, max_pixels: int) -> Probe:
     """Decodes a picture entirely and says what it is. Raises DatasetError E1206 with the reason it cannot be used: not
     a regular file, no known format, more than `max_pixels`, damaged, float pixels."""
+    if path.suffix == mindone_cache.SUFFIX:
+        return Probe(*mindone_cache.probe(path), conversions=0)
     with readable_file(path) as file:
         digest = hashlib.file_digest(file, "sha256").digest()
         _check_png(file)
@@ -140,10 +142,17 @@ def whole(path: Path, *, background: str, max_pixels: int) -> NDArray[np.uint8]:
 def digest_of(path: Path) -> bytes | None:
     """SHA-256 of a file as it is now, or None when it cannot be read."""
     try:
+        if path.suffix == mindone_cache.SUFFIX:
+            return mindone_cache.digest_of(path)
         with readable_file(path) as file:
             return hashlib.file_digest(file, "sha256").digest()
-    except DatasetError:
+    except (DatasetError, OSError):
         return None
+
+
+def stats_of(path: str) -> tuple[int, int, int]:
+    """Size in bytes, times of modification and change in nanoseconds. Raises OSError."""
+    return mindone_cache.stats_of(Path(path)) if path.endswith(mindone_cache.SUFFIX) else members.stats(path)
 
 
 @contextmanager

@@ -20,9 +20,11 @@ from mezzotint.data import columns
 from mezzotint.data.columns import TextBuilder, Texts
 from mezzotint.stages import Sample
 
-NAMES = ("flip", "caption_dropout", "shuffle_tags", "rating", "tags", "start", "embedding")
+NAMES = ("flip", "caption_dropout", "shuffle_tags", "rating", "tags", "start", "embedding", "sizes")
 """What `Sample.overrides` may hold: a chance 0 to 1, a chance, "true", a number above 0, `captions.Tags.encoded`, the
-first frame of a clip that is seen, a file of text embeddings with its size and time (`foreign_text.Marked`)."""
+first frame of a clip that is seen, a file of text embeddings with its size and time (`foreign_text.Marked`), six
+numbers: original height and width, crop top and left, target height and width, where they are not those of the
+placement."""
 
 _USUAL: Mapping[str, np.number[Any]] = {
     "flip": np.float32(math.nan),
@@ -50,6 +52,7 @@ class Own:
     _names: Texts
     _tags: Texts
     _embeddings: Texts
+    _sizes: Texts
 
     @classmethod
     def of(cls, found: Mapping[str, NDArray[Any]]) -> Self:
@@ -64,6 +67,7 @@ class Own:
             _names=Texts(found["group_name"], found["group_name_offsets"]),
             _tags=Texts(found["tags"], found["tags_offsets"]),
             _embeddings=Texts(found["embedding"], found["embedding_offsets"]),
+            _sizes=Texts(found["sizes"], found["sizes_offsets"]),
         )
 
     def flip_of(self, row: int) -> float | None:
@@ -81,6 +85,11 @@ class Own:
     def embedding_of(self, row: int) -> str:
         """The file of a row's text embedding, marked (`foreign_text.Marked`); empty without one."""
         return self._embeddings[row]
+
+    def sizes_of(self, row: int) -> list[int] | None:
+        """The six numbers that a row's model is told instead of those of its placement, None for those."""
+        line = self._sizes[row]
+        return [int(number) for number in line.split(",")] if line else None
 
     def group_name(self, number: int) -> str:
         """The name that samples of `group` number are batched under; empty for 0."""
@@ -109,6 +118,7 @@ class Builder:
     start: array[int] = field(default_factory=lambda: array("i"))
     tags: TextBuilder = field(default_factory=TextBuilder)
     embedding: TextBuilder = field(default_factory=TextBuilder)
+    sizes: TextBuilder = field(default_factory=TextBuilder)
     _numbers: dict[str, int] = field(default_factory=lambda: {"": 0})
 
     def add(self, sample: Sample) -> None:
@@ -122,6 +132,7 @@ class Builder:
         self.group.append(self._numbers.setdefault(sample.group, len(self._numbers)))
         self.start.append(int(own.get("start", "-1")))
         self.tags.append(own.get("tags", ""))
+        self.sizes.append(own.get("sizes", ""))
         self.embedding.append(own.get("embedding", ""))
 
     def starts(self) -> NDArray[np.int32]:
@@ -137,6 +148,7 @@ class Builder:
             "group_name": names.texts(),
             "tags": columns.pick(self.tags.texts(), rows),
             "embedding": columns.pick(self.embedding.texts(), rows),
+            "sizes": columns.pick(self.sizes.texts(), rows),
         }
         found: dict[str, NDArray[Any]] = {
             name: np.frombuffer(getattr(self, name), usual.dtype)[rows] for name, usual in _USUAL.items()
@@ -150,7 +162,7 @@ def used(found: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
     """The columns in which any sample has something of its own: a data set without such is the data set it was before
     there were these columns."""
     names = [name for name, usual in _USUAL.items() if not _is_all(found[name], usual)]
-    for name in ("group_name", "tags"):
+    for name in ("group_name", "tags", "sizes"):
         names += [name, f"{name}_offsets"] if len(found[name]) else []
     return tuple(names)
 

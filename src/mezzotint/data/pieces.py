@@ -50,7 +50,8 @@ class Request:
 @dataclass(frozen=True, slots=True)
 class Piece:
     """The answer to a request, on the CPU. pixels: (B, 3, H, W) or (B, 3, F, H, W) uint8. latents: (B, C or 2C, …) in
-    the stored type. geometry: (B, 6) int64: original size, crop, target size, row first. stills: as in `Batch`."""
+    the stored type. geometry: (B, 6) int64: original size, crop, target size, row first. stills, dropped: see
+    `Batch`."""
 
     request: Request
     keys: tuple[str, ...]
@@ -64,6 +65,7 @@ class Piece:
     is_moments: bool = False
     text: TextEmbedding | None = None
     stills: Piece | None = None
+    dropped: Tensor | None = None
 
     def pin_memory(self) -> Self:
         """The same in page-locked memory, from which copies to the device wait for nothing. The library's pinning
@@ -81,6 +83,7 @@ class Piece:
             latents=_pinned(self.latents),
             text=text,
             stills=self.stills.pin_memory() if self.stills is not None else None,
+            dropped=_pinned(self.dropped),
         )
 
 
@@ -144,6 +147,7 @@ class Pieces(Dataset[Any]):
             latents=self._rows(visits, placed, variants, bucket, keys) if self._latents is not None else None,
             is_moments=self._latents is not None and self._latents.content == "moments",
             text=self._embedded([visit.row for visit in visits], chosen),
+            dropped=self._dropped(visits),
         )
         return replace(piece, stills=self._stills(piece, visits, placed))
 
@@ -159,17 +163,36 @@ class Pieces(Dataset[Any]):
         marks = [own.embedding_of(row) if one or not drops else "" for row, one in zip(rows, chosen, strict=True)]
         return self._text.read(chosen, marks)
 
+    def _dropout(self, visit: Visit) -> float:
+        own = self._catalogue.own.caption_dropout_of(visit.row) if self._is_training else None
+        return self._settings.captions.dropout if own is None else own
+
+    def _dropped(self, visits: Sequence[Visit]) -> Tensor | None:
+        if self._settings.captions.dropped == "empty":
+            return None
+        found = [
+            captions.is_dropped(
+                seed=visit.seed,
+                epoch=visit.epoch,
+                key_hash=visit.key_hash,
+                visit=visit.visit,
+                dropout=self._dropout(visit),
+            )
+            for visit in visits
+        ]
+        return torch.tensor(found, dtype=torch.bool)
+
     def _caption(self, visit: Visit) -> str:
-        own, settings = self._catalogue.own, self._settings.captions
-        dropout = own.caption_dropout_of(visit.row) if self._is_training else None
+        settings = self._settings.captions
         chosen = captions.choose(
             self._catalogue.captions(visit.row),
             seed=visit.seed,
             epoch=visit.epoch,
             key_hash=visit.key_hash,
             visit=visit.visit,
-            dropout=settings.dropout if dropout is None else dropout,
+            dropout=self._dropout(visit),
         )
+        own = self._catalogue.own
         is_shuffled = settings.shuffle_tags or (self._is_training and bool(own.shuffle_tags[visit.row]))
         return self._shuffled(chosen, visit) if chosen and is_shuffled else chosen
 
@@ -233,9 +256,12 @@ class Pieces(Dataset[Any]):
         if self._settings.original_size == "stored":
             sideways = (self._catalogue.conversions[rows] & np.uint16(Conversion.SIDEWAYS)) != 0
             numbers[sideways, :2] = numbers[sideways, 1::-1]
-        for line, placement in zip(numbers, placed, strict=True):
+        for row, line, placement in zip(rows.tolist(), numbers, placed, strict=True):
             line[2:4] = placement.crop_top_left
             line[4:6] = placement.bucket.height, placement.bucket.width
+            told = self._catalogue.own.sizes_of(row)
+            if told is not None:
+                line[:] = told
         return torch.from_numpy(numbers)
 
 
@@ -296,6 +322,7 @@ def to_batch(piece: Piece, device: torch.device) -> Batch:
         text=text,
         is_company=piece.request.is_company,
         stills=None if piece.stills is None else to_batch(piece.stills, device),
+        dropped=None if piece.dropped is None else piece.dropped.to(device, non_blocking=True),
     )
 
 

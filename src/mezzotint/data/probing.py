@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import draws, probes
-from mezzotint.data import clip_files, columns, media, members
+from mezzotint.data import clip_files, columns, media
 from mezzotint.data.colour import Conversion
 from mezzotint.data.columns import Texts
 from mezzotint.errors import DatasetError
@@ -71,7 +71,7 @@ class Looked:
         stats = np.full((n, 3), -1, dtype=np.int64)
         for i in range(n):
             try:
-                stats[i] = members.stats(paths[i])
+                stats[i] = media.stats_of(paths[i])
             except OSError:
                 continue  # the look at the file will say why
         return cls(

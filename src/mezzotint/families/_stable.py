@@ -95,7 +95,8 @@ class StableFamily(ModelFamily):
         if not len(pixels):
             height, width = (side // self.grid.pixels for side in pixels.shape[-2:])
             return pixels.new_empty((0, 2 * self.grid.channels, height, width), dtype=torch.float32)
-        posterior = vae.encode(like_parameters(pixels, vae)).latent_dist
+        with _as_it_is(vae):
+            posterior = vae.encode(like_parameters(pixels, vae)).latent_dist
         mean, std = posterior.mean.float(), posterior.std.float()
         return torch.cat(((mean - self._shift) * self._scale, std * self._scale), dim=1)
 
@@ -104,7 +105,8 @@ class StableFamily(ModelFamily):
         """See ModelFamily. Runs in the type and on the device of the VAE's parameters."""
         vae = self._part("vae")
         raw = latents.float() / self._scale + self._shift
-        return cast(Tensor, vae.decode(like_parameters(raw, vae)).sample).float().clamp(-1.0, 1.0)
+        with _as_it_is(vae):
+            return cast(Tensor, vae.decode(like_parameters(raw, vae)).sample).float().clamp(-1.0, 1.0)
 
     def skip_layers(self, count: int) -> None:
         """See ModelFamily."""
@@ -214,6 +216,11 @@ class StableFamily(ModelFamily):
     def _part(self, name: str) -> Any:
         assert name in self._parts, f"{name} was not loaded"
         return self._parts[name]
+
+
+def _as_it_is(module: nn.Module) -> torch.autocast:
+    """Within, a network computes in the type of its parameters, also where a denoiser beside it is under autocast."""
+    return torch.autocast(next(module.parameters()).device.type, enabled=False)
 
 
 def like_parameters(tensor: Tensor, module: nn.Module) -> Tensor:

@@ -6,6 +6,7 @@ family apart from the other it says in its `Kin`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,10 +19,10 @@ from transformers.models.clip.tokenization_clip import CLIPTokenizer
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import Prediction
 from mezzotint.recipe.model import ModelSettings
-from mezzotint.weights import components, fingerprint, kinds, plain_vae, scheduler_file
+from mezzotint.weights import components, files, fingerprint, kinds, plain_vae, scheduler_file
 from mezzotint.weights.components import Network
 from mezzotint.weights.export import Replaced
-from mezzotint.weights.files import Stored
+from mezzotint.weights.files import Stored, TensorInfo
 from mezzotint.weights.folder import FoundWeights, ModelFolder, open_folder, read_json, tokenizer_files
 from mezzotint.weights.keymap import Family, KeyMap
 from mezzotint.weights.other_vae import OtherVae, open_vae
@@ -31,6 +32,7 @@ Configs = Mapping[str, Mapping[str, Any]]
 Joint = tuple[str, Any, Any]
 """Something that two parts must agree on: in words, with what the one says and what the other says."""
 
+_LAYER = re.compile(r".+\.transformer_blocks\.\d+(?=\.)")
 _TOKENIZER_FILES = (
     "vocab.json",
     "merges.txt",
@@ -68,7 +70,8 @@ class Kin:
 class Source:
     """A model's folder, the configurations of its parts, and how weights come about. single: the file that holds all
     weights, when there is one; the folder then has the configurations alone. vae: the autoencoder that takes the place
-    of the model's own, whose configuration is then among `configs`."""
+    of the model's own, whose configuration is then among `configs`. whole_depth: transformer layers by level in the
+    files, where `model.depth` takes fewer."""
 
     kin: Kin
     folder: ModelFolder
@@ -78,6 +81,7 @@ class Source:
     seed: int
     single: SingleFile | None = None
     vae: OtherVae | None = None
+    whole_depth: tuple[int, ...] = ()
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -115,7 +119,19 @@ class Source:
         network, config, where = self.kin.networks[part], self.configs[part], self.where(part)
         if self.is_drawn(part):
             return components.draw(network, config, self.seed, part, where=where)
-        return components.load(network, config, self._stored(part), where=where)
+        stored = self._stored(part)
+        if part == "denoiser" and self.whole_depth:
+            stored = _Shallower(
+                files.InFile(stored) if isinstance(stored, Path) else stored, frozenset(self._left_out())
+            )
+        return components.load(network, config, stored, where=where)
+
+    def _left_out(self) -> list[str]:
+        """The file's names of the transformer layers that `model.depth` leaves out."""
+        config, where = self.configs["denoiser"], self.where("denoiser")
+        whole = config | {"transformer_layers_per_block": list(self.whole_depth)}
+        kept = components.shapes("unet", config, where=where)
+        return [name for name in components.shapes("unet", whole, where=where) if name not in kept]
 
     def is_drawn(self, part: str) -> bool:
         """Whether a part's weights are random: with `model.weights=random` all are but an autoencoder that is named."""
@@ -125,6 +141,8 @@ class Source:
         """A part as it is to be written when it is not trained, where the folder's files are not simply copied."""
         if part == "vae" and self.vae is not None:
             tensors = self.vae.tensors()
+        elif part == "denoiser" and self.whole_depth:
+            tensors = self.network(part).state_dict()
         elif self.single is not None:
             tensors = self.single.component(self.component(part)).everything()
         else:
@@ -185,6 +203,9 @@ class Source:
         """What was met in the files of these parts that the reader should know."""
         if self.vae is not None and "vae" in parts:
             yield f"vae: {self.vae.path} takes the place of the model's own"
+        if self.whole_depth:
+            layers = sorted({found[0] for name in self._left_out() if (found := _LAYER.match(name))}, key=_natural)
+            yield f"denoiser: model.depth leaves out {len(layers)} transformer layers: {', '.join(layers)}"
         if self.weights == "random":
             if "vae" in parts and self.vae is None and plain_vae.fits(self.configs["vae"]):
                 yield "vae: not random but set by hand to carry colours; details finer than a latent's pixels are lost"
@@ -210,6 +231,8 @@ def open_source(kin: Kin, settings: ModelSettings, seed: int) -> Source:
     )
     if settings.vae is not None:
         source = _with_vae(source, settings.vae)
+    if settings.depth is not None:
+        source = _with_depth(source, settings.depth)
     require_layers(source, settings.clip_skip)
     return source
 
@@ -225,6 +248,50 @@ def require_layers(source: Source, clip_skip: int) -> None:
                 f"write at most {most}",
                 code="E1409",
             )
+
+
+def _with_depth(source: Source, depth: tuple[int, ...]) -> Source:
+    """A denoiser of fewer transformer layers. Raises WeightsError E1079 for another number of levels, or more layers
+    than there are."""
+    config = source.configs["denoiser"]
+    levels = len(config["block_out_channels"])
+    whole = _depth_of(config)
+    if len(depth) != levels or any(asked > there for asked, there in zip(depth, whole, strict=False)) or 0 in depth:
+        raise WeightsError(
+            f"model.depth: {list(depth)} does not fit a denoiser of {list(whole)} transformer layers a level; write "
+            f"{levels} numbers from 1 up to these",
+            code="E1079",
+        )
+    told = config | {"transformer_layers_per_block": list(depth)}
+    return replace(source, configs=dict(source.configs) | {"denoiser": told}, whole_depth=whole)
+
+
+def _depth_of(config: Mapping[str, Any]) -> tuple[int, ...]:
+    told = config.get("transformer_layers_per_block", 1)
+    return (told,) * len(config["block_out_channels"]) if isinstance(told, int) else tuple(told)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shallower:
+    """Stored weights of a denoiser without the transformer layers that `model.depth` leaves out."""
+
+    stored: Stored
+    left_out: frozenset[str]
+
+    @property
+    def place(self) -> Path:
+        return self.stored.place
+
+    def header(self) -> dict[str, TensorInfo]:
+        return {name: info for name, info in self.stored.header().items() if name not in self.left_out}
+
+    def read(self, names: Collection[str]) -> dict[str, Tensor]:
+        return self.stored.read(names)
+
+
+def _natural(name: str) -> list[str]:
+    """Numbers in a name in their own order."""
+    return [part.zfill(6) for part in re.split(r"(\d+)", name)]
 
 
 def _with_vae(source: Source, path: Path) -> Source:

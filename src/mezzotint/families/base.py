@@ -31,6 +31,19 @@ class Grid:
     frames: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What a model takes of what another trainer has encoded. Latents of `channels`, which become (x − shift) · factor.
+    Text of `length` tokens, `width` wide, and `pooled` numbers of its own."""
+
+    channels: int
+    factor: float
+    shift: float
+    length: int
+    width: int
+    pooled: int
+
+
 class ModelFamily(ABC):
     """One kind of model: how to load, encode, predict, decode, export.
 
@@ -99,6 +112,12 @@ class ModelFamily(ABC):
         """What latents depend on besides the placed pixels: VAE weights and configuration, scaling, tiling. One line
         of text."""
 
+    @classmethod
+    def text_shape(cls, settings: ModelSettings) -> tuple[int, int] | None:
+        """Tokens and width of the text that the denoiser is told, from its configuration, where no encoder has to be
+        asked; None otherwise. Embeddings that were made elsewhere are held to it."""
+        return None
+
     @abstractmethod
     def encode_media(self, pixels: Tensor) -> Tensor:
         """Pixels (B, 3, H, W) in [−1, 1] → posterior moments (B, 2C, h, w) float32: scaled mean, then scaled standard
@@ -111,6 +130,12 @@ class ModelFamily(ABC):
     @abstractmethod
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """Captions → embeddings, (B, L, D). Carries a gradient when the text encoder is trained and grad is enabled."""
+
+    @classmethod
+    def intake(cls, settings: ModelSettings) -> Intake | None:
+        """What the model takes of latents and texts that another trainer has encoded; None where nothing is known that
+        makes such. Loads nothing. Raises WeightsError."""
+        return None
 
     def skip_layers(self, count: int) -> None:
         """Leaves out so many of the text encoder's last layers from now on, as `model.clip_skip` does. Raises

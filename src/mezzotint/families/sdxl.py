@@ -22,6 +22,7 @@ from torch import Tensor
 
 from mezzotint.families._stable import StableFamily, like_parameters
 from mezzotint.families._stable_files import Configs, Joint, Kin, open_source, read_folder
+from mezzotint.families.base import Intake
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder import ModelFolder, shipped
@@ -89,6 +90,23 @@ class Family(StableFamily):
             for part in source.text_parts
         ]
         return f"sdxl-text-1 {' '.join(told)} clip_skip={settings.clip_skip}"
+
+    @classmethod
+    def intake(cls, settings: ModelSettings) -> Intake | None:
+        """See ModelFamily: of the base model; of a refiner None."""
+        source = open_source(cls.kin, settings, 0)
+        if "text_encoder" not in source.configs:
+            return None
+        factor, shift = source.scaling
+        unet, second = source.configs["denoiser"], source.configs["text_encoder_2"]
+        return Intake(
+            channels=int(unet.get("in_channels") or 4),
+            factor=factor,
+            shift=shift,
+            length=source.length("text_encoder"),
+            width=int(unet["cross_attention_dim"]),
+            pooled=int(second.get("projection_dim", 512)),
+        )
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """See ModelFamily: states (B, 77, 2048) and pooled (B, 1280), of the refiner (B, 77, 1280), without a mask.

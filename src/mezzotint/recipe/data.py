@@ -70,6 +70,11 @@ class CaptionSettings(Section):
     classifier-free guidance subtracts (Ho and Salimans 2022, arXiv:2207.12598). 0.04–0.1 is usual; more weakens the
     captions' hold. A picture's own chance, where the format has one, takes its place."""
 
+    dropped: Annotated[Literal["empty", "zeros"], ALLOW] = "empty"
+    """What a caption that is dropped becomes: the `empty` caption, as most models are trained, or an embedding of
+    `zeros`, pooled text included, as SDXL's own training. What is not dropped and empty stays the empty caption. Draw
+    from such a model with zeros for the unconditional half, too."""
+
     shuffle_tags: Annotated[bool, ALLOW] = False
     """Cuts the caption at its commas and puts the parts after the first in another order at each visit, drawn by
     address; for captions that are lists of tags. Tags of unequal weight, where the format has them, come in an order
@@ -208,6 +213,7 @@ class DataSettings(Section):
     """How the data set is written down: a file name in `data/formats/`. `image-folder` takes every picture below the
     folder, captions beside it; `everydream` takes a folder as EveryDream2 reads it, with its yaml and txt files, or
     its manifest, a .json file; `mindone` takes those that the .csv files of a folder name, columns `dir` and `text`;
+    `mindone-cache` takes what MindONE has encoded, from its folders latent_cache, vector_cache and crossattn_cache;
     `webdataset` takes the pictures inside tar shards (`data.path` may name them: shards/{000..011}.tar); `metadata`
     takes the pictures that metadata.jsonl, .csv or .parquet name, those that parquet or arrow files hold, or a data set
     of the Hugging Face hub (`data.path=OWNER/NAME`; extra `data`). Clips (extra `video`): `clip-list` takes a list file
@@ -359,11 +365,14 @@ class DataSettings(Section):
     def _require_effect(self) -> None:
         """Refuses settings that the format does not look at."""
         untouched = DataSettings.model_construct()._of_tables()
-        if self.format in ("image-folder", "everydream", "mindone", "clip-list") and self._of_tables() != untouched:
+        named = ("image-folder", "everydream", "mindone", "mindone-cache", "clip-list")
+        if self.format in named and self._of_tables() != untouched:
             raise ValueError(
                 "data.columns, data.split, data.hub_config and data.hub_cache have no effect with "
                 f"data.format={self.format}; set data.format=metadata, or leave them out"
             )
+        if self.format == "mindone-cache":
+            self._require_encoded()
         if self.format == "webdataset" and self._of_tables() != (self.columns, *untouched[1:]):
             raise ValueError(
                 "data.split, data.hub_config and data.hub_cache have no effect with data.format=webdataset; "
@@ -428,6 +437,21 @@ class DataSettings(Section):
             raise ValueError(
                 f"data.crop={self.crop} has no effect with data.resize={self.resize}, which takes the middle square; "
                 "set data.crop=center, or another data.resize"
+            )
+
+    def _require_encoded(self) -> None:
+        """Refuses what cannot be done to pictures and captions that another trainer has encoded."""
+        if not (self.cache.latents and self.cache.text and self.cache.content == "sample"):
+            raise ValueError(
+                "data.format=mindone-cache holds one draw of each picture's latents, and text embeddings, which the "
+                "cache takes over; write data.cache.latents=true data.cache.text=true data.cache.content=sample"
+            )
+        captions = self.captions
+        if self.crop != "center" or self.flip or captions.dropout or captions.shuffle_tags:
+            raise ValueError(
+                "data.format=mindone-cache holds pictures that are cut and captions that are chosen: leave out "
+                "data.crop, data.flip, data.captions.dropout and data.captions.shuffle_tags, or train from the "
+                "pictures (data.format=mindone)"
             )
 
     def _require_table(self) -> None:

@@ -64,7 +64,7 @@ class LatteSettings(Section):
     tiling: TilingSettings = TilingSettings()
     """Large clips in pieces."""
 
-    vae_norms: Annotated[Literal["same", "fp32"], RECORDED] = "same"
+    vae_norms: Annotated[Literal["fp32", "same"], RECORDED] = "same"
     """The type of the autoencoder's group norms where it runs in half precision: the `same`, or `fp32`."""
 
     @model_validator(mode="after")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from mezzotint.recipe.base import ALLOW, FREE, NEVER, NamedPath, Section, as_list
 from mezzotint.recipe.latte import LatteSettings
@@ -82,6 +82,11 @@ class ModelSettings(Section):
     """Which kernel computes attention. `auto` lets torch choose (EveryDream2's `sdp`); `math` is the plain formula,
     slow and exact to follow; `slice` is that formula for half of the heads at a time, which spares memory only while
     sampling; `xformers` is that package's (extra `xformers`)."""
+
+    depth: Annotated[tuple[NonNegativeInt, ...] | None, NEVER] = None
+    """Transformer layers at each level of the denoiser, from the input down; the middle takes the last number. Fewer
+    than the files have make a smaller denoiser, for trying things out, such as `[1, 1, 1]` of SDXL's [1, 2, 10]: which
+    layers are left out is said, and all else must fit. Null takes what the files say."""
 
     latte: LatteSettings = LatteSettings()
     """Of family `latte` alone."""

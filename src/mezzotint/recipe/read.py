@@ -100,8 +100,8 @@ def shipped_recipes() -> dict[str, Path]:
 
 def located(reading: Reading) -> Recipe:
     """The recipe with the paths of `model`, `optim.ema.start`, `data.path`, `data.holdout.path`,
-    `data.clips.stills_path`, `run.export.folder` and those of `sample` made absolute, all but `run.export.folder` where
-    they were found, and `~` opened everywhere.
+    `data.clips.stills_path`, `run.start.optimizer`, `run.export.folder` and those of `sample` made absolute, all but
+    `run.export.folder` where they were found, and `~` opened everywhere.
 
     What is not found stays as written, for the task to say so; `places` lists where it was looked for.
     """
@@ -135,7 +135,10 @@ def located(reading: Reading) -> Recipe:
     export = recipe.run.export
     if export.folder is not None:
         export = export.model_copy(update={"folder": export.folder.expanduser().absolute()})
-    run = recipe.run.model_copy(update={"folder": folder, "resume": resume, "export": export})
+    begin = recipe.run.start
+    if begin.optimizer is not None:
+        begin = begin.model_copy(update={"optimizer": locate(begin.optimizer, beside)})
+    run = recipe.run.model_copy(update={"folder": folder, "resume": resume, "export": export, "start": begin})
     return recipe.model_copy(update={"model": model, "optim": optim, "data": data, "sample": sample, "run": run})
 
 

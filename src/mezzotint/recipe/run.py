@@ -79,6 +79,10 @@ class ExportSettings(Section):
     single_file_folder: Annotated[NamedPath | None, FREE] = None
     """Where single files lie, those of `parts: trained` too; None puts each beside its folder, or into exports/."""
 
+    mindspore_optimizer: Annotated[bool, FREE] = False
+    """Write `optimizer.ckpt` into the run folder beside each checkpoint, the optimizer's moments under MindONE's names,
+    for its trainer and for `run.start.optimizer`. For Adam's kinds, and SDXL."""
+
     link: Annotated[LinkName | None, FREE] = None
     """Another name for `exports/` in the run folder, such as `ckpts`: a link beside it, for those who look there."""
 
@@ -148,6 +152,10 @@ Factor = Annotated[float, Field(gt=1.0, le=16.0)]
 class ScalerSettings(Section):
     """The loss scale of fp16, which keeps small gradients from vanishing. Without effect in bf16 and fp32."""
 
+    kind: Annotated[Literal["dynamic", "static"], ALLOW] = "dynamic"
+    """`dynamic` grows and shrinks as gradients allow; `static` stays at `run.scaler.init`, as MindONE's 1024. A step
+    whose gradients overflow moves nothing either way."""
+
     init: Annotated[PositiveFloat, ALLOW] = 65536.0
     """The first scale."""
 
@@ -190,6 +198,26 @@ class WandbSettings(Section):
 
     project: Annotated[str, Field(min_length=1), FREE] = "mezzotint"
     """The project there under which the run appears, by `run.name`."""
+
+
+class StartSettings(Section):
+    """A run that goes on from foreign weights, which `model.path` names: the first step is not step 0."""
+
+    step: Annotated[NonNegativeInt, NEVER] = 0
+    """How many optimizer steps lie behind these weights. Rates, data and draws are those of the step after it, and the
+    run ends at `run.steps`, these included. What else a run remembers (average, loss scale) begins anew."""
+
+    optimizer: Annotated[NamedPath | None, NEVER] = None
+    """The optimizer's moments from MindONE's `optimizer.ckpt`; what is not in it begins at zero and is named. Null
+    begins all of them at zero."""
+
+    @model_validator(mode="after")
+    def _belong(self) -> StartSettings:
+        if self.optimizer is not None and self.step == 0:
+            raise ValueError(
+                "run.start.optimizer are moments of a run that has begun; write after how many steps in run.start.step"
+            )
+        return self
 
 
 class LiveFileSettings(Section):
@@ -247,6 +275,16 @@ class RunSettings(Section):
     frozen_dtype: Annotated[Literal["fp32", "same"], RECORDED] = "fp32"
     """The type of frozen parts (VAE, text encoder): `fp32`, or the `same` as `run.precision`."""
 
+    vae_dtype: Annotated[Literal["fp32", "same"] | None, RECORDED] = None
+    """The type of the VAE alone: `fp32`, or the `same` as `run.precision`; null takes `run.frozen_dtype`. SDXL's own
+    VAE overflows in fp16: leave it in fp32, or name the repaired one (fp16-fix) in `model.vae`."""
+
+    half: Annotated[Literal["autocast", "products", "most", "all"], RECORDED] = "autocast"
+    """What of the trained networks runs in bf16 or fp16, when `run.precision` is one of them. `autocast`: what torch's
+    lists say. `products`: convolutions, linear layers and attention alone, their results float32 again (MindSpore's
+    O1). `most`: everything but norms and SiLU, which compute in float32 and hand on the smaller type (O2). `all`: norms
+    as well (O3). Weights, losses and updates are float32 in any case."""
+
     micro_batch: Annotated[PositiveInt | None, RECORDED] = None
     """The most samples a device holds at once; larger shares of a batch are computed in several passes with the same
     result up to rounding. None holds the whole share."""
@@ -280,8 +318,19 @@ class RunSettings(Section):
     shard: ShardSettings = ShardSettings()
     """What processes share among them under `run.runtime=fsdp`."""
 
+    device_memory: Annotated[str | None, Field(pattern=r"^\d+(\.\d+)? ?(GB|GiB|MB|MiB)$"), FREE] = None
+    """The most memory that this process takes of its GPU, such as `59GB` (10⁹ bytes) or `48GiB` (2³⁰ bytes): beyond it
+    the run ends for want of memory. Null takes what there is. Without effect on the CPU."""
+
+    device_prefetch: Annotated[int, Field(ge=0, le=64), FREE] = 0
+    """How many batches are made ready ahead of the step, on the device; each takes its memory there. 0 makes each when
+    it is needed. Draws and results do not depend on it."""
+
     timeout_seconds: Annotated[PositiveInt, FREE] = 600
     """How long a process waits for its peers before it ends with status 6."""
+
+    start: StartSettings = StartSettings()
+    """Going on from foreign weights."""
 
     resume: Annotated[str, FREE] = "auto"
     """`auto` goes on from the newest checkpoint of the run folder if there is one; `latest` insists on one; `never`

@@ -11,20 +11,22 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
 
 from mezzotint.recipe.base import FREE, NamedPath, Section, Share, as_list
+from mezzotint.recipe.sample_clip import ClipSampleSettings
 
 Scales = Annotated[tuple[NonNegativeFloat, ...], Field(min_length=1), BeforeValidator(as_list)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 
 SolverName = Literal[
-    "ddim", "ddpm", "euler", "euler-a", "heun", "lms", "pndm", "dpm2", "dpm++", "dpm++-sde", "dpm++-2s-a", "deis",
-    "unipc", "lcm",
+    "ddim", "ddpm", "euler", "euler-a", "heun", "lms", "pndm", "dpm2", "dpm++", "dpm++-sde", "deis", "unipc",
+    "dpm++-single", "dpm2-a", "dpm++-2s-a", "lcm",
 ]  # fmt: skip
-Spacing = Literal["auto", "leading", "trailing", "linspace", "stability"]
+Spacing = Literal["auto", "leading", "trailing", "linspace", "stability", "library"]
 Levels = Literal["schedule", "karras", "edm"]
 
 SDXL_SIZES: dict[str, tuple[int, int]] = {
@@ -50,6 +52,8 @@ SOLVER_CLASSES: dict[str, SolverName] = {
     "DPMSolverMultistepScheduler": "dpm++",
     "DEISMultistepScheduler": "deis",
     "UniPCMultistepScheduler": "unipc",
+    "DPMSolverSinglestepScheduler": "dpm++-single",
+    "KDPM2AncestralDiscreteScheduler": "dpm2-a",
 }
 """diffusers' classes by our names for them; `sample.solver` takes either."""
 
@@ -71,7 +75,16 @@ def size_named(value: Any) -> Any:
     return SDXL_SIZES[name]
 
 
-Pair = Annotated[tuple[PositiveInt, PositiveInt], BeforeValidator(size_named)]
+_SIZE_SCHEMA = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "array", "items": {"type": "integer", "minimum": 1}, "minItems": 2, "maxItems": 2},
+            {"enum": [f"sdxl-{name}" for name in SDXL_SIZES]},
+        ]
+    }
+)
+Pair = Annotated[tuple[PositiveInt, PositiveInt], BeforeValidator(size_named), _SIZE_SCHEMA]
+"""Width and height, or a name for them."""
 
 
 class ThresholdingSettings(Section):
@@ -134,7 +147,7 @@ class SampleSettings(Section):
     negative_prompt: Annotated[str, FREE] = ""
     """What guidance moves away from; usually empty."""
 
-    size: Annotated[tuple[int, int] | None, BeforeValidator(size_named), FREE] = None
+    size: Annotated[Pair | None, FREE] = None
     """Width and height in pixels, multiples of 8, or one of SDXL's sizes by name, from `sdxl-0.5` to `sdxl-3.0`; None
     takes `data.resolution` squared."""
 
@@ -161,14 +174,16 @@ class SampleSettings(Section):
     solver: Annotated[SolverName, BeforeValidator(_short), FREE] = "ddim"
     """The sampler, by short name or by the name of diffusers' class: DDIM (Song et al. 2021), DDPM (Ho et al. 2020),
     Euler and Heun in sigma space (Karras et al. 2022), `euler-a` with fresh noise at each step, LMS, PNDM (Liu et al.
-    2022), `dpm2`, DPM-Solver++ (Lu et al. 2022) with two steps, its stochastic form `dpm++-sde` and, with one step and
-    fresh noise, `dpm++-2s-a`, DEIS, UniPC, and LCM for models distilled to few steps (Luo et al. 2023, 4 at guidance
-    1.5)."""
+    2022), `dpm2` and `dpm2-a` with fresh noise, DPM-Solver++ (Lu et al. 2022), its stochastic form `dpm++-sde`, its
+    single-step form `dpm++-single` and that with fresh noise, `dpm++-2s-a`, DEIS, UniPC, and `lcm` for models distilled
+    to few steps (Luo et al. 2023, arXiv:2310.04378; 4 at guidance 1.5)."""
 
     spacing: Annotated[Spacing, FREE] = "auto"
     """Which timesteps are visited: `leading` as Stable Diffusion's own pipelines do, `trailing` from the very end,
     `linspace` evenly with both ends, `stability` evenly down from the last, as Stability's programs for SDXL do.
-    `auto` is trailing for a schedule that ends in pure noise, else leading."""
+    `auto` is trailing for a schedule that ends in pure noise, else leading. `library` takes diffusers' class with all
+    defaults that it has of itself, as Open-Sora-Plan draws: DDIM and DDPM then cut latents at −1 and 1, and PNDM begins
+    with Runge–Kutta steps, nine more calls of the denoiser."""
 
     sigmas: Annotated[Levels, FREE] = "schedule"
     """The levels of noise that are visited: `schedule` those of `spacing`'s timesteps; `karras` denser towards the end
@@ -205,6 +220,9 @@ class SampleSettings(Section):
 
     refiner: RefinerSettings = RefinerSettings()
     """A second model for the end."""
+
+    clip: ClipSampleSettings = ClipSampleSettings()
+    """Clips, of models that draw them."""
 
     batch_size: Annotated[PositiveInt, FREE] = 4
     """How many pictures of one size are drawn together at most. The pictures are the same, up to rounding."""

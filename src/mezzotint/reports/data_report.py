@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,17 +43,22 @@ def summary(catalogue: Catalogue) -> str:
     if report.unknown:
         kinds = ", ".join(f"{readable(suffix) or 'no ending'} {count}" for suffix, count in report.unknown[:8])
         lines.append(f"  {counted(sum(count for _, count in report.unknown), 'other file')} not looked at: {kinds}")
+    if catalogue.stills is not None:
+        lines += ["beside them:", summary(catalogue.stills)]
     return "\n".join(lines)
 
 
 def write(catalogue: Catalogue, folder: Path) -> Path:
     """Writes `data_report.jsonl` into a run folder: for each file its id, its class (used, converted, skipped,
-    noted), the reason and what was converted. Raises StorageError."""
+    noted), the reason and what was converted; then those of pictures beside clips, in the set `stills`. Raises
+    StorageError."""
     path = folder / FILE
     aside = folder / f".{FILE}.{os.getpid()}.partial"
     with durable.storage_errors(path):
         with open(aside, "w", encoding="ascii") as file:
-            file.writelines(_lines(catalogue))
+            file.writelines(json.dumps(line) + "\n" for line in _lines(catalogue))
+            if catalogue.stills is not None:
+                file.writelines(json.dumps({"set": "stills", **line}) + "\n" for line in _lines(catalogue.stills))
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
@@ -106,13 +112,13 @@ def _examples(word: str, files: tuple[tuple[str, str], ...]) -> list[str]:
     return [f"  {len(files)} {word}:", *shown, *more]
 
 
-def _lines(catalogue: Catalogue) -> Iterator[str]:
+def _lines(catalogue: Catalogue) -> Iterator[dict[str, Any]]:
     for row, flags in enumerate(catalogue.conversions.tolist()):
         done = conversions_of(flags)
         kind = "converted" if done else "used"
-        yield json.dumps({"id": catalogue.key(row), "class": kind, "conversion": list(done)}) + "\n"
+        yield {"id": catalogue.key(row), "class": kind, "conversion": list(done)}
     for files in (catalogue.report.skipped, catalogue.report.left_out):
         for path, reason in files:
-            yield json.dumps({"id": path, "class": "skipped", "reason": reason}) + "\n"
+            yield {"id": path, "class": "skipped", "reason": reason}
     for path, reason in catalogue.report.notes:
-        yield json.dumps({"id": path, "class": "noted", "reason": reason}) + "\n"
+        yield {"id": path, "class": "noted", "reason": reason}

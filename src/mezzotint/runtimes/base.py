@@ -156,7 +156,17 @@ def device_for(settings: RunSettings, launch: Launch) -> torch.device:
         return torch.device("cpu")
     device = torch.device("cuda", launch.local_rank)
     torch.cuda.set_device(device)
+    if settings.device_memory is not None:
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, bytes_of(settings.device_memory) / total), device)
     return device
+
+
+def bytes_of(text: str) -> int:
+    """What `run.device_memory` says: `59GB` is 59 · 10⁹, `48GiB` 48 · 2³⁰."""
+    number = text.rstrip("GMiB ")
+    unit = {"GB": 10**9, "GiB": 1 << 30, "MB": 10**6, "MiB": 1 << 20}[text[len(number) :].strip()]
+    return int(float(number) * unit)
 
 
 def _set_tf32(allowed: bool) -> None:

@@ -25,7 +25,7 @@ def chosen_spacing(asked: Spacing, schedule: Schedule, prediction: str) -> str:
 
 def levels(settings: SampleSettings, schedule: Schedule, prediction: str, steps: int) -> Tensor:
     """(steps + 1,) float32 on the CPU, as `sample.sigmas` and `sample.spacing` say. Raises RecipeError E1070 for
-    bounds that make no range, or more steps than the schedule has levels."""
+    bounds that make no range, more steps than the schedule has levels, and the spacing `library`."""
     table = schedule.sigma.cpu()
     if settings.sigmas == "schedule":
         return _of_schedule(chosen_spacing(settings.spacing, schedule, prediction), table, steps)
@@ -65,6 +65,12 @@ def _of_schedule(spacing: str, table: Tensor, steps: int) -> Tensor:
     if steps > len(table):
         raise RecipeError(
             f"sample.steps is {steps} and the model's schedule has {len(table)} levels; write at most that many",
+            code="E1070",
+        )
+    if spacing == "library":
+        raise RecipeError(
+            "sample.spacing=library is diffusers' own way down, with nothing changed; take stability, leading, "
+            "trailing or linspace",
             code="E1070",
         )
     if spacing == "stability":

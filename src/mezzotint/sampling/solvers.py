@@ -15,6 +15,7 @@ from diffusers.schedulers.scheduling_ddim import DDIMScheduler
 from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
 from diffusers.schedulers.scheduling_deis_multistep import DEISMultistepScheduler
 from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
+from diffusers.schedulers.scheduling_dpmsolver_singlestep import DPMSolverSinglestepScheduler
 from diffusers.schedulers.scheduling_euler_ancestral_discrete import EulerAncestralDiscreteScheduler
 from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
 from diffusers.schedulers.scheduling_heun_discrete import HeunDiscreteScheduler
@@ -29,12 +30,13 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sample import SolverName as SolverName
 from mezzotint.recipe.sample import Spacing
+from mezzotint.sampling import library_solvers
 from mezzotint.sampling.levels import chosen_spacing
 
 ONLY_BY_LEVELS: frozenset[str] = frozenset({"dpm++-2s-a", "lcm"})
 """Solvers that `descents` has and diffusers has not."""
 SOLVERS: tuple[SolverName, ...] = tuple(name for name in get_args(SolverName) if name not in ONLY_BY_LEVELS)
-STOCHASTIC: frozenset[str] = frozenset({"ddpm", "euler-a", "dpm++-sde"})
+STOCHASTIC: frozenset[str] = frozenset({"ddpm", "euler-a", "dpm++-sde", "dpm2-a"})
 """Solvers that add fresh noise at every step."""
 FROM_PURE_NOISE: frozenset[str] = frozenset({"ddim", "ddpm", "euler", "euler-a", "dpm++", "dpm++-sde", "unipc"})
 """Solvers that can begin where no signal is left (zero terminal SNR): the others divide by it."""
@@ -91,6 +93,8 @@ class Solver:
                 return self._ancestral_step(output, x, cast(Tensor, noise))
             case "ddpm":
                 return self._ddpm_step(output, int(t), x, cast(Tensor, noise))
+            case "dpm2-a":
+                return cast(Tensor, self._scheduler.given(output, t, x, cast(Tensor, noise)))
             case "dpm++-sde":
                 made = self._scheduler.step(output, t, x, variance_noise=noise, return_dict=False)
             case _:
@@ -103,6 +107,8 @@ class Solver:
         table, next_t = self._scheduler.alphas_cumprod, int(self._scheduler.previous_timestep(t))
         here, then = float(table[t]), float(table[next_t]) if next_t >= 0 else 1.0
         x_0 = to_x_0(self._prediction, output, x, torch.tensor(here, device=x.device).expand(len(x)))
+        if self._scheduler.config.clip_sample:
+            x_0 = x_0.clamp(-1.0, 1.0)
         beta = 1.0 - here / then
         mean = (math.sqrt(then) * beta * x_0 + math.sqrt(here / then) * (1.0 - then) * x) / (1.0 - here)
         return mean + math.sqrt(beta * (1.0 - then) / (1.0 - here)) * noise
@@ -139,7 +145,7 @@ class ExactLms(LMSDiscreteScheduler):  # type: ignore[misc]
 
 
 def _refuse_what_cannot_be(name: SolverName, schedule: Schedule, prediction: str, spacing: str) -> None:
-    if prediction == "x0" and name in ("pndm", "dpm2"):
+    if prediction == "x0" and name in ("pndm", "dpm2", "dpm2-a"):
         raise RecipeError(
             f"sample.solver: {name} needs a model that predicts epsilon or v, and this one predicts the picture "
             "itself; take sample.solver=ddim",
@@ -163,6 +169,9 @@ def _scheduler(name: SolverName, schedule: Schedule, prediction: str, spacing: s
         "timestep_spacing": spacing,
         "steps_offset": 1,
     }
+    if spacing == "library":
+        told = ("num_train_timesteps", "trained_betas", "prediction_type")
+        return library_solvers.scheduler(name, {key: config[key] for key in told})
     zero = {"rescale_betas_zero_snr": schedule.zero_terminal}
     match name:
         case "ddim":
@@ -187,6 +196,10 @@ def _scheduler(name: SolverName, schedule: Schedule, prediction: str, spacing: s
             return DPMSolverMultistepScheduler(**config, **zero, algorithm_type="sde-dpmsolver++")
         case "deis":
             return DEISMultistepScheduler(**config)
+        case "dpm++-single":
+            return DPMSolverSinglestepScheduler.from_config(config)
+        case "dpm2-a":
+            return library_solvers.Dpm2Ancestral(**config)
         case "unipc":
             return UniPCMultistepScheduler(**config, **zero)
         case _:

@@ -136,7 +136,8 @@ def _files(checked: Checked) -> Iterator[str]:
     yield f"{model.family} at {model.path}{random}"
     yield from _table([_file_row(component) for component in checked.files], "<<>><")
     for path in checked.recipe.data.path:
-        yield f"pictures in {path}{'' if path.exists() else ': not there'}"
+        what = "clips" if checked.recipe.data.has_clips else "pictures"
+        yield f"{what} in {path}{'' if path.exists() else ': not there'}"
 
 
 def _file_row(component: Component) -> list[str]:
@@ -164,18 +165,36 @@ def _data(checked: Checked) -> Iterator[str]:
     if checked.dataset is None:
         return
     report, rows = checked.dataset.catalogue.report, checked.dataset.rows
-    told = [counted(len(rows), "picture")]
+    word = "clip" if checked.recipe.data.has_clips else "picture"
+    told = [counted(len(rows), word)]
     told += [f"{len(checked.dataset.held):,} held out"] if len(checked.dataset.held) else []
     told += [f"{len(one.rows):,} of val/{name}" for name, one in checked.dataset.sets.items()]
     told += [f"{len(report.skipped):,} skipped"] if report.skipped else []
+    told += [f"{len(report.left_out):,} left out as the recipe asks"] if report.left_out else []
     told += [f"{report.upscaled:,} smaller than their bucket"] if report.upscaled else []
     told += [f"{counted(report.empty_captions, 'empty caption')}"] if report.empty_captions else []
     yield ", ".join(told)
     yield from (f"  skipped: {Path(path).name}: {reason}" for path, reason in report.skipped[:3])
-    head = ["bucket", "pictures", "visits", "batches", "left over", "activations"]
+    yield from (f"  left out: {Path(path).name}: {reason}" for path, reason in report.left_out[:3])
+    yield from _stills(checked)
+    bucket = "w×h×frames" if checked.recipe.data.has_clips else "bucket"
+    head = [bucket, f"{word}s", "visits", "batches", "left over", "activations"]
     yield from _table([head, *(_bucket_row(checked, row) for row in checked.buckets)], "<>>><>")
     if checked.names:
         yield from _table([list(batch_report.HEAD), *map(list, checked.names)], "<<>>>>")
+
+
+def _stills(checked: Checked) -> Iterator[str]:
+    clips = checked.recipe.data.clips
+    if not clips.stills or checked.dataset is None:
+        return
+    stills = checked.dataset.catalogue.stills
+    if stills is None:
+        yield f"beside each {counted(clips.stills, 'frame')} of its own, as pictures"
+        return
+    skipped = f", {len(stills.report.skipped):,} skipped" if stills.report.skipped else ""
+    yield f"beside each {clips.stills} of {counted(len(stills), 'picture')}{skipped}, {clips.stills_order}"
+    yield from (f"  skipped: {Path(path).name}: {reason}" for path, reason in stills.report.skipped[:3])
 
 
 def _bucket_row(checked: Checked, row: BucketRow) -> list[str]:
@@ -297,6 +316,7 @@ def document(checked: Checked) -> dict[str, Any]:
                    "settings": values_of(checked.recipe), "origin": origin_of_settings(checked.reading)},
         "files": [_plain(component) for component in checked.files],
         "parts": [_plain(part) for part in memory.parts] if memory else None,
+        "skipped": _files_of(checked, "skipped"), "left_out": _files_of(checked, "left_out"),
         "buckets": [_plain(row) | {"bucket": str(row.bucket)} for row in checked.buckets],
         "names": [dict(zip(batch_report.HEAD, row, strict=True)) for row in checked.names],
         "length": _plain(length) if length else None,
@@ -308,6 +328,15 @@ def document(checked: Checked) -> dict[str, Any]:
         "notes": checked.notes,
         "problems": [{"code": error.code, "message": error.message} for error in checked.problems],
     }  # fmt: skip
+
+
+def _files_of(checked: Checked, kind: str) -> list[list[str]]:
+    """[path, reason] of the files that a report names under `kind`, those of pictures beside clips included."""
+    if checked.dataset is None:
+        return []
+    catalogues = [checked.dataset.catalogue, checked.dataset.catalogue.stills]
+    reports = [catalogue.report for catalogue in catalogues if catalogue is not None]
+    return [list(one) for report in reports for one in getattr(report, kind)]
 
 
 def _memory_document(checked: Checked, memory: Memory) -> dict[str, Any]:

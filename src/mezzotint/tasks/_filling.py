@@ -28,10 +28,11 @@ from mezzotint.data.pieces import read_picture, to_pixels
 from mezzotint.data.text_rows import layout_of
 from mezzotint.diffusion import noise
 from mezzotint.errors import DatasetError
-from mezzotint.families.base import Encodes, ModelFamily, posterior_sample
+from mezzotint.families.base import Encodes, Intake, ModelFamily, posterior_sample
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.data import DataSettings
 from mezzotint.stages import TextEmbedding
+from mezzotint.tasks import _taking_over
 from mezzotint.tasks._wanted import Ledger, WantedLatents, WantedText, in_words, share, wanted_latents, wanted_text
 from mezzotint.weights import text_cache_npz
 
@@ -73,7 +74,7 @@ class CacheSummary:
 @dataclass(frozen=True, slots=True)
 class Worker:
     """What encoding needs: the data, the family on demand, this process's place. `load` is called with what it is to
-    encode."""
+    encode. intake: what the model takes of what others have encoded."""
 
     catalogue: Catalogue
     settings: DataSettings
@@ -82,6 +83,7 @@ class Worker:
     rank: int
     world_size: int
     say: Callable[[str], None]
+    intake: Intake | None = None
 
 
 def fill(
@@ -99,17 +101,19 @@ def fill(
     barrier: Callable[[], None] = lambda: None,
     say: Callable[[str], None] = print,
     verify_bytes: int | None = VERIFIED_BYTES,
+    intake: Intake | None = None,
 ) -> CacheSummary:
     """Encodes whatever the caches lack of these rows (held-out rows belong to them, too) and of `extra_captions` (such
     as preview prompts). The empty caption is always there. Entries are durable when this returns, on all processes.
 
     load: called with what is to be encoded, and only when something is absent; the family comes back with the parts for
     it on `device`, in the type they compute in. barrier: waits for all processes.
+    intake: of the family, for data sets that others have encoded.
     verify_bytes: entries are read and checked when all of them are no more bytes than this; None checks any number.
     Raises DatasetError for a picture that cannot be read any more, CacheError, StorageError; what was finished stays.
     """
     root = latents.root if latents else text.root if text else settings.cache.path
-    worker = Worker(catalogue, settings, load, device, rank, world_size, say if rank == 0 else _in_silence)
+    worker = Worker(catalogue, settings, load, device, rank, world_size, say if rank == 0 else _in_silence, intake)
     pictures = _look_for_latents(worker, rows, latents, verify_bytes) if latents else ()
     captions = _look_for_text(worker, rows, text, extra_captions, verify_bytes) if text else None
     ledger = Ledger(root, settings)
@@ -234,6 +238,8 @@ def _fill_latents(worker: Worker, latents: LatentCache, pictures: Sequence[_Pict
     count = sum(int(m.sum()) for m in mine)
     if not count:
         return 0
+    if latents.is_taken_over:
+        return _take_over_latents(worker, latents, pictures, mine)
     progress, encoded = _Progress(worker, "pictures", count), 0
     family = worker.load("media")
     with ThreadPoolExecutor(max_workers=max(worker.settings.workers, 1)) as pool:
@@ -246,6 +252,17 @@ def _fill_latents(worker: Worker, latents: LatentCache, pictures: Sequence[_Pict
                 encoded += len(entries)
                 progress.add(len(some))
     return encoded
+
+
+def _take_over_latents(
+    worker: Worker, latents: LatentCache, pictures: Sequence[_Pictures], mine: Sequence[NDArray[np.bool_]]
+) -> int:
+    count = sum(int(m.sum()) for m in mine)
+    worker.say(f"cache: latents of {counted(count, 'picture')} to take over from files, {_taking_over.AGE}")
+    intake = _taking_over.intake_or_refuse(worker.intake)
+    for found, of_bucket in zip(pictures, mine, strict=True):
+        _taking_over.latents(worker.catalogue, latents, found.wanted, np.flatnonzero(of_bucket), intake)
+    return count
 
 
 def _decoded(
@@ -322,14 +339,28 @@ def _encode_pictures(
     store.append(wanted.addresses[entries], rows, names=names)
 
 
+def _is_other(text: TextCache, wanted: WantedText, some: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of some captions are those of rows whose embeddings another trainer has made."""
+    return (wanted.rows[some] >= 0) & text.is_taken_over
+
+
+def _take_other(worker: Worker, text: TextCache, wanted: WantedText, mine: NDArray[np.int64]) -> int:
+    """Takes over what another trainer has encoded; returns how many."""
+    taken = mine[_is_other(text, wanted, mine)]
+    if len(taken):
+        worker.say(f"cache: {counted(len(taken), 'embedding')} to take over from files, {_taking_over.AGE}")
+        _taking_over.texts(worker.catalogue, text, wanted, taken, _taking_over.intake_or_refuse(worker.intake))
+    return len(taken)
+
+
 def _fill_text(worker: Worker, text: TextCache, captions: _Captions) -> int:
     wanted = captions.wanted
     mine = np.flatnonzero(captions.absent & share(wanted.addresses, worker.rank, worker.world_size))
     if not len(mine):
         return 0
     of_files = np.array([bool(mark) for mark in wanted.marks], dtype=np.bool_)
-    taken = _take_over(worker, text, wanted, mine[of_files[mine]])
-    mine = mine[~of_files[mine]]
+    taken = _take_over(worker, text, wanted, mine[of_files[mine]]) + _take_other(worker, text, wanted, mine)
+    mine = mine[~(of_files[mine] | _is_other(text, wanted, mine))]
     if not len(mine):
         return taken
     progress, encoded = _Progress(worker, "captions", len(mine)), taken

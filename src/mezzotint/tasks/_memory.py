@@ -27,7 +27,7 @@ from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Noised, TextEmbedding
 from mezzotint.tasks.assemble import family_class, needed_parts
-from mezzotint.training import attention, decay
+from mezzotint.training import attention, decay, half
 from mezzotint.training.precision import DTYPES, Precision, cast
 from mezzotint.training.trained import trained_parameters
 from mezzotint.training.trainer import attending
@@ -162,7 +162,7 @@ class Outline:
         kind = family_class(recipe)
         self.family = described(kind, recipe.model)
         for name, module in self.family.parts().items():
-            cast(module, self.precision.weights if name in recipe.model.train else self.precision.frozen)
+            cast(module, self.precision.weights if name in recipe.model.train else self.precision.of_frozen(name))
         self.trained = trained_parameters(self.family.parts(), recipe.model, kind.trainable)
         # a tensor without values cannot be copied to the CPU; the shadow's bytes are the same wherever it lies
         beside = recipe.optim.ema.model_copy(update={"device": "same"})
@@ -176,6 +176,7 @@ class Outline:
             for module in self.family.parts().values():
                 _give_fakes(module, device)
             self.objective = objective.to(device)
+        half.arrange([self.family.parts()[name] for name in recipe.model.train], recipe.run, self.precision)
         attention.require_package(recipe.model.attention)
         if recipe.model.attention != "xformers":  # which does not run without values
             attention.set_up(self.family.parts()["denoiser"], recipe.model.attention)

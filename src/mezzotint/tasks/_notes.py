@@ -39,6 +39,15 @@ def notes(recipe: Recipe, *, prediction: str | None, device: str, buckets: int |
             f"run.compile on a CPU: {many} is compiled anew when it is first met, which may take minutes; it pays in "
             "long runs over few buckets"
         )
+    if recipe.run.device_memory is not None and device == "cpu":
+        found.append(f"run.device_memory={recipe.run.device_memory} caps a GPU's memory, and this run is on the CPU")
+    if recipe.data.captions.dropped == "zeros" and recipe.data.captions.dropout == 0.0:
+        found.append(
+            "data.captions.dropped=zeros with data.captions.dropout=0: only captions that a picture's own chance drops "
+            "become zeros"
+        )
+    if recipe.run.half != "autocast" and recipe.run.precision == "fp32":
+        found.append(f"run.half={recipe.run.half} is about bf16 and fp16, and run.precision is fp32")
     return found
 
 

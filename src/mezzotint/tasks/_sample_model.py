@@ -158,7 +158,8 @@ def open_model(source: Source, weights: Weights | None) -> Model:
         raise _no_shadow(f"{source.name} is not a run")
     precision = Precision.of(recipe.run)
     for name, module in parts.items():
-        cast(module.requires_grad_(False).eval(), precision.weights if name in recipe.model.train else precision.frozen)
+        is_trained = name in recipe.model.train
+        cast(module.requires_grad_(False).eval(), precision.weights if is_trained else precision.of_frozen(name))
         module.to(device)
     attention.set_up(parts["denoiser"], recipe.model.attention)
     objective = Objective(recipe.objective, family.schedule, recipe.model.prediction or family.prediction)

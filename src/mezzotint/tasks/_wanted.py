@@ -109,10 +109,10 @@ def _wanted(
 
 def wanted_text(catalogue: Catalogue, rows: NDArray[np.int32], text: TextCache, extra: Sequence[str]) -> WantedText:
     """Every caption that these rows can choose, the empty one, and `extra`. Where rows have files of embeddings, the
-    empty caption only if captions are dropped."""
+    empty caption only if captions are dropped; of embeddings that are taken over, which never are, without it."""
     own = catalogue.own
     of_files = any(own.embedding_of(row) for row in rows.tolist())
-    always = extra if of_files and not text.drops else ("", *extra)
+    always = extra if text.is_taken_over or (of_files and not text.drops) else ("", *extra)
     found: dict[tuple[str, str], int] = dict.fromkeys(((caption, "") for caption in always), -1)
     for row in rows.tolist():
         mark = own.embedding_of(row)

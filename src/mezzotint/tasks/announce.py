@@ -108,7 +108,10 @@ def _data_line(recipe: Recipe, dataset: Dataset) -> str:
         (len(report.skipped), "skipped (named in data_report.jsonl)"),
         (sum(count for _, count in report.unknown), "of other kinds (not looked at)"),
     )
-    words = [counted(len(dataset.rows), "picture"), *(f"{count:,} {what}" for count, what in counts if count)]
+    words = [
+        counted(len(dataset.rows), "clip" if recipe.data.has_clips else "picture"),
+        *(f"{count:,} {what}" for count, what in counts if count),
+    ]
     return f"{', '.join(words)}; from {', '.join(str(p) for p in recipe.data.path)}"
 
 

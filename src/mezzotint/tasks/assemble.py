@@ -21,15 +21,16 @@ from mezzotint.data.loader import plan_columns
 from mezzotint.data.plan import Timeline
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.families.base import Encodes, ModelFamily, Prediction
+from mezzotint.families.base import Encodes, Intake, ModelFamily, Prediction
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.data import DataSettings, HoldoutSettings
 from mezzotint.recipe.optim import OptimSettings
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
-from mezzotint.training import attention, decay, shadow
-from mezzotint.training.precision import LossScale, Precision, cast
+from mezzotint.tasks import _clips
+from mezzotint.training import attention, decay, half, shadow
+from mezzotint.training.precision import DTYPES, LossScale, Precision, cast
 from mezzotint.training.trained import trained_parameters
 from mezzotint.training.update import Update
 
@@ -175,30 +176,47 @@ def identities(recipe: Recipe, kind: type[ModelFamily], parts: Collection[str]) 
 def open_caches(recipe: Recipe, kind: type[ModelFamily]) -> Caches:
     """The caches that the recipe asks for, as they are on disk now."""
     folder, seed = cache_folder(recipe), recipe.run.seed
-    compute = recipe.run.precision if recipe.run.frozen_dtype == "same" else "fp32"
+    precision = Precision.of(recipe.run)
+    names = {dtype: name for name, dtype in DTYPES.items()}
     latents = text = None
     if recipe.data.cache.latents:
         identity = kind.media_identity(recipe.model, seed=seed)
-        latents = LatentCache(folder, recipe.data, identity=identity, compute=compute, seed=seed)
+        latents = LatentCache(folder, recipe.data, identity=identity, compute=names[precision.vae], seed=seed)
     if recipe.data.cache.text:
-        identity = kind.text_identity(recipe.model, seed=seed)
-        text = TextCache(folder, recipe.data, identity=identity, compute=compute)
+        identity = "files" if only_texts_of_files(recipe) else kind.text_identity(recipe.model, seed=seed)
+        text = TextCache(folder, recipe.data, identity=identity, compute=names[precision.frozen])
+        text.wanted_shape = kind.text_shape(recipe.model)
     return Caches(latents, text)
+
+
+def only_texts_of_files(recipe: Recipe) -> bool:
+    """Whether every embedding of the run comes from files that another trainer has made, so that the text encoder is
+    not even looked at: no caption is dropped, no prompt is drawn."""
+    is_other = recipe.data.captions.dropout > 0 or recipe.run.preview.every is not None
+    return recipe.data.clips.texts and not is_other
 
 
 def encoders(recipe: Recipe, kind: type[ModelFamily], device: torch.device) -> Callable[[Encodes], ModelFamily]:
     """How a cache gets the parts it needs: frozen, on the device, in the type of frozen parts."""
-    dtype = Precision.of(recipe.run).frozen
+    precision = Precision.of(recipe.run)
 
     def load(what: Encodes) -> ModelFamily:
         parts = kind.text_parts if what == "text" else ("vae",)
         family = kind.load(recipe.model, only=parts, seed=recipe.run.seed)
-        for module in family.parts().values():
-            cast(module.requires_grad_(False).eval(), dtype)
+        _clips.refuse_unfit(recipe, family.grid)
+        for part, module in family.parts().items():
+            cast(module.requires_grad_(False).eval(), precision.of_frozen(part))
             module.to(device)
         return family
 
     return load
+
+
+def intake(recipe: Recipe) -> Intake | None:
+    """What the model takes of a data set that another trainer has encoded; None of other data sets and families."""
+    if not getattr(registry.find("data/formats", recipe.data.format), "IS_ENCODED", False):
+        return None
+    return family_class(recipe).intake(recipe.model)
 
 
 def needed_parts(recipe: Recipe) -> tuple[str, ...]:
@@ -230,11 +248,12 @@ def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
     length."""
     kind = family_class(recipe)
     family = kind.load(recipe.model, only=needed_parts(recipe), seed=recipe.run.seed)
+    _clips.refuse_unfit(recipe, family.grid)
     trained = trained_parameters(family.parts(), recipe.model, kind.trainable)
     precision = Precision.of(recipe.run)
     for name, module in family.parts().items():
         if name not in recipe.model.train:
-            cast(module, precision.frozen)
+            cast(module, precision.of_frozen(name))
     prediction = recipe.model.prediction or family.prediction
     objective = Objective(recipe.objective, family.schedule, prediction)
     family.taught = objective.form
@@ -242,6 +261,7 @@ def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
     model = Model(family, trained, objective.to(runtime.device), prediction, precision, optim)
     attention.set_up(family.parts()["denoiser"], recipe.model.attention)
     blocks = list(family.blocks())
+    half.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)
     if recipe.run.compile:
         model.compiled_blocks = compile_blocks(blocks)
     if recipe.run.recompute.enabled:

@@ -90,6 +90,7 @@ def fill_for(
             barrier=runtime.barrier,
             say=say,
             verify_bytes=None if checks else VERIFIED_BYTES,
+            intake=assemble.intake(recipe),
         )
         extra = ()
         for line in summary.lines():

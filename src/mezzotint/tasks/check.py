@@ -27,6 +27,7 @@ from mezzotint.runtimes.base import Launch, device_for
 from mezzotint.runtimes.single import Runtime
 from mezzotint.tasks import (
     _check_page,
+    _clips,
     _estimates,
     _exports,
     _held_out,
@@ -176,6 +177,8 @@ def _look_at_model(checked: Checked) -> Outline | None:
     outline = None
     with checked.gathering():
         outline = Outline(checked.recipe, checked.device.type)
+        checked.notes += _clips.notes(checked.recipe, outline.family.grid)
+        _clips.refuse_unfit(checked.recipe, outline.family.grid)
     parts = outline.family.parts() if outline is not None else {}
     checked.files, problems = components(checked.recipe.model, parts)
     for problem in problems:

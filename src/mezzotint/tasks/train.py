@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from torch import Tensor
 from mezzotint import durable
 from mezzotint.data import schedule_file
 from mezzotint.data.loader import Loader
-from mezzotint.errors import Diverged, OutOfMemory, PeerLost, RecipeError, Stopped, StorageError
+from mezzotint.errors import RecipeError, Stopped, StorageError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
@@ -28,16 +28,28 @@ from mezzotint.reports import batch_report, data_report
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.stages import StepReport
-from mezzotint.tasks import _exports, _held_out, _shadow_start, _stamps, announce, assemble, cache, resume, watchers
+from mezzotint.stages import StepBatches, StepReport
+from mezzotint.tasks import (
+    _exports,
+    _foreign_start,
+    _held_out,
+    _shadow_start,
+    _stamps,
+    announce,
+    assemble,
+    cache,
+    resume,
+    watchers,
+)
 from mezzotint.tasks._arguments import parse
+from mezzotint.tasks._failures import named_failures
 from mezzotint.tasks._live import LiveSettings
 from mezzotint.tasks.environment import environment
 from mezzotint.training import metrics_log, rows, shared_state, state
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.live import LiveLine
 from mezzotint.training.observers import Exporter, Saver
-from mezzotint.training.progress import Progress
+from mezzotint.training.prefetch import Prefetched
 from mezzotint.training.trained import MovementWatch
 from mezzotint.training.trainer import Trainer
 from mezzotint.weights import publishing
@@ -70,7 +82,7 @@ def train(reading: Reading) -> int:
         runtime = open_runtime(recipe.run, launch)
         stack.callback(runtime.close)
         folder = RunFolder(Path(runtime.share(str(folder_of(reading, recipe)))))
-        stack.enter_context(_named_failures(runtime, folder, announce.command(folder, launch)))
+        stack.enter_context(named_failures(runtime, folder, announce.command(folder, launch)))
         _take(folder, runtime, stack)
         job = Job(reading, recipe, launch, runtime, folder, interrupts)
         stack.callback(job.close)
@@ -122,6 +134,7 @@ class Job:
     trainer: Trainer = field(init=False)
     changes: LiveSettings = field(init=False)
     loader: Loader = field(init=False)
+    prefetched: Prefetched | None = None
     steps: int = 0
 
     def prepare(self) -> None:
@@ -141,11 +154,14 @@ class Job:
         changes = resume.compare(restored, self.reading, self.recipe, self.identity) if restored else []
         self._fill_caches(kind)
         self.model = assemble.open_model(self.recipe, self.runtime, steps=self.steps)
-        self._build_trainer(restored.step if restored else 0)
+        _foreign_start.check(self.recipe, self.model, self.steps)
+        self._build_trainer(restored.step if restored else self.recipe.run.start.step)
         if restored:
             self._restore(restored, changes)
         else:
             self._start_shadow(kind)
+            for sentence in _foreign_start.begin(self.recipe, self.model):
+                self.live.say(sentence)
         if first:
             self._write_papers(restored, changes)
             for note in self.reading.notes:
@@ -183,6 +199,8 @@ class Job:
 
     def close(self) -> None:
         """Whatever happened: workers and files are let go."""
+        if self.prefetched is not None:
+            self.prefetched.close()
         if hasattr(self, "loader"):
             self.loader.close()
         if hasattr(self, "live"):
@@ -278,7 +296,7 @@ class Job:
         self.trainer = Trainer(
             family=self.model.family,
             objective=self.model.objective,
-            batches=self.loader,
+            batches=self._batches(),
             update=self.model.update,
             runtime=runtime,
             precision=self.model.precision,
@@ -289,7 +307,7 @@ class Job:
             run_settings=recipe.run,
             attention=recipe.model.attention,
             observers=observers,
-            progress=Progress(last_step=self.steps),
+            progress=_foreign_start.progress(recipe, self.dataset.timeline, self.steps),
             epoch_ends=self._epoch_ends,
             epoch_begins=self._begin_epoch,
             save=self._save,
@@ -299,6 +317,13 @@ class Job:
             warn=lambda text: self.live.say(f"warning: {text}"),
             watch=MovementWatch(self.model.update.masters),
         )
+
+    def _batches(self) -> Iterable[StepBatches]:
+        ahead = self.recipe.run.device_prefetch
+        if not ahead:
+            return self.loader
+        self.prefetched = Prefetched(self.loader, ahead=ahead, device=self.runtime.device, begin=self.loader.start)
+        return self.prefetched
 
     def _begin_epoch(self, number: int) -> None:
         if self.recipe.run.schedule_file and self.runtime.is_first:
@@ -365,8 +390,9 @@ class Job:
             batch_report.write_undersized(self.dataset.catalogue, self.dataset.rows, self.recipe.data, self.folder.path)
         if self.recipe.run.export.link is not None:
             _link(self.folder, self.recipe.run.export.link, self.live.say)
+        begin = restored.step if restored else self.recipe.run.start.step
         self.folder.record(
-            "started", step=restored.step if restored else 0, steps=self.steps, recipe=self.reading.digest,
+            "started", step=begin, steps=self.steps, recipe=self.reading.digest,
             processes=self.runtime.world_size, batch=self.recipe.data.batch_size, changes=changes, **self._resolved(),
         )  # fmt: skip
 
@@ -392,6 +418,7 @@ class Job:
         )
         if not self.runtime.is_first:
             return
+        _foreign_start.write_when_asked(self.recipe, self.folder.path, self.model, self.steps)
         try:
             state.prune(self.folder.checkpoints, self.recipe.run.save.keep)
         except OSError as error:  # what is written stays written
@@ -454,38 +481,3 @@ class _Silence(io.StringIO):
 
     def write(self, text: str) -> int:
         return len(text)
-
-
-@contextmanager
-def _named_failures(runtime: Runtime, folder: RunFolder, command: str) -> Iterator[None]:
-    """Gives the library's failures their names, and says the line that goes on whenever a run that has begun stops
-    early."""
-
-    def going_on() -> str:
-        return f"go on: {command}" if folder.recipe.exists() else "start the same command again"
-
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise OutOfMemory(
-            f"{runtime.device} has not enough memory ({str(error).splitlines()[0]}); lower run.micro_batch "
-            "(the mathematics stays the same), set run.recompute.enabled=true, or take a smaller data.resolution",
-            code="E1751",
-        ) from error
-    except RuntimeError as error:
-        if runtime.world_size > 1 and _is_about_peers(error):
-            raise PeerLost(
-                f"process {runtime.rank} lost another process of this run ({str(error).splitlines()[0]}); "
-                f"the newest checkpoint is whole; {going_on()}",
-                code="E1804",
-            ) from error
-        raise
-    except Stopped as stopped:
-        raise Stopped(f"{stopped.message}; {going_on()}", signal_number=stopped.signal_number) from stopped
-    except (StorageError, Diverged) as error:
-        raise type(error)(f"{error.message}; {going_on()}", code=error.code) from error
-
-
-def _is_about_peers(error: RuntimeError) -> bool:
-    words = ("Connection closed", "Connection reset", "Timed out", "peer", "NCCL", "Broken pipe", "gloo")
-    return any(word in str(error) for word in words)

@@ -43,7 +43,7 @@ class Observer(ABC):
 
     def due(self, progress: Progress) -> bool:
         """Whether it wants to look after the step just made. Intervals in minutes are the trainer's business."""
-        if progress.step == 0:
+        if progress.step == progress.first_step:
             return self.at_start
         if progress.is_done and self.at_end:
             return True
@@ -66,7 +66,7 @@ class Observer(ABC):
 
 def is_due(every: Every | None, progress: Progress) -> bool:
     """Whether an interval of steps or epochs ends with the step just made. Minutes are the trainer's business."""
-    if every is None or progress.step == 0:
+    if every is None or progress.step == progress.first_step:
         return False
     match every.unit:
         case "steps":

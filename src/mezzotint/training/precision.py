@@ -3,10 +3,10 @@
 | | fp32 | bf16, fp16 |
 |---|---|---|
 | trained weights | float32 | float32, or the type itself with float32 masters (`run.weight_dtype: same`) |
-| their forward and backward | float32 | autocast to the type; norms, softmax and losses in float32 as autocast keeps
-them |
-| frozen VAE and text encoder | float32 | float32, or the type itself (`run.frozen_dtype: same`) |
-| noise, timestep coefficients, loss, gradient norms, optimizer moments, average | float32 | float32 |
+| their forward and backward | float32 | by `run.half`: see `half.py` |
+| frozen text encoders | float32 | float32, or the type itself (`run.frozen_dtype: same`) |
+| VAE | float32 | as frozen parts, or by `run.vae_dtype` |
+| noise, coefficients, loss, gradient norms, moments, average | float32 | float32 |
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ DTYPES: Mapping[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat
 @dataclass(frozen=True, slots=True)
 class Precision:
     """compute: type of the networks' arithmetic. weights: of trained weights in the forward pass. frozen: of frozen
-    parts."""
+    parts. vae: of the VAE."""
 
     compute: torch.dtype
     weights: torch.dtype
     frozen: torch.dtype
+    vae: torch.dtype
 
     @staticmethod
     def of(settings: RunSettings) -> Precision:
@@ -40,7 +41,12 @@ class Precision:
             compute,
             compute if settings.weight_dtype == "same" else torch.float32,
             compute if settings.frozen_dtype == "same" else torch.float32,
+            compute if (settings.vae_dtype or settings.frozen_dtype) == "same" else torch.float32,
         )
+
+    def of_frozen(self, part: str) -> torch.dtype:
+        """The type of a frozen part."""
+        return self.vae if part == "vae" else self.frozen
 
     @property
     def separate_masters(self) -> bool:
@@ -63,7 +69,7 @@ class Precision:
         masters = "float32 masters apart" if self.separate_masters else "float32"
         return (
             f"{name[self.compute]} arithmetic, trained weights {name[self.weights]} ({masters}), "
-            f"frozen {name[self.frozen]}"
+            f"frozen {name[self.frozen]}" + (f", VAE {name[self.vae]}" if self.vae != self.frozen else "")
         )
 
 
@@ -75,13 +81,15 @@ def cast(module: nn.Module, dtype: torch.dtype) -> None:
 
 class LossScale:
     """The dynamic loss scale of fp16, all on the device: it grows by a factor after a clean window and is divided by it
-    on an overflow (Micikevicius et al. 2018, arXiv:1710.03740). Factor and window may change at given steps.
+    on an overflow (Micikevicius et al. 2018, arXiv:1710.03740). Factor and window may change at given steps. A static
+    one stays where it begins.
 
     Without fp16 it is 1 and stays so.
     """
 
     def __init__(self, settings: ScalerSettings, precision: Precision, device: torch.device) -> None:
         self.active = precision.scaled
+        self._is_static = settings.kind == "static"
         self._stages = ((0, settings.growth, settings.growth_interval), *settings.stages)
         self.scale = torch.tensor(settings.init if self.active else 1.0, dtype=torch.float32, device=device)
         self._clean_steps = torch.zeros((), dtype=torch.int32, device=device)
@@ -89,7 +97,7 @@ class LossScale:
     def update(self, found_inf: Tensor, step: int) -> None:
         """Moves the scale after a step. found_inf: () float32, 1 when a gradient was not finite. step: counted from
         0."""
-        if self.active:
+        if self.active and not self._is_static:
             growth, interval = self.pace(step)
             torch._amp_update_scale_(self.scale, self._clean_steps, found_inf, growth, 1.0 / growth, interval)
 

@@ -14,6 +14,7 @@ class Progress:
 
     bad_in_a_row: non-finite steps just now. bad_steps: the steps of the last thousand that were bad. rate_peak:
     highest rate of each part so far. live: values of settings that were replaced while the run went, by path.
+    first_step: steps that lay behind the weights at the run's own start (`run.start.step`).
     """
 
     step: int = 0
@@ -27,6 +28,7 @@ class Progress:
     bad_steps: list[int] = field(default_factory=list)
     rate_peak: dict[str, float] = field(default_factory=dict)
     live: dict[str, Any] = field(default_factory=dict)
+    first_step: int = 0
 
     @property
     def is_done(self) -> bool:

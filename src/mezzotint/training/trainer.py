@@ -179,14 +179,14 @@ class Trainer:
         )
         self._mark = self.clock()
         self._last_clock = [self._mark] * len(self.observers)
-        if self.progress.step == 0:
+        if self.progress.step == self.progress.first_step:
             for observer in self.observers:
                 if observer.due(self.progress) and self._looks_here(observer):
                     self._look(observer, None)
             self.runtime.barrier()
             self._mark = self.clock()
         for batches in self.batches:
-            if self.progress.step == 0 or self.progress.epoch_ends:
+            if self.progress.step == self.progress.first_step or self.progress.epoch_ends:
                 self.epoch_begins(batches.epoch)
             pending = self.step(batches)
             pending.seconds = self.clock() - self._mark
@@ -220,7 +220,7 @@ class Trainer:
                     del loss
                 del batch  # before the next one is moved to the device
         probes.reach("step.backward")
-        if self.watch is not None and batches.step == 0:
+        if self.watch is not None and batches.step == self.progress.first_step:
             self.watch.check_gradients(self.trained, self.runtime.agree)
         return self._apply(batches, self.runtime.total(made.total)[0] / batches.count, made)
 
@@ -232,7 +232,7 @@ class Trainer:
         of_stills = self._frozen_text(batch.stills) if batch.stills is not None else None
         with attending(self.attention, device), self.precision.autocast(device):
             # a text encoder that is trained runs under autocast, too
-            text = text or self.family.encode_text(batch.captions)
+            text = (text or self.family.encode_text(batch.captions)).zeroed(batch.dropped)
             text = replace(text, states=self.objective.perturbed(text.states, drawn))
             condition = replace(self.family.condition(text, batch), stills=of_stills)
             noised = self.objective.noise(x_0, drawn)

@@ -1,0 +1,94 @@
+"""The format `mindone-cache`: latents and texts that MindONE's example for SDXL has encoded, in its three folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from mezzotint.data import mindone_cache
+from mezzotint.data.formats._finding import without
+from mezzotint.data.formats._tables import Wanted, csv_rows
+from mezzotint.data.formats.base import Noted, Skipped, Source
+from mezzotint.data.listing import Listing, walk
+from mezzotint.data.mindone_cache import FOLDERS, SUFFIX
+from mezzotint.errors import DatasetError
+from mezzotint.recipe.data import DataSettings
+from mezzotint.stages import Sample
+
+SUFFIXES = frozenset({SUFFIX, ".csv"})
+"""Endings of the files that this format looks at."""
+
+MANIFESTS = frozenset({".csv"})
+
+IS_ENCODED = True
+"""Samples are latents and text embeddings already: a cache takes them over instead of encoding."""
+
+_WANTED = Wanted(("dir",), "text", "the first line of the table reads dir,text")
+
+
+def list_files(path: Path, _settings: DataSettings) -> Listing:
+    """The arrays in the three folders and the tables beside them. Raises DatasetError E1201, and E1210 where one of the
+    three is not there."""
+    listing = walk(path, SUFFIXES)
+    kept = [name for name in listing.names if name.endswith(SUFFIX) or "/" not in name]
+    lost = [folder for folder in FOLDERS if not (listing.root / folder).is_dir()]
+    if lost:
+        raise DatasetError(
+            f"{listing.root}: no {', no '.join(lost)}: MindONE's cache is the folders {', '.join(FOLDERS)}, made with "
+            "--cache_latent True --cache_text_embedding True; write their folder as data.path",
+            code="E1210",
+        )
+    return without(listing, set(listing.names) - set(kept))
+
+
+def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
+    """One sample for each row of the tables, or, where there is no table, for each file of latents.
+
+    A row's `dir` names a file by its last part up to the first dot. What has no three files is left out. Captions are
+    not in the cache: what stands for one is the name and, so that a changed file is another caption, a digest.
+    Raises DatasetError E1211 and E1212 for a table.
+    """
+    there = {name for name in source.listing.names if name.endswith(SUFFIX)}
+    tables = [name for name in source.listing.names if name.endswith(".csv")]
+    names = _named(source, tables) if tables else _all(there)
+    seen: dict[str, int] = {}
+    for place, name in names:
+        lost = [f"{folder}/{name}{SUFFIX}" for folder in FOLDERS if f"{folder}/{name}{SUFFIX}" not in there]
+        if lost:
+            yield Skipped(source.prefix + place, f"no {', no '.join(lost)}")
+            continue
+        seen[name] = seen.get(name, 0) + 1
+        try:
+            yield _sample(source, name, seen[name])
+        except DatasetError as error:
+            yield Skipped(source.prefix + place, error.message)
+    doubles = [name for name, count in seen.items() if count > 1]
+    if doubles:
+        shown = ", ".join(sorted(doubles)[:10])
+        reason = f"{len(doubles)} names stand in several rows, a sample each, of one and the same file: {shown}"
+        yield Noted(source.prefix + FOLDERS[0], reason)
+
+
+def _named(source: Source, tables: list[str]) -> Iterator[tuple[str, str]]:
+    for table in tables:
+        for row in csv_rows(source.root / table, _WANTED):
+            last = str(row.picture or "").replace("\\", "/").rpartition("/")[2]
+            yield f"{table}:{row.number}", last.partition(".")[0]
+
+
+def _all(there: set[str]) -> Iterator[tuple[str, str]]:
+    for path in sorted(there):
+        folder, _, name = path.partition("/")
+        if folder == FOLDERS[0] and "/" not in name:
+            yield path, name.removesuffix(SUFFIX)
+
+
+def _sample(source: Source, name: str, number: int) -> Sample:
+    path = source.root / FOLDERS[0] / f"{name}{SUFFIX}"
+    try:
+        digest = mindone_cache.text_digest_of(path)
+    except OSError as error:
+        raise DatasetError(f"{path}: {error.strerror}", code="E1370") from error
+    told = ",".join(map(str, mindone_cache.sizes_of(path)))
+    key = source.prefix + (name if number == 1 else f"{name}#{number}")
+    return Sample(key, path, (f"{name} {digest}",), repeats=source.repeats, overrides=(("sizes", told),))

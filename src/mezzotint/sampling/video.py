@@ -1,0 +1,84 @@
+"""A drawn clip as files: an MP4 that says how it was drawn, by PyAV (extra `video`); and a strip of its frames for
+contact sheets and boards.
+
+The file's `comment` holds the texts that a picture's PNG chunks hold, as JSON: `ffprobe clip.mp4` shows it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Collection, Mapping
+from fractions import Fraction
+
+import numpy as np
+from av import VideoFrame
+from av import open as open_container
+from av.codec.codec import codecs_available
+from numpy.typing import NDArray
+
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.sample_clip import Codec
+from mezzotint.sampling.grids import spread
+
+_ENCODERS: Mapping[Codec, tuple[str, ...]] = {
+    "h264": ("libx264", "libopenh264", "h264_videotoolbox"),
+    "mpeg4": ("mpeg4",),
+}
+_STRIP = 4  # frames
+
+
+def encoder(asked: Codec, available: Collection[str] | None = None) -> tuple[str, str]:
+    """The encoder of this PyAV for a codec, and a sentence for the reader when it had to be another codec's, else "".
+
+    available: names of encoders; None asks PyAV. Raises RecipeError E1467 when there is none at all.
+    """
+    there = codecs_available if available is None else available
+    for codec in (asked, *(other for other in _ENCODERS if other != asked)):
+        found = next((name for name in _ENCODERS[codec] if name in there), None)
+        if found is not None:
+            said = f"this PyAV has no encoder for {asked}: clips are written as {codec} (sample.clip.codec={codec})"
+            return found, "" if codec == asked else said
+    raise RecipeError(
+        "this PyAV can write neither h264 nor mpeg4; install another build of it: `pip install av`", code="E1467"
+    )
+
+
+def mp4(
+    frames: NDArray[np.uint8], told: Mapping[str, str], *, rate: float, codec: Codec = "h264", quality: int = 10
+) -> bytes:
+    """The file. frames: (F, H, W, 3) uint8, H and W even. told: texts by name. rate: frames a second. quality: 1 …
+    31, see `sample.clip.quality`. Raises RecipeError E1467."""
+    name = encoder(codec)[0]
+    exact = Fraction(rate).limit_denominator(1001)
+    file = io.BytesIO()
+    with open_container(file, "w", format="mp4", options={"movflags": "+faststart"}) as container:
+        container.metadata["title"] = told.get("prompt", "")[:200]
+        container.metadata["comment"] = json.dumps(dict(told), ensure_ascii=False)
+        stream = container.add_stream(name, rate=exact, options=_options(name, quality))
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "yuv420p"  # what every player knows
+        stream.codec_context.thread_count = 1
+        for picture in frames:
+            container.mux(stream.encode(VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")))
+        container.mux(stream.encode())
+    return file.getvalue()
+
+
+def _options(name: str, quality: int) -> dict[str, str]:
+    match name:
+        case "libx264":
+            return {"crf": str(8 + quality), "preset": "medium"}
+        case "mpeg4":
+            return {"qmin": str(quality), "qmax": str(quality)}
+        case _:
+            return {}
+
+
+def strip(frames: NDArray[np.uint8], count: int = _STRIP) -> NDArray[np.uint8]:
+    """(F, H, W, 3) → (H, n·W + …, 3): up to `count` frames from the first to the last, side by side, a thin line
+    between."""
+    chosen = [frames[i] for i in spread(len(frames), count)]
+    line = np.full((frames.shape[1], 2, 3), 255, np.uint8)
+    parts = [part for picture in chosen for part in (picture, line)][:-1]
+    return np.concatenate(parts, axis=1)

@@ -1,0 +1,147 @@
+"""Batches made ready ahead of the step: between the loader, which has pieces in the host's memory, and the trainer.
+
+A thread asks the loader for its steps and moves one micro-batch after the other to the device, in order, while the
+trainer computes; on a GPU over a stream of its own. It never holds more than `ahead` of them, and the one in use.
+Whatever it raises is raised where the batch would have been.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import fields, replace
+from queue import Queue
+from typing import overload
+
+import torch
+from torch import Tensor
+
+from mezzotint.stages import Batch, StepBatches, TextEmbedding
+
+_WAIT = 0.05  # seconds between looks at whether the run has ended
+
+
+class Prefetched:
+    """The steps of a loader, their batches made ahead. Iterate once; `close()` ends the thread, and can be called
+    twice.
+
+    source: what yields the steps; it is iterated in the thread. begin: called before that, in the caller's thread, for
+    what belongs there. ahead: batches, at least 1. device: where they go.
+    """
+
+    def __init__(
+        self,
+        source: Iterable[StepBatches],
+        *,
+        ahead: int,
+        device: torch.device,
+        begin: Callable[[], None] = lambda: None,
+    ) -> None:
+        assert ahead > 0, ahead
+        self._source = source
+        self._begin = begin
+        self._device = device
+        self._room = threading.Semaphore(ahead)
+        self._ready: Queue[StepBatches | tuple[Batch, torch.cuda.Event | None] | BaseException | None] = Queue()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __iter__(self) -> Iterator[StepBatches]:
+        """Yields the steps as the loader does. Their batches are to be asked for once, in order; seconds waited are
+        those in which nothing was ready."""
+        self._begin()
+        self._thread = threading.Thread(target=self._work, name="prefetch", daemon=True)
+        self._thread.start()
+        while True:
+            began = time.perf_counter()
+            step = self._next()
+            if step is None:
+                return
+            assert isinstance(step, StepBatches), step
+            waited = time.perf_counter() - began
+            yield replace(step, batches=_InOrder(self, len(step.sizes)), wait_seconds=waited)
+
+    def close(self) -> None:
+        """Ends the thread, which finishes the batch it is at."""
+        self._ended.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=10.0)
+            self._thread = None
+
+    def take(self) -> Batch:
+        """The next batch, usable by what the caller queues from now on. There is room for another one then."""
+        found = self._next()
+        assert isinstance(found, tuple), found
+        self._room.release()
+        batch, made = found
+        if made is not None:
+            stream = torch.cuda.current_stream(self._device)
+            stream.wait_event(made)
+            for tensor in _tensors(batch):
+                tensor.record_stream(stream)  # its memory is not given away before the step is through
+        return batch
+
+    def _next(self) -> StepBatches | tuple[Batch, torch.cuda.Event | None] | None:
+        found = self._ready.get()
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def _work(self) -> None:
+        try:
+            stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
+            for step in self._source:
+                self._ready.put(replace(step, batches=()))
+                for number in range(len(step.sizes)):
+                    while not self._room.acquire(timeout=_WAIT):
+                        if self._ended.is_set():
+                            return
+                    if self._ended.is_set():
+                        return
+                    self._ready.put(self._made(step.batches, number, stream))
+            self._ready.put(None)
+        except BaseException as error:  # handed on, whatever it is: the trainer raises it
+            self._ready.put(error)
+
+    @staticmethod
+    def _made(
+        batches: Sequence[Batch], number: int, stream: torch.cuda.Stream | None
+    ) -> tuple[Batch, torch.cuda.Event | None]:
+        with torch.cuda.stream(stream) if stream is not None else nullcontext():
+            batch = batches[number]
+            event = None
+            if stream is not None:
+                event = torch.cuda.Event()
+                event.record(stream)
+        return batch, event
+
+
+class _InOrder(Sequence[Batch]):
+    """The batches of one step, each taken when it is asked for, and not kept."""
+
+    def __init__(self, prefetched: Prefetched, count: int) -> None:
+        self._prefetched, self._count, self._taken = prefetched, count, 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Batch: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Batch]: ...
+    def __getitem__(self, index: int | slice) -> Batch | Sequence[Batch]:
+        assert index == self._taken, "in order, and once"
+        self._taken += 1
+        return self._prefetched.take()
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    """The tensors of a batch that lie on a GPU."""
+    if isinstance(value, Tensor):
+        if value.is_cuda:
+            yield value
+    elif isinstance(value, (Batch, TextEmbedding)):
+        for field in fields(value):
+            yield from _tensors(getattr(value, field.name))

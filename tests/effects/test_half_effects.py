@@ -1,0 +1,149 @@
+"""Rows of number types: which modules compute in the smaller one, the VAE's own, a scale that stays; of a cap on
+memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mezzotint.recipe.read import read_text
+from mezzotint.runtimes import base
+from mezzotint.runtimes.base import Launch
+
+Prepare = Callable[..., Any]
+F32, B16 = torch.float32, torch.bfloat16
+
+
+KINDS = {"convolution": nn.Conv2d, "linear": nn.Linear, "group norm": nn.GroupNorm, "layer norm": nn.LayerNorm,
+         "SiLU": nn.SiLU}  # fmt: skip
+
+
+def types_in(network: nn.Module, run: Any) -> dict[str, frozenset[torch.dtype]]:
+    """The types that come out of modules, by kind. run: a run that makes a step, or what calls the network."""
+    found: dict[str, set[torch.dtype]] = {}
+
+    def keep(kind: str) -> Callable[..., None]:
+        return lambda module, inputs, output: found.setdefault(kind, set()).add(output.dtype)
+
+    hooks = [
+        module.register_forward_hook(keep(kind))
+        for module in network.modules()
+        for kind, type_ in KINDS.items()
+        if isinstance(module, type_)
+    ]
+    run.step() if hasattr(run, "step") else run()
+    for hook in hooks:
+        hook.remove()
+    return {kind: frozenset(types) for kind, types in found.items()}
+
+
+def spy(patch: pytest.MonkeyPatch) -> dict[str, set[torch.dtype]]:
+    """The types of what functions are given, by name."""
+    found: dict[str, set[torch.dtype]] = {}
+    for name in ("group_norm", "layer_norm", "silu", "scaled_dot_product_attention"):
+        plain = getattr(nn.functional, name)
+
+        def call(x: Tensor, *inputs: Any, name: str = name, plain: Any = plain, **named: Any) -> Tensor:
+            found.setdefault(name, set()).add(x.dtype)
+            result: Tensor = plain(x, *inputs, **named)
+            return result
+
+        patch.setattr(nn.functional, name, call)
+    return found
+
+
+# breaks if a level had other modules in it, or what they compute in or hand on were of another type
+@pytest.mark.effect("run.half")
+def test_half_says_which_modules_compute_in_the_smaller_type(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    # by kind: the type that is handed on; and the type that norms and SiLU compute in
+    wanted = {"products": (F32, F32), "most": (B16, F32), "all": (B16, B16)}
+    losses = {}
+    for level, (handed_on, inside) in wanted.items():
+        ready = prepare(run__precision="bf16", run__half=level)
+        with monkeypatch.context() as patch:
+            computed = spy(patch)
+            found = types_in(ready.family.parts()["denoiser"], ready)
+        losses[level] = ready.step().report.loss
+        assert found == dict.fromkeys(
+            ("convolution", "linear", "group norm", "layer norm", "SiLU"), frozenset({handed_on})
+        )
+        assert computed["group_norm"] == computed["layer_norm"] == {inside}
+        assert computed["silu"] == {inside}
+        assert computed["scaled_dot_product_attention"] == {F32 if level == "products" else B16}, "before autocast"
+        assert {t.dtype for t in ready.trainer.update.masters.values()} == {F32}
+    assert losses["products"] != losses["most"]
+    assert max(losses.values()) == pytest.approx(min(losses.values()), rel=0.03)
+    plain, asked = (prepare(run__half=level).step().report.loss for level in ("autocast", "all"))
+    assert plain == asked, "float32 has no halves"
+
+
+# breaks if the VAE took the type of the other frozen parts, or computed in the denoiser's beside it
+@pytest.mark.effect("run.vae_dtype")
+def test_vae_dtype_is_of_the_vae_alone(prepare: Prepare) -> None:
+    given = {"data__cache__latents": False, "data__cache__text": False, "run__precision": "bf16"}
+    for frozen, vae, wanted in (("same", "fp32", F32), ("fp32", "same", B16), ("same", "null", B16)):
+        ready = prepare(run__frozen_dtype=frozen, run__vae_dtype=vae, **given)
+        parts = ready.family.parts()
+        found = {part: next(parts[part].parameters()).dtype for part in ("vae", "text_encoder")}
+        assert found == {"vae": wanted, "text_encoder": B16 if frozen == "same" else F32}
+        with torch.autocast("cpu", dtype=B16):
+            types = types_in(parts["vae"], lambda ready=ready: ready.family.encode_media(torch.zeros(1, 3, 16, 16)))
+        assert types["convolution"] == {wanted}
+    said = (ready.job.folder.path / "run.log").read_text()
+    assert "frozen bf16" in said
+    mixed = prepare(run__frozen_dtype="same", run__vae_dtype="fp32", **given)
+    assert "frozen bf16, VAE fp32" in (mixed.job.folder.path / "run.log").read_text()
+
+
+# breaks if a static scale grew, or shrank when gradients overflow
+@pytest.mark.effect("run.scaler.kind")
+def test_a_static_scale_stays(prepare: Prepare) -> None:
+    given = {"run__precision": "fp16", "run__scaler__init": 1024, "run__scaler__growth_interval": 1}
+    ready = prepare(run__scaler__kind="static", **given)
+    assert [ready.step().report.loss_scale for _ in range(3)] == [1024] * 3
+    ready.trainer.scale.update(torch.ones(()), 3)
+    assert float(ready.trainer.scale.scale) == 1024
+    dynamic = prepare(run__scaler__kind="dynamic", **given)
+    assert [dynamic.step().report.loss_scale for _ in range(3)] == [1024, 2048, 4096]
+
+
+# breaks if the number were read in another unit, did not reach the allocator, or nothing were said on the CPU
+@pytest.mark.effect("run.device_memory")
+def test_device_memory_caps_what_this_process_takes(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = {"59GB": 59e9, "48 GiB": 48 * 2**30, "1.5GB": 1.5e9, "512MiB": 2**29, "700MB": 7e8}
+    assert {text: base.bytes_of(text) for text in read} == read
+    capped: list[tuple[float, torch.device]] = []
+
+    class Card:
+        total_memory = 80 * 10**9
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Card())
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda share, device: capped.append((share, device))
+    )
+    for text in ("59GB", "100GB", "null"):
+        recipe = read_text("schema: 1", overrides=[f"run.device_memory={text}", "run.device=cuda"]).recipe
+        base.device_for(recipe.run, Launch())
+    card = torch.device("cuda", 0)
+    assert capped == [(pytest.approx(59 / 80), card), (1.0, card)]
+    monkeypatch.undo()
+    ready = prepare(run__device_memory="59GB")
+    assert "run.device_memory=59GB caps a GPU's memory" in (ready.job.folder.path / "run.log").read_text()
+
+
+def test_a_norm_of_another_type_of_weights_computes_in_float32(prepare: Prepare) -> None:
+    """With weights kept in the smaller type, `most` still computes norms in float32."""
+    given = {"run__precision": "bf16", "run__half": "most", "run__weight_dtype": "same"}
+    ready = prepare(**given)
+    norm = next(m for m in ready.family.parts()["denoiser"].modules() if isinstance(m, nn.GroupNorm))
+    assert norm.weight.dtype == B16
+    x = torch.randn(2, norm.num_channels, 4, 4, generator=torch.Generator().manual_seed(0))
+    exact = nn.functional.group_norm(x, norm.num_groups, norm.weight.float(), norm.bias.float(), norm.eps)
+    found: Tensor = norm(x)
+    assert torch.equal(found, exact.to(B16))

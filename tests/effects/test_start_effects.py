@@ -1,0 +1,169 @@
+"""Rows of going on from foreign weights, of dropped captions, of fewer layers, and of batches made ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.families.sdxl import Family
+from mezzotint.recipe.model import ModelSettings
+from mezzotint.recipe.read import located, read_text
+from mezzotint.tasks.assemble import family_class
+from mezzotint.training.prefetch import Prefetched
+from mezzotint.weights import mindspore
+from mezzotint.weights.layouts import mindone_sdxl
+
+Prepare = Callable[..., Any]
+KIND = {"optim__optimizer__kind": "adam-weight-decay"}
+PREFIX = "ldm_with_loss_grad.optimizer."
+
+
+# breaks if rates, data, draws or the end of the run were those of a run from its beginning
+@pytest.mark.effect("run.start.step")
+def test_start_step_goes_on_where_foreign_weights_stand(prepare: Prepare) -> None:
+    given = {"optim__schedule__kind": "linear", "optim__schedule__warmup_steps": 2, "run__steps": 8} | KIND
+    whole = prepare(**given)
+    steps = [whole.step() for _ in range(5)]
+    later = prepare(run__start__step=3, **given)
+    first = later.step()
+    assert (first.report.step, first.report.rates) == (3, steps[3].report.rates)
+    assert first.report.keys == steps[3].report.keys
+    assert first.report.timesteps == steps[3].report.timesteps
+    assert later.trainer.progress.step == later.trainer.progress.first_step == 3
+    assert float(later.trainer.update.applied) == 1.0
+    [started] = [one for one in later.job.folder.events() if one["event"] == "started"]
+    assert started["step"] == 3
+    later.trainer.save(later.trainer)
+    with pytest.raises(RecipeError, match=r"run.start.step is 8, and the run ends at step 8; raise run.steps"):
+        prepare(run__start__step=8, **given)
+
+
+# breaks if moments were not put where they belong, their count were left out, or what is missing were not named
+@pytest.mark.effect("run.start.optimizer", "run.export.mindspore_optimizer")
+def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp_path: Path) -> None:
+    given = {"run__steps": 8, "optim__schedule__warmup_steps": 2} | KIND
+    whole = prepare(run__export__mindspore_optimizer=True, **given)
+    for _ in range(3):
+        whole.step()
+    whole.trainer.progress.step = 3
+    whole.trainer.save(whole.trainer)
+    file = whole.job.folder.path / "optimizer.ckpt"
+    there = dict(mindspore.read(file))
+    names = {name.removeprefix(PREFIX) for name in there}
+    assert all(name.startswith(PREFIX) for name in there)
+    assert there[PREFIX + "global_step"].tolist() == [3]
+    assert there[PREFIX + "global_step"].dtype == torch.int32
+    assert there[PREFIX + "learning_rate.learning_rate"].tolist() == pytest.approx([0.0, 5e-4, *[1e-3] * 6])
+    weight = "model.diffusion_model.out.0.gamma"
+    assert {weight, f"adam_m.{weight}", f"adam_v.{weight}"} <= names
+    masters = whole.trainer.update.masters
+    assert torch.equal(there[PREFIX + weight], masters["denoiser/conv_norm_out.weight"])
+    assert not prepare(**given).job.folder.path.joinpath("optimizer.ckpt").exists()
+
+    later = prepare(run__start={"step": 3, "optimizer": str(file)}, **given)
+    mine, theirs = later.trainer.update.tensors(), whole.trainer.update.tensors()
+    moments = [name for name in mine if name.startswith(("opt.mean/", "opt.square/"))]
+    assert len(moments) == 2 * len(masters)
+    assert all(torch.equal(mine[name], theirs[name]) for name in moments)
+    assert float(later.trainer.update.applied) == 3.0
+    assert "after 3 updates" in (later.job.folder.path / "run.log").read_text()
+
+    lacking = tmp_path / "lacking.ckpt"
+    kept = {name: t for name, t in there.items() if not name.endswith(("adam_m." + weight, "global_step"))}
+    mindspore.write(lacking, kept | {PREFIX + "adam_v.lora": torch.zeros(2)})
+    part = prepare(run__start={"step": 3, "optimizer": str(lacking)}, **given)
+    said = (part.job.folder.path / "run.log").read_text()
+    assert "1 begin at zero, for the file has none of them: denoiser/conv_norm_out.weight" in said
+    assert "1 of the file are of nothing that is trained here: adam_v.lora" in said
+    assert not part.trainer.update.tensors()["opt.mean/denoiser/conv_norm_out.weight"].any()
+
+
+def test_what_cannot_hold_moments_is_refused(prepare: Prepare, tmp_path: Path) -> None:
+    empty = tmp_path / "other.ckpt"
+    mindspore.write(empty, {"model.diffusion_model.out.2.bias": torch.zeros(4)})
+    with pytest.raises(RecipeError, match=r"holds no moments of what is trained here"):
+        prepare(run__start={"step": 3, "optimizer": str(empty)}, **KIND)
+    with pytest.raises(RecipeError, match=r"the two moments of Adam.*write optim.optimizer.kind"):
+        prepare(run__export__mindspore_optimizer=True, optim__optimizer__kind="adacoor")
+    with pytest.raises(RecipeError, match=r"how many steps in run.start.step"):
+        read_text("schema: 1", overrides=["run.start.optimizer=optimizer.ckpt"])
+
+
+# breaks if dropped captions kept the empty caption's embedding, or others became zeros
+@pytest.mark.effect("data.captions.dropped")
+def test_dropped_captions_become_zeros(prepare: Prepare) -> None:
+    for cached in (True, False):
+        given = {"data__captions__dropout": 0.5, "data__cache__text": cached}
+        for word in ("empty", "zeros"):
+            ready = prepare(data__captions__dropped=word, **given)
+            batches = [batch for _ in range(3) for batch in ready.next_batches().batches]
+            seen: list[torch.Tensor] = []
+            plain = ready.family.condition
+            ready.family.condition = lambda text, batch, seen=seen, plain=plain: (
+                seen.append(text.states), plain(text, batch)
+            )[1]  # fmt: skip
+            with torch.no_grad():
+                for batch in batches:
+                    ready.trainer._loss(batch, 0)
+            captions = [caption for batch in batches for caption in batch.captions]
+            zeros = [not bool(states.any()) for one in seen for states in one]
+            assert 0 < captions.count("") < len(captions)
+            assert zeros == [word == "zeros" and caption == "" for caption in captions]
+
+
+# breaks if the layers were left in the network, others were lost, or a run did not say which
+@pytest.mark.effect("model.depth")
+def test_depth_leaves_out_transformer_layers_and_names_them(sdxl_folder: Path) -> None:
+    words = [f"model.path={sdxl_folder}", "model.family=sdxl"]
+    recipe = located(read_text("schema: 1", overrides=[*words, "model.depth=[1, 1]"]))
+    assert recipe.model.depth == (1, 1)
+    kind = family_class(recipe)
+    whole = Family.load(ModelSettings(family="sdxl", path=sdxl_folder), only=["denoiser"])
+    less = kind.load(recipe.model, only=["denoiser"])
+    full, small = (dict(f.parts()["denoiser"].named_parameters()) for f in (whole, less))
+    lost = full.keys() - small.keys()
+    assert lost
+    assert small.keys() < full.keys()
+    assert all(".transformer_blocks.1." in name for name in lost)
+    assert all(torch.equal(small[name], full[name]) for name in small)
+    [note] = [note for note in less.notes if "model.depth" in note]
+    layers = {name.partition(".transformer_blocks.1.")[0] + ".transformer_blocks.1" for name in lost}
+    assert note.startswith(f"denoiser: model.depth leaves out {len(layers)} transformer layers: ")
+    assert all(layer in note for layer in layers)
+    assert kind.fingerprint(recipe.model, "denoiser") != Family.fingerprint(whole_settings(sdxl_folder), "denoiser")
+    for depth in ((1, 9), (1,), (1, 0)):
+        with pytest.raises(WeightsError, match=r"does not fit a denoiser of \[1, 2\]"):
+            Family.load(ModelSettings(family="sdxl", path=sdxl_folder, depth=depth), only=["denoiser"])
+
+
+def whole_settings(path: Path) -> ModelSettings:
+    return ModelSettings(family="sdxl", path=path)
+
+
+# breaks if batches came in another order or with other draws, or the setting made no thread
+@pytest.mark.effect("run.device_prefetch")
+def test_batches_made_ahead_give_the_same_bits(prepare: Prepare) -> None:
+    given = {"data__cache__latents": False, "data__cache__text": False, "run__micro_batch": 2}
+    plain = prepare(**given).step().after
+    for ahead in (1, 3):
+        ready = prepare(run__device_prefetch=ahead, **given)
+        assert isinstance(ready.trainer.batches, Prefetched)
+        iterator = iter(ready.trainer.batches)
+        ready.trainer.step(next(iterator))
+        found = ready.trainer.update.masters
+        assert all(torch.equal(found[name], plain[name]) for name in plain)
+        ready.job.close()
+
+
+def test_the_names_of_an_optimizers_file_are_all_tensors_of_the_base() -> None:
+    family = Family.tiny()
+    for part in ("denoiser", "text_encoder", "text_encoder_2"):
+        names = [name for name, _ in family.parts()[part].named_parameters()]
+        entries = list(mindone_sdxl.entries(part, names))
+        assert sorted(name for entry in entries for name in entry.ours) == sorted(names)
+        assert len({entry.foreign for entry in entries}) == len(entries)

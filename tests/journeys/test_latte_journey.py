@@ -1,0 +1,64 @@
+"""From clips on disk to a model: cache, joint training with recompute, a kill, exact resume, the average, exports."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mezzotint.families.latte import Family
+from mezzotint.recipe.model import ModelSettings
+
+LATTE: dict[str, Any] = {
+    "model__family": "latte",
+    "model__path": "tiny-latte",
+    "data__format": "videofolder",
+    "data__resolution": 32,
+    "data__buckets__step": 16,
+    "data__buckets__shape": "square",
+    "data__clips__frames": 5,
+    "data__clips__stills": 2,
+    "data__clips__stills_from": "clips",
+    "data__captions__clean": True,
+    "data__batch_size": 2,
+    "data__crop": "center",
+    "data__flip": 0.0,
+    "run__steps": 4,
+    "run__save__every": 2,
+    "run__recompute__enabled": True,
+    "run__recompute__exempt": 1,
+    "run__export__every": None,
+}
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Path]) -> Path:
+    """Three clips of twelve frames with captions."""
+    folder = tmp_path_factory.mktemp("films")
+    for number in range(3):
+        write_clip(folder / f"{number}.mp4", 12, size=(48, 32))
+        (folder / f"{number}.txt").write_text(f"A {('Red', 'Green', 'Blue')[number]} Ball <br> example.com/ball.png")
+    return folder
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("cached", [False, True])
+def test_killed_and_resumed_it_ends_to_the_bit(shared_world: Any, films: Path, cached: bool) -> None:
+    given = LATTE | {"data__path": films, "data__cache__latents": cached, "data__cache__text": cached}
+    name = f"cached-{cached}"
+    child = shared_world.fork(name, fault="step.begin@3:kill", **given)
+    assert shared_world.wait(child) == 128 + signal.SIGKILL, shared_world.out(name)
+    assert shared_world.wait(shared_world.fork(name, **given)) == 0, shared_world.out(name)
+    assert shared_world.wait(shared_world.fork(f"{name}-whole", **given)) == 0, shared_world.out(f"{name}-whole")
+    found, wanted = shared_world.end(name), shared_world.end(f"{name}-whole")
+    assert found.step == wanted.step == 4
+    assert found == wanted
+    exports = shared_world.root / name / "exports"
+    plain, average = (exports / f"step-00000004{end}" for end in ("", "-ema"))
+    loaded = [Family.load(ModelSettings(family="latte", path=path)) for path in (plain, average)]
+    first, second = (family.parts()["denoiser"].state_dict() for family in loaded)
+    assert not torch.equal(first["proj_out.weight"], second["proj_out.weight"])
