@@ -73,7 +73,7 @@ def _sampled(model: Model, requests: Sequence[Request], settings: SampleSettings
         latents = _latents(model, some, settings, span)
         # frozen parts compute in the type they are kept in: the VAE outside of autocast
         for request, pixels in zip(some, model.family.decode_media(latents), strict=True):
-            yield Picture(request, as_bytes(pixels))
+            yield Picture(request, as_bytes(pixels, request.size.frames))
 
 
 def _latents(model: Model, requests: Sequence[Request], settings: SampleSettings, span: Span) -> Tensor:
