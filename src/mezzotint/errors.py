@@ -408,10 +408,9 @@ CODES: dict[str, str] = {
     "E1465": "The variance of a denoiser cannot be learnt as the recipe asks (`objective.variance`): the denoiser has "
     "no channels for it, or the schedule or the prediction leaves no rule for its bounds. A schedule that ends in pure "
     "noise has no way back from its last timestep.",
-    "E1466": "Something is asked for that needs packages which are not installed: those of the extra `video`. `pip "
-    "install mezzotint[video]` brings them: PyAV for clips, ftfy and Beautiful Soup for captions that are cleaned.",
-    "E1467": "PyAV can write neither H.264 nor MPEG-4 here, so that no clip can be written. The wheels of `av` bring "
-    "both; a build of one's own may have been made without encoders.",
+    "E1466": "Something is asked for that needs the packages of the extra `video`, which are not installed: PyAV for "
+    "clips, ftfy and Beautiful Soup for captions that are cleaned. `pip install mezzotint[video]` brings them.",
+    "E1467": "PyAV can write neither H.264 nor MPEG-4 here, so that no clip can be written; its wheels bring both.",
     "E1500": "The run folder or a checkpoint in it cannot be continued. Nothing was changed.",
     "E1501": "A file of the checkpoint is missing, has another size, or its SHA-256 is not the manifest's. Nothing "
     "was loaded from it. `run.resume=auto` takes the newest checkpoint that is whole.",
