@@ -30,7 +30,7 @@ from mezzotint.recipe.read import Reading, read, read_text, shipped_recipes
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import StepReport
-from mezzotint.tasks import _arguments, _convert_words, _foreign, _sample_words, cp, explain, ls, schema
+from mezzotint.tasks import _arguments, _convert_words, _foreign, _sample_words, cp, explain, ls, merge, schema
 from mezzotint.training import state
 from mezzotint.training.metrics_log import MetricsLog
 from mezzotint.training.progress import Progress
@@ -230,6 +230,8 @@ def accepts(words: list[str]) -> None:
         case "convert":
             assert len(rest) in (0, 2)
             assert not rest or _convert_words.parse(words[1:]).destination.suffix in ("", ".safetensors", ".ckpt")
+        case "merge":
+            assert not rest or merge.parse(words[1:]).destination.suffix in ("", ".safetensors", ".ckpt")
         case _:
             assert verb.reads_recipe
             read_with(rest)

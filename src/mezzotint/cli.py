@@ -140,7 +140,7 @@ VERBS: tuple[Verb, ...] = (
             "--prompt=TEXT": "what to draw; more texts may follow it",
             "--file=FILE": "prompts: .txt, one a line, options behind them (--n --w --h --s --d --l), or .json",
             "--negative=TEXT": "what guidance moves away from",
-            "--size=WxH": "in pixels; several with commas between",
+            "--size=WxH": "in pixels, or one of SDXL's sizes by name (sdxl-1.46); several with commas between",
             "--seed=N": "of the noise; several with commas between",
             "--index=N": "number of the first prompt, which addresses its noise; 0 without",
             "--steps=N": "sample.steps",
@@ -173,6 +173,24 @@ VERBS: tuple[Verb, ...] = (
             "--ema=use": "averaged copies in a single file: ignore them, use them as the denoiser, or keep both",
             "--prediction=v": "epsilon or v, for files that do not say it",
             "--config=FOLDER": "configurations of a single file of unusual size",
+        },
+    ),
+    Verb(
+        "merge",
+        "lay trained parts over the model they came from, or sum models up",
+        "MODEL FILE… DESTINATION",
+        False,
+        (
+            ("mezzotint merge sdxl.safetensors unet_1000.ckpt mine.safetensors", "a trained denoiser in its model"),
+            ("mezzotint merge sdxl/ a.ckpt,b.safetensors mine/", "two, left to right: the later wins"),
+            ("mezzotint merge a/ b/ half.safetensors --weights=0.5,0.5 --dtype=fp16", "a weighted sum of models"),
+        ),
+        {
+            "--weights=A,B": "sum the models up, one weight for each",
+            "--dtype=fp16": "fp32, fp16 or bf16; without it every tensor keeps its type",
+            "--ema=use": "take the averaged copies of later files",
+            "--config=FOLDER": "configurations of a first file of unusual size",
+            "--report=FILE.json": "write down where every tensor came from",
         },
     ),
     Verb(

@@ -164,13 +164,14 @@ class Framing:
     """Which part of which picture is drawn, for models that are told so: in the words of `Batch`.
 
     original_size, crop_top_left, target_size: (B, 2) int64, height (row) first. negative: (B,) bool, what guidance
-    leads away from; None is none of them.
+    leads away from; None is none of them. aesthetic_score: (B,) float32, of models that are told one; None is theirs.
     """
 
     original_size: Tensor
     crop_top_left: Tensor
     target_size: Tensor
     negative: Tensor | None = None
+    aesthetic_score: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

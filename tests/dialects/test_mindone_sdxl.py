@@ -90,7 +90,7 @@ def test_the_barest_line_equals_the_documented_defaults() -> None:
         "data.path": ["pictures"], "data.format": "mindone", "data.resolution": 1024, "data.buckets.shape": "square",
         "data.buckets.step": 64, "data.crop": "random", "data.flip": 0.0, "data.resize": "bicubic",
         "data.antialias": False, "data.original_size": "stored", "data.small": "upscale", "data.workers": 2,
-        "data.remainder": "drop", "data.batch_size": 1, "data.captions.dropout": 0.0,
+        "data.shuffle": True, "data.remainder": "drop", "data.batch_size": 1, "data.captions.dropout": 0.0,
         "data.captions.dropped": "empty", "data.captions.missing": "empty", "data.cache.latents": False,
         "data.cache.text": False,
         "objective.levels": "timesteps", "objective.weighting": "prediction", "objective.loss": "mse",
@@ -300,6 +300,7 @@ def test_documented_advice_travels_as_notes() -> None:
     assert "a step that is not finite never moves weights" in notes()
     assert "never moves weights" not in notes("--ms_amp_level=O0")
     assert "each tensor is clipped on its own" in notes("--clip_grad=True")
+    assert "exported models in weights/ all stay" in notes("--max_num_ckpt=2")
     assert "without --data_sink True it has no effect" in notes("--sink_size=100")
     assert "the run ends there, and there at the end of an epoch" in notes()
 
@@ -320,6 +321,8 @@ def test_a_folder_that_the_other_trainer_has_cached_into_is_trained_as_it_is(tmp
     data = translate(*words).settings["data"]
     assert (data["format"], data["path"]) == ("mindone-cache", [str(tmp_path)])
     assert "its age is not known" in notes(*words)
+    read = _foreign.reading("mindone-sdxl", [*BAREST, *words], (), ALONE).recipe.data
+    assert (read.cache.latents, read.cache.text, read.cache.content, read.crop) == (True, True, "sample", "center")
     data = translate(f"--data_path={tmp_path}").settings["data"]
     assert (data["format"], data["path"]) == ("mindone-cache", [str(tmp_path)]), "the plain script on a cache folder"
 

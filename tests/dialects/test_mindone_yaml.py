@@ -527,6 +527,8 @@ def test_lengths_in_epochs_and_workers(here: Path) -> None:
                     replaced("num_parallel_workers: 2", "num_parallel_workers: 6"))  # fmt: skip
     found = recipe(text)
     assert (found.run.steps, found.run.epochs, found.data.workers, found.data.remainder) == (None, 3, 6, "short")
+    assert found.data.shuffle is True
+    assert recipe(replaced("shuffle: True", "shuffle: False")).data.shuffle is False
 
 
 # refusals
@@ -555,7 +557,6 @@ def test_lengths_in_epochs_and_workers(here: Path) -> None:
         ("layer_idx: 11", "layer_idx: 10", "E1081", "the last of twelve layers"),
         ("target_size: 1024", "target_size: 512", "E1082", "is 512, and pictures are made 1024; write 1024"),
         ("interpolation: 3", "interpolation: 7", "E1017", "takes 0 to 5, got 7"),
-        ("shuffle: True", "shuffle: False", "E1081", "only True can be done"),
         ("optim:\n", "optimizer:\n  lr: 1\noptim:\n", "E1016", "known are data, model, optim, version"),
         ("outdim: 256", "outdim: 128", "E1081", "SDXL has 256, got 128"),
         ("crop_coords_top_left", "aesthetic_score", "E1081", "in this order"),

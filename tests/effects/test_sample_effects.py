@@ -136,7 +136,7 @@ def test_every_solver_draws_a_preview_of_its_own(draw: Callable[..., Drawn]) -> 
     names: tuple[str, ...] = get_args(SolverName)
     found = {name: draw(solver=name, steps=5) for name in names}
     calls = {name: len(drawn.seen) for name, drawn in found.items()}
-    assert calls == dict.fromkeys(names, 5) | {"heun": 9, "dpm2": 9, "dpm2-a": 9, "pndm": 6}
+    assert calls == dict.fromkeys(names, 5) | {"heun": 9, "dpm2": 9, "dpm2-a": 9, "pndm": 6, "dpm++-2s-a": 9}
     assert all(drawn.facts()["solver"] == name for name, drawn in found.items())
     pixels = {name: drawn.pixels().tobytes() for name, drawn in found.items()}
     same = [(a, b) for a in names for b in names if a < b and pixels[a] == pixels[b]]

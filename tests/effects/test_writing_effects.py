@@ -18,8 +18,11 @@ from safetensors.torch import load_file
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.read import read_text
+from mezzotint.tasks._exports import require_possible
 from mezzotint.training.observers import Exporter, Saver
 from mezzotint.training.progress import Progress
+from mezzotint.weights.files import read, read_header
+from mezzotint.weights.mindspore import is_mindspore
 
 COMMON = {
     "data__cache__latents": True,
@@ -144,6 +147,57 @@ def test_export_single_file_writes_the_model_once_more(prepare: Any) -> None:
     single = load_file(file[0])
     assert torch.equal(single["model.diffusion_model.input_blocks.0.0.weight"], unet["conv_in.weight"])
     assert unet["conv_in.weight"].dtype == torch.float16
+
+
+# breaks if a whole model were written, or parts that are not trained, or under names that merge does not know
+@pytest.mark.effect("run.export.parts")
+def test_export_parts_writes_what_is_trained_alone(prepare: Any, tmp_path: Path) -> None:
+    given = {"run__export__parts": "trained", "run__export__name": "unet_{micro_step}", "optim__ema__rule": "none"}
+    ready = prepare(**given, run__export__dtype="fp16", **COMMON)
+    ready.trainer.export(ready.trainer)
+    assert names(ready.job.folder.exports) == ["unet_0.safetensors"]
+    held = load_file(ready.job.folder.exports / "unet_0.safetensors")
+    unet = ready.family.parts()["denoiser"].state_dict()
+    assert len(held) == len(unet)
+    assert all(name.startswith("model.diffusion_model.") for name in held)
+    first = held["model.diffusion_model.input_blocks.0.0.weight"]
+    assert torch.equal(first, unet["conv_in.weight"].half())
+    elsewhere = prepare(**given, run__export__single_file_folder=str(tmp_path / "weights"), **COMMON)
+    elsewhere.trainer.export(elsewhere.trainer)
+    assert names(tmp_path / "weights") == ["unet_0.safetensors"]
+    for other in ("run__export__single_file", "run__export__folder"):
+        with pytest.raises(RecipeError, match=r"run\.export\.parts=trained writes none"):
+            prepare(**given, **{other: True if other.endswith("file") else "x"}, **COMMON)
+
+
+# breaks if files were safetensors all the same, had other names than MindONE's, or were promised of other families
+@pytest.mark.effect("run.export.mindspore")
+def test_export_mindspore_writes_checkpoints_that_mindone_reads(prepare: Any, sdxl_folder: Path) -> None:
+    given = COMMON | {"model__family": "sdxl", "model__path": sdxl_folder, "optim__ema__rule": "none"}
+    given |= {"run__export__mindspore": True, "run__export__name": "SDXL-base-1.0_{micro_step}"}
+    whole = prepare(**given, run__export__single_file=True)
+    whole.trainer.export(whole.trainer)
+    assert names(whole.job.folder.exports) == ["SDXL-base-1.0_0", "SDXL-base-1.0_0.ckpt"]
+    unet = whole.family.parts()["denoiser"].state_dict()
+    for parts, starts in (("all", 4), ("trained", 1)):
+        if parts == "trained":
+            part = prepare(**given, run__export__parts="trained")
+            part.trainer.export(part.trainer)
+            [file] = part.job.folder.exports.iterdir()
+        else:
+            file = whole.job.folder.exports / "SDXL-base-1.0_0.ckpt"
+        assert is_mindspore(file)
+        held = read_header(file)
+        assert len({".".join(name.split(".")[:3]) for name in held if "embedders" in name}) == (2 if starts == 4 else 0)
+        assert "model.diffusion_model.out.0.gamma" in held
+        assert ("first_stage_model.encoder.norm_out.gamma" in held) == (parts == "all")
+        found = read(file, ["model.diffusion_model.out.0.gamma"])["model.diffusion_model.out.0.gamma"]
+        assert torch.equal(found, unet["conv_norm_out.weight"])
+    with pytest.raises(RecipeError, match="family sd are not written as checkpoints of MindSpore's") as caught:
+        require_possible(read_text("schema: 1", "x", ["run.export.mindspore=true", "run.export.parts=trained"]).recipe)
+    assert caught.value.code == "E1092"
+    with pytest.raises(RecipeError, match="and none are written"):
+        read_text("schema: 1", "x", ["run.export.mindspore=true"])
 
 
 # breaks if every step were written, or the first and the last were not

@@ -142,3 +142,33 @@ def test_check_and_sample_know_the_family(world: Any, settings: dict[str, Any], 
     with Image.open(picture) as image:
         assert image.size == (48, 48)
         assert np.asarray(image).std() > 0
+
+
+def test_what_a_cached_run_trained_alone_is_merged_and_drawn_with(
+    world: Any, settings: dict[str, Any], sdxl_folder: Path, capsys: Any
+) -> None:
+    given = settings | CACHED | {"run__export__parts": "trained", "run__export__mindspore": True}
+    given["optim__ema__rule"] = "none"
+    assert world.train("run", **given, run__export__name="unet_{micro_step}") == 0
+    [file] = (world.root / "run" / "exports").iterdir()
+    assert file.suffix == ".ckpt"
+    capsys.readouterr()
+    assert main(["sample", str(file), "--prompt=x", "run.device=cpu"]) != 0
+    assert "mezzotint merge MODEL FILE NEW_FILE" in capsys.readouterr().err
+
+    merged = world.root / "merged"
+    assert main(["merge", str(sdxl_folder), str(file), str(merged)]) == 0
+    checkpoint = max((world.root / "run" / "checkpoints").iterdir())
+    trained = load_file(checkpoint / "weights.safetensors")
+    found = load_file(merged / "unet" / "diffusion_pytorch_model.safetensors")
+    assert {f"w/denoiser/{name}" for name in found} == set(trained)
+    assert all(torch.equal(tensor, trained[f"w/denoiser/{name}"]) for name, tensor in found.items())
+
+    words = ["--prompt=a red circle", "--size=32x32", "--steps=2", "--spacing=stability", "--solver=heun"]
+    assert main(["sample", str(merged), *words, "run.device=cpu", f"--out={world.root / 'drawn'}"]) == 0
+    assert "is of family sdxl" in capsys.readouterr().out
+    [picture] = (world.root / "drawn").glob("0*.png")
+    with Image.open(picture) as image:
+        told = dict(image.text)  # type: ignore[attr-defined]
+    chosen = {"family": "sdxl", "spacing": "stability", "solver": "heun", "unconditional": "zeros"}
+    assert {name: told[name] for name in chosen} == chosen

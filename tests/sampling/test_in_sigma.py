@@ -25,6 +25,7 @@ class Knowing:
     """A family whose denoiser says what is right of `PICTURE`, from its input and what it is told alone."""
 
     grid = Grid(channels=4, pixels=8)
+    zeros_for_empty = False
 
     def __init__(self, form: Form) -> None:
         self.form = form

@@ -58,7 +58,7 @@ def test_a_picture_says_how_it_was_drawn(tmp_path: Path, capsys: pytest.CaptureF
     assert told == {
         "prompt": "ein Fuß ☃", "negative_prompt": "dark", "size": "48x32", "seed": "3", "index": "0", "steps": "2",
         "guidance": "2.5", "guidance_rescale": "0.5", "solver": "euler", "spacing": "auto", "mezzotint": __version__,
-        "model_name": "tiny_sd",
+        "model_name": "tiny_sd", "family": "sd",
     }  # fmt: skip
     assert len(bytes.fromhex(fingerprint)) == 32
     said = capsys.readouterr().out
@@ -374,6 +374,27 @@ def test_memory_that_does_not_suffice_is_named(
     def full(*_: Any, **__: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")
 
-    monkeypatch.setattr("mezzotint.tasks._drawing.sample", full)
+    monkeypatch.setattr("mezzotint.tasks._drawing.drawn", full)
     assert main(["sample", str(FOLDER), "--prompt=a", f"--out={tmp_path}"]) == 5
     assert "write --batch=1" in capsys.readouterr().err
+
+
+def test_the_denoiser_alone_computes_in_the_smaller_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, bool] = {}
+
+    def noting(name: str) -> None:
+        plain = getattr(Family, name)
+
+        def run(self: Family, *given: Any) -> Any:
+            seen[name] = torch.is_autocast_enabled("cpu")
+            return plain(self, *given)
+
+        monkeypatch.setattr(Family, name, run)
+
+    for name in ("encode_text", "predict", "encode_media", "decode_media"):
+        noting(name)
+    picture = tmp_path / "begin.png"
+    Image.new("RGB", (32, 32), "red").save(picture)
+    draw(tmp_path / "out", "--prompt=a fox", "run.precision=bf16", f"sample.image={picture}", "--solver=euler")
+    # an autoencoder that is to be float32 would overflow under the denoiser's autocast, as SDXL's does in fp16
+    assert seen == {"encode_text": False, "predict": True, "encode_media": False, "decode_media": False}

@@ -20,7 +20,7 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families._stable_files import Kin, Source, of_part, open_source, open_tokenizer, require_layers
 from mezzotint.families.base import Grid, ModelFamily, Prediction
 from mezzotint.recipe.model import ModelSettings
-from mezzotint.weights import fingerprint, scheduler_file
+from mezzotint.weights import fingerprint, known_layouts, mindspore, partial, scheduler_file
 from mezzotint.weights.export import Replaced, write_model
 from mezzotint.weights.remains import drop_average, remains_of
 
@@ -42,6 +42,7 @@ class StableFamily(ModelFamily):
         self.notes = tuple(source.notes(parts))
         self._source = source
         self.text_parts = source.text_parts
+        self.zeros_for_empty = source.folder.index.get("force_zeros_for_empty_prompt") is True
         self._parts = dict(parts)
         self._clip_skip = clip_skip
         self._scale, self._shift = source.scaling
@@ -167,6 +168,24 @@ class StableFamily(ModelFamily):
         single = source.single if source.weights == "files" else None
         besides = remains_of(single).write if single is not None else drop_average
         write_model(folder, source.folder, replaced, scheduler=config, dtype=dtype, besides=besides)
+        probes.reach("export.renamed")
+
+    def export_parts(
+        self,
+        file: Path,
+        parts: Sequence[str],
+        *,
+        weights: Mapping[str, Tensor],
+        dtype: Literal["fp32", "fp16", "bf16"],
+    ) -> None:
+        """See ModelFamily. Raises WeightsError E1403, E1416, StorageError E1701."""
+        probes.reach("export.begin")
+        source = self._source
+        components = [source.component(part) for part in source.parts]
+        layout = known_layouts.for_components(components, "mindone" if file.suffix == mindspore.SUFFIX else "")
+        assert layout is not None, components
+        replaced = {source.component(part): self._replaced(part, of_part(weights, part)) for part in parts}
+        partial.write(file, layout, replaced, dtype)
         probes.reach("export.renamed")
 
     def _tokenizer(self, part: str) -> Any:

@@ -70,6 +70,10 @@ class ModelFamily(ABC):
     """Parts that make text embeddings: of the class, all that its models may have; of a model, those it has."""
     learns_variance: bool = False
     """Whether the denoiser's output has a second half that says how uncertain the step back is."""
+    file_styles: ClassVar[frozenset[str]] = frozenset()
+    """How parts of a model are written as one file, by `export_parts`: "safetensors", "mindspore"."""
+    zeros_for_empty: bool = False
+    """Whether guidance moves away from zeros, and not from an empty caption, where there is no negative prompt."""
     notes: tuple[str, ...] = ()
     """Sentences for the reader about what was met in the model's files."""
 
@@ -192,6 +196,18 @@ class ModelFamily(ABC):
         are copied from settings.path as they are, or written from memory when they were random. Every file is synced.
         Nothing of this machine's paths enters the files.
         """
+
+    def export_parts(
+        self,
+        file: Path,
+        parts: Sequence[str],
+        *,
+        weights: Mapping[str, Tensor],
+        dtype: Literal["fp32", "fp16", "bf16"],
+    ) -> None:
+        """Writes some parts of the model whole, as one file under the names that single files of its kind have; `.ckpt`
+        is a checkpoint of MindSpore's. weights: as for `export`. Asked of families with `file_styles` alone."""
+        raise AssertionError("this family writes whole folders")
 
 
 def posterior_sample(moments: Tensor, eps: Tensor) -> Tensor:

@@ -30,6 +30,7 @@ class Family(StableFamily):
     """Stable Diffusion 1.x or 2.x: one text encoder, and the denoiser is told the text and nothing else."""
 
     trainable: ClassVar[tuple[str, ...]] = ("denoiser", "text_encoder")
+    file_styles = frozenset({"safetensors"})
     kin = Kin(
         name="sd",
         trains="Stable Diffusion 1.x and 2.x, text to image",

@@ -56,6 +56,7 @@ class Family(StableFamily):
 
     trainable: ClassVar[tuple[str, ...]] = ("denoiser", "text_encoder", "text_encoder_2")
     text_parts = tuple(_TOKENIZERS)
+    file_styles = frozenset({"safetensors", "mindspore"})
     kin = Kin(
         name="sdxl",
         trains="SDXL's base model and its refiner",
@@ -132,9 +133,7 @@ class Family(StableFamily):
         if "text_encoder" in self.text_parts:
             numbers.append(told.target_size)
         else:
-            negative = framing.negative if framing is not None else None
-            is_negative = torch.zeros(len(text.states), dtype=torch.bool) if negative is None else negative
-            numbers.append(torch.where(is_negative, NEGATIVE_AESTHETIC_SCORE, AESTHETIC_SCORE)[:, None])
+            numbers.append(_scores(framing, len(text.states))[:, None])
         device = text.states.device
         vector = torch.cat([n.to(device, torch.float32, non_blocking=True) for n in numbers], dim=1)
         return Condition(text, vector=vector)
@@ -161,3 +160,12 @@ class Family(StableFamily):
         sides = sample if isinstance(sample, (list, tuple)) else (sample, sample)
         size = torch.tensor([[side * self.grid.pixels for side in sides]]).expand(len(text.states), 2)
         return Framing(size, torch.zeros_like(size), size)
+
+
+def _scores(framing: Framing | None, count: int) -> Tensor:
+    """Aesthetic scores (B,), those of Stability's programs where nothing else is said."""
+    if framing is not None and framing.aesthetic_score is not None:
+        return framing.aesthetic_score
+    negative = framing.negative if framing is not None else None
+    is_negative = torch.zeros(count, dtype=torch.bool) if negative is None else negative
+    return torch.where(is_negative, NEGATIVE_AESTHETIC_SCORE, AESTHETIC_SCORE)

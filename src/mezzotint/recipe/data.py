@@ -255,6 +255,10 @@ class DataSettings(Section):
     """With `remainder=repeat`, a batch of k pictures that was filled up to `batch_size` counts (k / batch_size) to this
     power."""
 
+    shuffle: Annotated[bool, ALLOW] = True
+    """Another order in each epoch, drawn by address. `false` takes every epoch as files or rows stand there, batches of
+    several sizes by their first picture. What is trained last is remembered best: leave it on but for comparisons."""
+
     resolution: Annotated[int, Field(ge=16, le=4096, multiple_of=8), ALLOW] = 512
     """The base size in pixels: buckets have about resolution² pixels. 512 for SD1.x and SD2-base, 768 for SD2.1-v,
     1024 for SDXL."""

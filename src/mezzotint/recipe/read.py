@@ -100,8 +100,8 @@ def shipped_recipes() -> dict[str, Path]:
 
 def located(reading: Reading) -> Recipe:
     """The recipe with the paths of `model`, `optim.ema.start`, `data.path`, `data.holdout.path`,
-    `data.clips.stills_path`, `sample.file`, `run.start.optimizer` and `run.export.folder` made absolute, all but the
-    last where they were found, and `~` opened everywhere.
+    `data.clips.stills_path`, `run.start.optimizer`, `run.export.folder` and those of `sample` made absolute, all but
+    `run.export.folder` where they were found, and `~` opened everywhere.
 
     What is not found stays as written, for the task to say so; `places` lists where it was looked for.
     """
@@ -122,8 +122,14 @@ def located(reading: Reading) -> Recipe:
     beside_clips = tuple(locate(path, beside, shipped=DATA) for path in recipe.data.clips.stills_path)
     clips = recipe.data.clips.model_copy(update={"stills_path": beside_clips})
     data = recipe.data.model_copy(update={"path": folders, "cache": cache, "holdout": holdout, "clips": clips})
-    file = recipe.sample.file
-    sample = recipe.sample.model_copy(update={"file": locate(file, beside) if file is not None else None})
+    drawn = recipe.sample
+    named = {"file": drawn.file, "image": drawn.image}
+    found = {name: locate(path, beside) if path is not None else None for name, path in named.items()}
+    second = drawn.refiner.path
+    refiner = drawn.refiner.model_copy(
+        update={"path": locate(second, beside, shipped=MODELS) if second is not None else None}
+    )
+    sample = drawn.model_copy(update=found | {"refiner": refiner})
     folder = recipe.run.folder.expanduser() if recipe.run.folder is not None else None
     resume = str(Path(recipe.run.resume).expanduser()) if recipe.run.resume.startswith("~") else recipe.run.resume
     export = recipe.run.export

@@ -50,6 +50,21 @@ def rescaled(pushed: Tensor, towards: Tensor, *, share: float) -> Tensor:
     return (share * (pushed * (towards_std / pushed_std)) + (1.0 - share) * pushed).to(pushed.dtype)
 
 
+def thresholded(clean: Tensor, *, ratio: float, most: float) -> Tensor:
+    """Clean pictures held within bounds: cut at ±s and divided by s, where s is the quantile `ratio` of each picture's
+    sizes, between 1 and `most` (Saharia et al. 2022, arXiv:2205.11487, section 2.3). clean: (B, C, …)."""
+    sizes = clean.float().abs().flatten(1)
+    bound = torch.quantile(sizes, ratio, dim=1).clamp(1.0, most).reshape(-1, *[1] * (clean.ndim - 1))
+    return (clean.clamp(-bound, bound) / bound).to(clean.dtype)
+
+
+def zeros_like(text: TextEmbedding) -> TextEmbedding:
+    """No text at all: zeros in the place of states and pooled text. The mask stays."""
+    return TextEmbedding(
+        torch.zeros_like(text.states), text.mask, None if text.pooled is None else torch.zeros_like(text.pooled)
+    )
+
+
 def together(texts: Sequence[TextEmbedding]) -> TextEmbedding:
     """Embeddings one after the other in the batch. All have masks or none has, and so for pooled ones."""
 

@@ -7,8 +7,10 @@ kept, as UTF-8 (iTXt).
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,8 +44,31 @@ def facts(request: Request, settings: SampleSettings) -> dict[str, str]:
         "guidance_rescale": f"{settings.guidance_rescale!r}",
         "solver": request.solver or settings.solver,
         "spacing": settings.spacing,
+        **_unusual(settings),
         "mezzotint": __version__,
     }
+
+
+def _unusual(settings: SampleSettings) -> dict[str, str]:
+    """Further settings that are not what they usually are, by path; of files their names, not where they lie."""
+    usual = SampleSettings()
+    found: dict[str, str] = {}
+    for name in ("sigmas", "sigma_min", "sigma_max", "rho", "unconditional"):
+        value = getattr(settings, name)
+        if value != getattr(usual, name):
+            found[name] = f"{value}"
+    if settings.image is not None:
+        found |= {"image": settings.image.name, "strength": f"{settings.strength!r}"}
+    sections = {"thresholding": settings.thresholding, "framing": settings.framing, "refiner": settings.refiner}
+    for section, inner in sections.items():
+        if inner != getattr(usual, section):
+            dumped = inner.model_dump(mode="json")
+            found |= {f"{section}.{key}": _word(value) for key, value in dumped.items() if value is not None}
+    return found
+
+
+def _word(value: object) -> str:
+    return Path(value).name if isinstance(value, str) else json.dumps(value)
 
 
 def png(pixels: NDArray[np.uint8], told: Mapping[str, str]) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,9 +18,12 @@ from mezzotint.diffusion.forms import Form
 from mezzotint.diffusion.noise import normal
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.sample import SolverName, Spacing
-from mezzotint.sampling.guidance import guided, together
-from mezzotint.sampling.solvers import Solver
+from mezzotint.recipe.sample import FramingSettings, SampleSettings, SolverName, Spacing
+from mezzotint.sampling.denoiser import Denoiser
+from mezzotint.sampling.descents import descend, require
+from mezzotint.sampling.guidance import Predict, guided, together, zeros_like
+from mezzotint.sampling.levels import kept, levels
+from mezzotint.sampling.solvers import ONLY_BY_LEVELS, Solver
 from mezzotint.shapes import Size
 from mezzotint.stages import Framing, Noised, TextEmbedding
 
@@ -28,7 +32,8 @@ from mezzotint.stages import Framing, Noised, TextEmbedding
 class Request:
     """One picture to draw. seed and index address its noise: the same pair gives the same noise at every step of a run
     and in every batch. text, negative_text: embeddings of one caption each, (1, L, D), made beforehand; None lets the
-    family's text encoder make them. steps, guidance, solver: of this picture alone; None takes those of the call."""
+    family's text encoder make them. steps, guidance, solver: of this picture alone; None takes those of the call.
+    start: latents (1, C, h, w) to begin with, see `Span`; None begins with noise."""
 
     prompt: str
     size: Size
@@ -40,6 +45,25 @@ class Request:
     steps: int | None = None
     guidance: float | None = None
     solver: SolverName | None = None
+    start: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Which part of the descent is drawn, told by shares of its levels of noise, the lowest ones.
+
+    begin: the share that is gone through; what requests start with is put under the noise of its first level, unless it
+    is `noised` already. leave: the share that is left to another model, which gets the latents with their noise. stage:
+    0, or 1 for a second model, whose noise is another one.
+    """
+
+    begin: float = 1.0
+    leave: float = 0.0
+    noised: bool = False
+    stage: int = 0
+
+
+WHOLE = Span()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +99,17 @@ def sample(
     spacing: Spacing = "auto",
     guidance_rescale: float = 0.0,
     batch_size: int = 4,
+    settings: SampleSettings | None = None,
+    span: Span = WHOLE,
 ) -> Iterator[Picture]:
     """Draws the pictures, in the order of the requests.
 
     schedule, prediction: as the denoiser was trained; a kind alone is its usual `Form`. guidance: scale of
     classifier-free guidance; 1 switches it off. spacing, guidance_rescale: see `recipe.sample`. batch_size: how many
-    pictures of one kind (`alike`) that follow each other are drawn together at most. Sizes are multiples of the
-    family's grid. Requires the family's denoiser and VAE, and its text encoder for requests without embeddings.
+    pictures of one kind (`alike`) that follow each other are drawn together at most. settings: what the other words
+    leave open, levels, thresholding, the unconditional text, framing; None takes the defaults. Sizes are multiples of
+    the family's grid. Requires the family's denoiser and VAE, and its text encoder for requests without embeddings.
+    Raises RecipeError E1070 as `Solver` and `levels` do.
     """
     for some in alike(requests, batch_size):
         latents = sample_latents(
@@ -95,6 +123,8 @@ def sample(
             device=device,
             spacing=spacing,
             guidance_rescale=guidance_rescale,
+            settings=settings,
+            span=span,
         )
         for request, pixels in zip(some, family.decode_media(latents), strict=True):
             yield Picture(request, as_bytes(pixels, request.size.frames))
@@ -122,22 +152,34 @@ def sample_latents(
     device: torch.device | str,
     spacing: Spacing = "auto",
     guidance_rescale: float = 0.0,
+    settings: SampleSettings | None = None,
+    span: Span = WHOLE,
 ) -> Tensor:
-    """Latents (B, C, h, w) float32 for requests of one size, steps, guidance and solver. Parameters as for `sample`;
-    no VAE is needed."""
+    """Latents (B, C, h, w) float32 for requests of one size, steps, guidance and solver; with `span.leave` those of the
+    level that is left, x_0 + σ ε. Parameters as for `sample`; no VAE is needed."""
     assert len(set(map(_kind, requests))) == 1, "requests of one kind"
     first = requests[0]
     steps, guidance = first.steps or steps, guidance if first.guidance is None else first.guidance
     solver = first.solver or solver
+    settings = (settings or SampleSettings()).model_copy(update={"spacing": spacing})
     denoiser = family.parts()["denoiser"]
     was_training = denoiser.training
     denoiser.eval()
     try:
         form = Form(prediction) if isinstance(prediction, str) else prediction
+        text, negative = _texts(family, requests, device, settings)
+        said = partial(_said, family, requests, settings.framing)
+        why = _by_levels(solver, settings, first, span)
+        if why:
+            require(solver, why)
+            network = partial(_both, said, text, negative if guidance != 1.0 else None)
+            known = Denoiser(network, schedule, form, scale=guidance, rescale=guidance_rescale,
+                             thresholding=settings.thresholding)  # fmt: skip
+            visited = levels(settings, schedule, form.solved, steps)
+            return _descend(family, requests, known, visited, solver, span, device)
         descent = Solver(solver, schedule, form.solved, steps=steps, device=device, spacing=spacing)
-        text, negative = _texts(family, requests, device)
         x = descent.start(initial_noise(family, requests).to(device))
-        predict = partial(_denoise, family, requests, form, schedule.to(device))
+        predict = partial(_denoise, said, form, schedule.to(device))
         for number, t in enumerate(descent.timesteps):
             seen = descent.model_input(x, t)
             predicted = guided(predict, seen, t, text=text, negative=negative, scale=guidance, rescale=guidance_rescale)
@@ -148,15 +190,78 @@ def sample_latents(
         denoiser.train(was_training)
 
 
-def initial_noise(family: ModelFamily, requests: Sequence[Request]) -> Tensor:
+def require_solver(
+    solver: SolverName, schedule: Schedule, prediction: str, settings: SampleSettings, spacing: Spacing = "auto"
+) -> None:
+    """Raises RecipeError E1070 when such a model cannot be drawn from in this way."""
+    settings = settings.model_copy(update={"spacing": spacing})
+    why = _by_levels(solver, settings, None, WHOLE)
+    if why:
+        require(solver, why)
+        levels(settings, schedule, prediction, settings.steps)
+    else:
+        Solver(solver, schedule, prediction, steps=2, device="cpu", spacing=spacing)
+
+
+def _by_levels(solver: SolverName, settings: SampleSettings, request: Request | None, span: Span) -> str:
+    """What asks for a descent by levels instead of timesteps, in words; "" when nothing does."""
+    asked = {
+        f"sample.sigmas={settings.sigmas}": settings.sigmas != "schedule",
+        "sample.spacing=stability": settings.spacing == "stability",
+        "sample.thresholding": settings.thresholding.ratio is not None,
+        "a second model (sample.refiner)": span.leave > 0 or span.stage > 0,
+        "a picture to begin with (sample.image)": request is not None and request.start is not None,
+        f"{solver}": solver in ONLY_BY_LEVELS,
+    }
+    return next((what for what, so in asked.items() if so), "")
+
+
+def _descend(
+    family: ModelFamily,
+    requests: Sequence[Request],
+    denoiser: Denoiser,
+    descent: Tensor,
+    solver: SolverName,
+    span: Span,
+    device: torch.device | str,
+) -> Tensor:
+    """From noise, or from what requests start with, down to where the span ends."""
+    starts = [r.start for r in requests if r.start is not None]
+    assert len(starts) in (0, len(requests)), "all requests start with something, or none"
+    first = kept(descent, span.begin) if starts else 0
+    last = kept(descent, span.leave)
+    fresh = initial_noise(family, requests, span.stage).to(device)
+    sigma = float(descent[first])
+    if not starts:
+        x = fresh * math.sqrt(1.0 + sigma**2)
+    else:
+        x = torch.cat(starts).to(device, torch.float32)
+        x = x if span.noised else x + sigma * fresh
+
+    def noise(number: int) -> Tensor:
+        return step_noise(family, requests, number, span.stage).to(device)
+
+    return descend(solver, x, descent[first:], denoiser, noise, last=max(0, last - first))
+
+
+def _both(predict: Predict, text: TextEmbedding, negative: TextEmbedding | None, seen: Tensor, told: Tensor) -> Tensor:
+    """The network's output for negative texts and texts at once; without negative texts for texts alone."""
+    if negative is None:
+        return predict(seen, told.expand(len(seen)), text)
+    return predict(torch.cat((seen, seen)), told.expand(2 * len(seen)), together((negative, text)))
+
+
+def initial_noise(family: ModelFamily, requests: Sequence[Request], stage: int = 0) -> Tensor:
     """(B, C, h, w), of clips (B, C, f, h, w), float32 standard normal noise, on the CPU, each picture's by its own
     address."""
-    return _noise(family, requests, [draws.key(r.seed, "sample", r.index) for r in requests])
+    word = "sample-again" if stage else "sample"
+    return _noise(family, requests, [draws.key(r.seed, word, r.index) for r in requests])
 
 
-def step_noise(family: ModelFamily, requests: Sequence[Request], number: int) -> Tensor:
+def step_noise(family: ModelFamily, requests: Sequence[Request], number: int, stage: int = 0) -> Tensor:
     """What a stochastic solver adds at its step `number` (from 0): as `initial_noise`."""
-    return _noise(family, requests, [draws.key(r.seed, "sample-step", r.index, number) for r in requests])
+    word = "sample-step-again" if stage else "sample-step"
+    return _noise(family, requests, [draws.key(r.seed, word, r.index, number) for r in requests])
 
 
 def _noise(family: ModelFamily, requests: Sequence[Request], addresses: Sequence[int]) -> Tensor:
@@ -182,39 +287,63 @@ def as_bytes(pixels: Tensor, frames: int = 1) -> NDArray[np.uint8]:
     return found if found.ndim == 3 else found[:frames]
 
 
-def _denoise(
+def _said(
     family: ModelFamily,
     requests: Sequence[Request],
-    form: Form,
-    schedule: Schedule,
-    x_t: Tensor,
-    t: Tensor,
+    framing: FramingSettings,
+    shown: Tensor,
+    told: Tensor,
     text: TextEmbedding,
 ) -> Tensor:
-    """The family's prediction while sampling, where there is no x_0 and no noise to tell apart; in the kind that the
-    solver knows."""
-    model_input, model_t = form.seen(x_t, t, schedule)
-    seen = Noised(x_0=x_t, noise=x_t, x_t=x_t, model_input=model_input, model_t=model_t, level=t.float())
-    told = family.condition(text, None, _whole(requests, len(x_t), x_t.device))
-    said = family.predict(seen, told)[:, : x_t.shape[1]]  # a learnt variance is not asked for
-    return form.as_velocity(said, x_t, t, schedule)
+    """What the family's network says while sampling, where there is no x_0 and no noise to tell apart."""
+    seen = Noised(x_0=shown, noise=shown, x_t=shown, model_input=shown, model_t=told, level=told.float())
+    framed = _framing(requests, framing, len(shown), shown.device)
+    # a learnt variance is not asked for
+    return family.predict(seen, family.condition(text, None, framed))[:, : shown.shape[1]]
 
 
-def _whole(requests: Sequence[Request], count: int, device: torch.device) -> Framing:
-    """Whole pictures of the requests' size. count: theirs, or twice as many, those of the negative texts first."""
+def _denoise(said: Predict, form: Form, schedule: Schedule, x_t: Tensor, t: Tensor, text: TextEmbedding) -> Tensor:
+    """The same in the kind that solvers of timesteps know."""
+    shown, told = form.seen(x_t, t, schedule)
+    return form.as_velocity(said(shown, told, text), x_t, t, schedule)
+
+
+def _framing(requests: Sequence[Request], framing: FramingSettings, count: int, device: torch.device) -> Framing:
+    """What models that know sizes are told: whole pictures of the requests' size, where nothing else is asked. count:
+    theirs, or twice as many, those of the negative texts first."""
     size = requests[0].size
-    sizes = torch.tensor([[size.height, size.width]], device=device).expand(count, 2)
+
+    def pair(first: int, second: int) -> Tensor:
+        return torch.tensor([[first, second]], device=device).expand(count, 2)
+
+    def sides(asked: tuple[int, int] | None) -> Tensor:
+        width, height = asked or (size.width, size.height)
+        return pair(height, width)
+
     negative = torch.arange(count, device=device) < count - len(requests)
-    return Framing(sizes, torch.zeros_like(sizes), sizes, negative)
+    score = torch.where(negative, framing.negative_aesthetic_score, framing.aesthetic_score)
+    crop = pair(*framing.crop_top_left)
+    return Framing(sides(framing.original_size), crop, sides(framing.target_size), negative, score)
 
 
 def _texts(
-    family: ModelFamily, requests: Sequence[Request], device: torch.device | str
+    family: ModelFamily, requests: Sequence[Request], device: torch.device | str, settings: SampleSettings
 ) -> tuple[TextEmbedding, TextEmbedding]:
     ready = [r if r.text is not None and r.negative_text is not None else embedded(family, [r])[0] for r in requests]
     texts = [r.text for r in ready if r.text is not None]
-    negatives = [r.negative_text for r in ready if r.negative_text is not None]
+    negatives = [
+        zeros_like(r.negative_text) if is_unconditional(family, r.negative, settings) else r.negative_text
+        for r in ready
+        if r.negative_text is not None
+    ]
     return _moved(together(texts), device), _moved(together(negatives), device)
+
+
+def is_unconditional(family: ModelFamily, negative: str, settings: SampleSettings) -> bool:
+    """Whether guidance moves away from no text at all instead of from a negative prompt."""
+    if settings.unconditional == "auto":
+        return family.zeros_for_empty and not negative
+    return settings.unconditional == "zeros"
 
 
 def _moved(text: TextEmbedding, device: torch.device | str) -> TextEmbedding:

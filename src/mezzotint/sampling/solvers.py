@@ -31,8 +31,11 @@ from mezzotint.errors import RecipeError
 from mezzotint.recipe.sample import SolverName as SolverName
 from mezzotint.recipe.sample import Spacing
 from mezzotint.sampling import library_solvers
+from mezzotint.sampling.levels import chosen_spacing
 
-SOLVERS: tuple[SolverName, ...] = get_args(SolverName)
+ONLY_BY_LEVELS: frozenset[str] = frozenset({"dpm++-2s-a", "lcm"})
+"""Solvers that `descents` has and diffusers has not."""
+SOLVERS: tuple[SolverName, ...] = tuple(name for name in get_args(SolverName) if name not in ONLY_BY_LEVELS)
 STOCHASTIC: frozenset[str] = frozenset({"ddpm", "euler-a", "dpm++-sde", "dpm2-a"})
 """Solvers that add fresh noise at every step."""
 _RUNGE_KUTTA = 4
@@ -60,7 +63,7 @@ class Solver:
         device: torch.device | str,
         spacing: Spacing = "auto",
     ) -> None:
-        chosen = _spacing(spacing, schedule, prediction)
+        chosen = chosen_spacing(spacing, schedule, prediction)
         _refuse_what_cannot_be(name, schedule, prediction, chosen)
         self._name = name
         self._prediction = prediction
@@ -133,7 +136,7 @@ class Solver:
         return x + (x - x_0) / sigma * (sigma_down - sigma) + noise * sigma_up
 
 
-class _Lms(LMSDiscreteScheduler):  # type: ignore[misc]
+class ExactLms(LMSDiscreteScheduler):  # type: ignore[misc]
     """Diffusers' linear multistep scheduler, its coefficients integrated exactly: they are integrals of polynomials,
     and need no scipy."""
 
@@ -148,12 +151,6 @@ class _Lms(LMSDiscreteScheduler):  # type: ignore[misc]
             lagrange = lagrange * np.poly1d([1.0, -other]) / (at - other)
         integral = np.polyint(lagrange)
         return float(integral(sigmas[t + 1]) - integral(sigmas[t]))
-
-
-def _spacing(asked: Spacing, schedule: Schedule, prediction: str) -> str:
-    if asked != "auto":
-        return asked
-    return "trailing" if schedule.zero_terminal and prediction != "epsilon" else "leading"
 
 
 def _refuse_what_cannot_be(name: SolverName, schedule: Schedule, prediction: str, spacing: str) -> None:
@@ -198,7 +195,7 @@ def _scheduler(name: SolverName, schedule: Schedule, prediction: str, spacing: s
         case "heun":
             return HeunDiscreteScheduler(**config)
         case "lms":
-            return _Lms(**config)
+            return ExactLms(**config)
         case "pndm":  # without the Runge–Kutta start, as Stable Diffusion's own file says
             return PNDMScheduler(**config, skip_prk_steps=True)
         case "dpm2":

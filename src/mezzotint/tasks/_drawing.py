@@ -21,11 +21,12 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sample import SampleSettings
 from mezzotint.sampling import grids, pictures
 from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line
-from mezzotint.sampling.sample import Request, sample
+from mezzotint.sampling.sample import Request, is_unconditional
 from mezzotint.shapes import Size
 from mezzotint.tasks import _clips, _prompts
 from mezzotint.tasks._places import free_folder
 from mezzotint.tasks._sample_model import Model, find, open_model
+from mezzotint.tasks._sample_stages import drawn, size_of
 from mezzotint.tasks._sample_words import Asked, read_file
 
 _TILE = 384  # pixels of a picture's longer side on a contact sheet
@@ -61,7 +62,7 @@ def draw(asked: Asked, say: Callable[[str], None]) -> Iterator[str]:
     if any(one.request.size.frames > 1 for one in wanted) and (sentence := pictures.written_as(recipe.sample.clip)):
         say(sentence)
     _tell_of_lost_words(model.family, wanted, say)
-    tiles = _draw_all(out, wanted, model, recipe.sample, say)
+    tiles = _draw_all(out, wanted, model, recipe, say)
     sheets = _write_sheets(out, wanted, tiles, title=source.name)
     where = ", ".join(str(path) for path in sheets)
     what = "clip" if wanted[0].request.size.frames > 1 else "picture"
@@ -91,6 +92,8 @@ def _wanted(asked: Asked, lines: Sequence[Line], recipe: Recipe, model: Model, *
     """Every picture, those of one size after one another, so that they can be drawn together."""
     settings = recipe.sample
     own = model.own_size if is_model else None
+    if settings.image is not None and settings.size is None:
+        own = size_of(settings.image)
     usual = settings.size or ((own.width, own.height) if own else (recipe.data.resolution, recipe.data.resolution))
     given = settings.negative_prompt if asked.negative is None else asked.negative
     negative = _prompts.cleaned(given, recipe.data.captions)
@@ -142,33 +145,21 @@ def _checked(size: Size, family: ModelFamily) -> Size:
 
 
 def _draw_all(
-    out: Path, wanted: Sequence[Wanted], model: Model, settings: SampleSettings, say: Callable[[str], None]
+    out: Path, wanted: Sequence[Wanted], model: Model, recipe: Recipe, say: Callable[[str], None]
 ) -> dict[tuple[int, int], Pixels]:
     """Draws and writes, each picture as soon as it is there. Returns small copies by place."""
+    settings = recipe.sample
     tiles: dict[tuple[int, int], Pixels] = {}
     with durable.storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     try:
-        with model.precision.autocast(model.device):
-            drawn = sample(
-                model.family,
-                [one.request for one in wanted],
-                schedule=model.objective.schedule,
-                prediction=model.objective.form,
-                steps=settings.steps,
-                guidance=settings.guidance[0],
-                solver=settings.solver,
-                device=model.device,
-                spacing=settings.spacing,
-                guidance_rescale=settings.guidance_rescale,
-                batch_size=settings.batch_size,
-            )
-            for number, (one, picture) in enumerate(zip(wanted, drawn, strict=True), 1):
-                told = pictures.facts(one.request, settings) | model.told
-                durable.write_file(out / one.name, pictures.file(picture.pixels, told, settings.clip))
-                tiles[one.row, one.column] = _small(pictures.strip(picture.pixels))
-                if number % max(1, settings.batch_size) == 0 or number == len(wanted):
-                    say(f"drawn {number} of {len(wanted)}")
+        pictured = drawn(model, [one.request for one in wanted], recipe, say)
+        for number, (one, picture) in enumerate(zip(wanted, pictured, strict=True), 1):
+            told = pictures.facts(one.request, settings) | _guidance_from(one.request, settings, model) | model.told
+            durable.write_file(out / one.name, pictures.file(picture.pixels, told, settings.clip))
+            tiles[one.row, one.column] = _small(pictures.strip(picture.pixels))
+            if number % max(1, settings.batch_size) == 0 or number == len(wanted):
+                say(f"drawn {number} of {len(wanted)}")
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(
             f"{model.device} has not enough memory ({str(error).splitlines()[0]}); write --batch=1, draw smaller "
@@ -176,6 +167,12 @@ def _draw_all(
             code="E1751",
         ) from error
     return tiles
+
+
+def _guidance_from(request: Request, settings: SampleSettings, model: Model) -> dict[str, str]:
+    """What guidance moved away from, as text by name, where that is not the negative prompt."""
+    is_zeros = is_unconditional(model.family, request.negative, settings) and request.guidance != 1.0
+    return {"unconditional": "zeros"} if is_zeros else {}
 
 
 def _write_sheets(

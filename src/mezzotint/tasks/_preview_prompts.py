@@ -23,8 +23,7 @@ from mezzotint.recipe.sample import SampleSettings, SolverName
 from mezzotint.runtimes.base import Runtime
 from mezzotint.sampling import prompt_file
 from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line, PromptFile
-from mezzotint.sampling.sample import Request
-from mezzotint.sampling.solvers import Solver
+from mezzotint.sampling.sample import Request, require_solver
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks import _clips, _prompts
@@ -130,10 +129,10 @@ class PreviewPrompts:
         file = _read(self._recipe)
         for line in file.lines:
             self._size(line, file)
-        schedule, prediction = self._model.objective.schedule, self._model.objective.form.solved
+        schedule, kind = self._model.objective.schedule, self._model.objective.form.solved
         asked: list[SolverName | None] = [file.settings.get("solver"), *(line.solver for line in file.lines)]
         for name in sorted({name for name in asked if name is not None}):
-            Solver(name, schedule, prediction, steps=2, device="cpu", spacing=self._recipe.sample.spacing)
+            require_solver(name, schedule, kind, self._recipe.sample, self._recipe.sample.spacing)
         for note in file.notes:
             self._say(note)
         return file

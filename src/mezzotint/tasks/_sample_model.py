@@ -13,6 +13,7 @@ from torch import Tensor
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import CheckpointError, RecipeError
 from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.model import ModelSettings
 from mezzotint.recipe.read import MODELS, Reading, locate, located, read, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
@@ -25,6 +26,7 @@ from mezzotint.tasks.train import folder_of
 from mezzotint.training import attention, state
 from mezzotint.training.precision import Precision, cast
 from mezzotint.weights.fingerprint import of_values
+from mezzotint.weights.single_file import family_at
 
 _MODEL_FILES = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
 
@@ -99,9 +101,20 @@ def find(place: str, overrides: Sequence[str]) -> Source:
 
 
 def _of_model(model: Path, place: str, overrides: Sequence[str]) -> Source:
-    recipe = read_text("schema: 1", place, overrides).recipe
-    settings = recipe.model.model_copy(update={"path": model})
-    return Source(recipe.model_copy(update={"model": settings}), model.stem, is_model=True)
+    recipe = located(read_text("schema: 1", place, overrides))
+    told = any(word.partition("=")[0] == "model.family" for word in overrides)
+    family = None if told else family_at(model)
+    settings = recipe.model.model_copy(update={"path": model} | ({"family": family} if family else {}))
+    said = (f"{place} is of family {family}",) if family else ()
+    return Source(recipe.model_copy(update={"model": settings}), model.stem, is_model=True, said=said)
+
+
+def second(recipe: Recipe) -> Source:
+    """The model that `sample.refiner` names, which is drawn from as the first one is."""
+    path = recipe.sample.refiner.path
+    assert path is not None
+    settings = ModelSettings(path=path, family=family_at(path) or recipe.model.family, attention=recipe.model.attention)
+    return Source(recipe.model_copy(update={"model": settings}), path.stem, is_model=True)
 
 
 def _of_run(folder: Path, place: str, overrides: Sequence[str]) -> Source:
@@ -155,7 +168,7 @@ def open_model(source: Source, weights: Weights | None) -> Model:
         module.to(device)
     attention.set_up(parts["denoiser"], recipe.model.attention)
     objective = Objective(recipe.objective, family.schedule, recipe.model.prediction or family.prediction)
-    told |= {"model": of_values(identity), "model_name": source.name}
+    told |= {"model": of_values(identity), "model_name": source.name, "family": recipe.model.family}
     return Model(family, objective.to(device), precision, device, told)
 
 

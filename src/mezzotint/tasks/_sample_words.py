@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from mezzotint.errors import RecipeError
+from mezzotint.recipe.sample import size_named
 from mezzotint.sampling import prompt_file
 from mezzotint.sampling.prompt_file import Line, PromptFile
 
@@ -22,7 +23,7 @@ FLAGS = {
     "--prompt=TEXT": "what to draw; more texts may follow it",
     "--file=FILE": "prompts: .txt, one a line, options behind them (--n --w --h --s --d --l), or .json",
     "--negative=TEXT": "what guidance moves away from",
-    "--size=WxH": "in pixels; several with commas between",
+    "--size=WxH": "in pixels, or one of SDXL's sizes by name (sdxl-1.46); several with commas between",
     "--seed=N": "of the noise; several with commas between",
     "--index=N": "number of the first prompt, which addresses its noise; 0 without",
     "--steps=N": "sample.steps",
@@ -163,7 +164,13 @@ def _several(said: dict[str, str], flag: str) -> list[str]:
 def _size(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"\s*(\d{1,5})\s*[x×X]\s*(\d{1,5})\s*", text)
     if found is None:
-        raise _wrong(f"--size is written WIDTHxHEIGHT, such as 512x768, got {text!r}")
+        try:
+            named: tuple[int, int] | str = size_named(text.strip())
+        except ValueError as error:
+            raise _wrong(f"--size: {error}") from None
+        if isinstance(named, tuple):
+            return named
+        raise _wrong(f"--size is a name such as sdxl-1.46, or WIDTHxHEIGHT, such as 512x768, got {text!r}")
     return int(found[1]), int(found[2])
 
 

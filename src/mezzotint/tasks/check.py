@@ -29,6 +29,7 @@ from mezzotint.tasks import (
     _check_page,
     _clips,
     _estimates,
+    _exports,
     _held_out,
     _preview_prompts,
     _shadow_start,
@@ -128,6 +129,8 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False) -> Checked
     _advise(checked, prediction)
     if outline is not None:
         _look_at_memory(checked, outline)
+    with checked.gathering():
+        _exports.require_possible(checked.recipe)
     if checked.recipe.run.export.folder is not None:
         with checked.gathering():
             publishing.refuse_others(checked.recipe.run.export.folder)

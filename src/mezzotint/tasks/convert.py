@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -60,17 +61,17 @@ def run(arguments: Sequence[str]) -> int:
     or a destination that is taken (E1410); StorageError E1701.
     """
     wish = parse(arguments)
-    _require_free(wish.destination)
+    require_free(wish.destination, "convert")
     print(f"{wish.source} → {wish.destination}")
     for line in _with_store(wish):
         print(f"  {line}")
     return 0
 
 
-def single_file_of(folder: Path, place: Path, dtype: DTypeName | None = None) -> Path:
+def single_file_of(folder: Path, place: Path, dtype: DTypeName | None = None, ending: str = ".safetensors") -> Path:
     """An exported model folder once more, as one file of its name in `place`. dtype: of the weights; None keeps the
-    folder's. Raises as `run`."""
-    target = place / f"{folder.name}.safetensors"
+    folder's. ending: `.ckpt` is a checkpoint of MindSpore's. Raises as `run`."""
+    target = place / f"{folder.name}{ending}"
     with durable.storage_errors(target):
         place.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)
@@ -80,8 +81,14 @@ def single_file_of(folder: Path, place: Path, dtype: DTypeName | None = None) ->
 
 
 def _with_store(wish: Wish) -> Iterator[str]:
-    """Copies of pickled files lie beside the destination, as long as it takes."""
-    place = wish.destination.absolute()
+    with store_beside(wish.destination) as store:
+        yield from _convert(replace(wish, store=store))
+
+
+@contextmanager
+def store_beside(destination: Path) -> Iterator[Path]:
+    """A folder for copies of pickled files, beside the destination, as long as it takes. Raises StorageError E1701."""
+    place = destination.absolute()
     try:
         store = tempfile.TemporaryDirectory(prefix=f".{place.name}.", suffix=".partial", dir=place.parent)
     except OSError as error:
@@ -89,7 +96,7 @@ def _with_store(wish: Wish) -> Iterator[str]:
             f"{place}: cannot be written ({error.strerror}); choose another place", code="E1701"
         ) from error
     with store as name:
-        yield from _convert(replace(wish, store=Path(name)))
+        yield Path(name)
 
 
 def _convert(wish: Wish) -> Iterator[str]:
@@ -195,7 +202,7 @@ def _file_to_file(wish: Wish, single: SingleFile) -> Iterator[str]:
 
 
 def _from_folder(wish: Wish) -> Model:
-    _refuse_run(wish.source)
+    refuse_run(wish.source)
     guess = kinds.of_path(wish.source)
     folder = open_folder(wish.source) if guess is None else None
     unet = folder.config("unet") if folder is not None and folder.has("unet") else {}
@@ -218,13 +225,13 @@ def _from_folder(wish: Wish) -> Model:
     return Model(folder, layout, tensors, scheduler, read_remains(folder.root))
 
 
-def _refuse_run(source: Path) -> None:
-    """A run folder holds checkpoints; its models are the exports."""
+def refuse_run(source: Path) -> None:
+    """Raises WeightsError E1406 for a run folder, which holds checkpoints; its models are the exports."""
     if not (source / "checkpoints").is_dir() or (source / "model_index.json").is_file():
         return
     exports = sorted(path for path in (source / "exports").glob("step-*") if path.is_dir())
     there = f", such as {exports[-1]}" if exports else "; it has none yet, which a run writes at its end"
-    raise WeightsError(f"{source}: is a run folder; convert one of its exports{there}", code="E1406")
+    raise WeightsError(f"{source}: is a run folder; name one of its exports{there}", code="E1406")
 
 
 def _component(folder: ModelFolder, component: str, network: components.Network, wish: Wish) -> dict[str, Tensor]:
@@ -315,13 +322,15 @@ def _require_whole(
         write_single.require_fit(source / component if source.is_dir() else source, shapes, tensors[component])
 
 
-def _require_free(destination: Path) -> None:
+def require_free(destination: Path, verb: str) -> None:
+    """Raises WeightsError E1410 where something is in the way, RecipeError E1012 where there is no folder to write
+    into."""
     if destination.exists():
         raise WeightsError(
-            f"{destination}: is already there; convert writes over nothing, give another name", code="E1410"
+            f"{destination}: is already there; {verb} writes over nothing, give another name", code="E1410"
         )
     if not destination.absolute().parent.is_dir():
-        raise RecipeError(f"mezzotint convert: {destination.parent} is no folder; make it first", code="E1012")
+        raise RecipeError(f"mezzotint {verb}: {destination.parent} is no folder; make it first", code="E1012")
 
 
 def _without_average(remains: Remains) -> Remains:

@@ -30,6 +30,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.stages import StepReport
 from mezzotint.tasks import (
+    _exports,
     _foreign_start,
     _held_out,
     _shadow_start,
@@ -44,7 +45,6 @@ from mezzotint.tasks._arguments import parse
 from mezzotint.tasks._export_name import name_of
 from mezzotint.tasks._failures import named_failures
 from mezzotint.tasks._live import LiveSettings
-from mezzotint.tasks.convert import single_file_of
 from mezzotint.tasks.environment import environment
 from mezzotint.training import metrics_log, rows, shared_state, state
 from mezzotint.training.interrupts import Interrupts
@@ -74,6 +74,7 @@ def train(reading: Reading) -> int:
     problems = unknown_allowances(recipe.run.allow_change)
     if problems:
         raise RecipeError(reading.name, problems=problems)
+    _exports.require_possible(recipe)
     launch = Launch.read()
     if recipe.run.export.folder is not None:
         publishing.refuse_others(recipe.run.export.folder)
@@ -427,30 +428,10 @@ class Job:
         return written
 
     def _export_one(self, weights: Mapping[str, Tensor], name: str) -> list[Path]:
-        weights = self.runtime.whole(weights)
+        whole, asked = self.runtime.whole(weights), self.changes.now.run.export
         if not self.runtime.is_first:
             return []
-        target = self.folder.exports / name
-        # an earlier one goes when the new one is whole
-        aside = self.folder.exports / f".partial-{name}" if target.exists() else target
-        with durable.storage_errors(target):
-            durable.remove_tree(aside) if aside != target else None
-            self.model.family.export(
-                aside,
-                settings=self.recipe.model,
-                weights={n: t.detach().cpu() for n, t in weights.items()},
-                dtype=self.changes.now.run.export.dtype,
-                schedule=self.model.objective.schedule,
-                prediction=self.model.prediction,
-            )
-            if aside != target:
-                durable.remove_tree(target)
-                aside.rename(target)
-                durable.sync_folder(target.parent)
-        asked = self.changes.now.run.export
-        if asked.single_file:
-            single_file_of(target, asked.single_file_folder or target.parent, asked.single_file_dtype)
-        return [target]
+        return [_exports.write(self.model, self.recipe, asked, self.folder.exports, name, whole)]
 
     def _note_bad_step(self, report: StepReport) -> None:
         # each process names its own samples: the one that spoilt the step may be anywhere

@@ -165,6 +165,7 @@ class Previews(PreviewsElsewhere):
                         device=self._device,
                         spacing=settings.spacing,
                         guidance_rescale=settings.guidance_rescale,
+                        settings=settings,
                     )
                 for request, pixels in zip(some, self._decode(latents), strict=True):
                     yield as_bytes(pixels, request.size.frames)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol
@@ -31,6 +32,11 @@ SIZES = {
     "I8": 1, "U8": 1, "BOOL": 1,
 }  # fmt: skip
 """Bytes of a number, by the name of its type in a header."""
+_KINDS = {
+    torch.float64: "F64", torch.int64: "I64", torch.uint64: "U64", torch.float32: "F32", torch.int32: "I32",
+    torch.uint32: "U32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int16: "I16", torch.uint16: "U16",
+    torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
+}  # fmt: skip
 
 
 class TensorInfo(NamedTuple):
@@ -193,6 +199,51 @@ def write(
     except (OSError, SafetensorError) as error:
         aside.unlink(missing_ok=True)
         raise _storage_error(path, error) from error
+
+
+def kind_of(dtype: torch.dtype) -> str:
+    """The name of a type in a header."""
+    return _KINDS[dtype]
+
+
+def write_in_turn(
+    path: Path,
+    told: Mapping[str, TensorInfo],
+    tensors: Iterable[tuple[str, Tensor]],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    unchecked: Collection[str] = (),
+    seal: Callable[[Path], None] | None = None,
+) -> None:
+    """As `write`, of tensors that are made one after the other, so that one of them at a time is held.
+
+    told: names, types and shapes of all of them, in their order; the widest types first, as readers want them. Raises
+    as `write`.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    entries: dict[str, Any] = {"__metadata__": dict(metadata or {"format": "pt"})}
+    end = 0
+    for name, info in told.items():
+        begin, end = end, end + math.prod(info.shape) * SIZES[info.dtype]
+        entries[name] = {"dtype": info.dtype, "shape": list(info.shape), "data_offsets": [begin, end]}
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text = text.ljust(-(-len(text) // 8) * 8)
+    try:
+        with aside.open("wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            for (name, info), (given, tensor) in zip(told.items(), tensors, strict=True):
+                assert (given, kind_of(tensor.dtype), tuple(tensor.shape)) == (name, *info), (given, name, info)
+                if name not in unchecked:
+                    _refuse_non_finite(path, name, tensor)
+                flat = tensor.detach().to("cpu").contiguous().reshape(-1)
+                file.write(flat.view(torch.uint8).numpy().data)
+        if seal is not None:
+            seal(aside)
+        settle(aside, path)
+    except OSError as error:
+        raise _storage_error(path, error) from error
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def require_finite(path: Path, tensors: Mapping[str, Tensor], *, unchecked: Collection[str] = ()) -> None:

@@ -89,7 +89,7 @@ def refusal(header: Mapping[str, TensorInfo], family: Family | None = "sd") -> K
         return other if other.remedy else Kind(other.name, _TRAINS[family or "sd"])
     found = family_of(names)
     if family is not None and found is not None and found != family:
-        return Kind(of_tensors(header), _TRAINS[family])
+        return Kind(of_tensors(header), f"{_TRAINS[family]}; write model.family={found}")
     if not any(n.startswith(_DENOISER) for n in names):
         alone = of_tensors(header)
         if alone.startswith("a denoiser alone") and not alone.endswith("layout"):
@@ -125,7 +125,8 @@ def _incomplete(names: Collection[str], family: Family) -> Kind | None:
         if not any(n.startswith(start) for n in names)
     ]
     if lacking:
-        return Kind(f"a single-file checkpoint without {' and '.join(lacking)}", "give the file of the whole model")
+        remedy = "give the file of the whole model, or lay this one over it: mezzotint merge MODEL FILE NEW_FILE"
+        return Kind(f"a single-file checkpoint without {' and '.join(lacking)}", remedy)
     return None
 
 

@@ -19,7 +19,7 @@ from mezzotint.recipe import yaml_rules
 from mezzotint.weights import components, files, kinds, known_layouts, modelspec, pickled, scheduler_file
 from mezzotint.weights.files import TensorInfo
 from mezzotint.weights.folder import ModelFolder, open_folder, shipped
-from mezzotint.weights.keymap import Entry, KeyMap, Part, Table
+from mezzotint.weights.keymap import Entry, Family, KeyMap, Part, Table
 
 Prediction = modelspec.Prediction
 _ENDINGS = (".safetensors", *pickled.SUFFIXES)
@@ -204,6 +204,17 @@ def open_single(
     if averaged and not any(n.startswith(layout.average("model.diffusion_model.")) for n in header):
         raise WeightsError(f"{path}: has no averaged weights; write model.ema_weights=ignore", code="E1415")
     return SingleFile(path, file, open_folder(root), layout, averaged, told)
+
+
+def family_at(path: Path) -> Family | None:
+    """The family of a model, folder or single file, by its small files and headers; None when they do not say it.
+
+    Raises WeightsError for a file that cannot be read.
+    """
+    if path.is_dir():
+        index = open_folder(path).index
+        return None if "transformer" in index else "sdxl" if "text_encoder_2" in index else "sd"
+    return kinds.family_of(files.read_header(_readable(path, None)))
 
 
 def marks_zero_terminal(header: Collection[str]) -> bool:

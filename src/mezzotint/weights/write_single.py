@@ -70,10 +70,7 @@ def assemble(
 
     Raises WeightsError E1405 when they are not those that the folder's configurations describe.
     """
-    same = remains.layout == layout.name
-    found: dict[str, Tensor] = {name: torch.tensor(value) for name, value in layout.filled.items()}
-    found |= {name: tensor for name, tensor in remains.rest.items() if same or not layout.sign or name in found}
-    found |= dict(remains.averages) if same else {}
+    found = around(layout, remains)
     for component, network in layout.networks.items():
         config = folder.config(component)
         where = folder.root / component
@@ -81,10 +78,22 @@ def assemble(
         require_fit(where, shapes, tensors[component])
         for entry in layout.choose(component, config).table(list(shapes)).entries:
             whole = entry.to_foreign(tensors[component])
-            written = (entry.foreign, tuple(whole.shape))
-            name, shape = remains.spellings.get(entry.foreign, written) if same else written
+            name, shape = spelling(layout, remains, (entry.foreign, tuple(whole.shape)))
             found[name] = whole.reshape(shape)
     return found
+
+
+def around(layout: KeyMap, remains: Remains) -> dict[str, Tensor]:
+    """What a single file holds besides its networks. remains: of the file that the model came from."""
+    same = remains.layout == layout.name
+    found: dict[str, Tensor] = {name: torch.tensor(value) for name, value in layout.filled.items()}
+    found |= {name: tensor for name, tensor in remains.rest.items() if same or not layout.sign or name in found}
+    return found | (dict(remains.averages) if same else {})
+
+
+def spelling(layout: KeyMap, remains: Remains, written: tuple[str, tuple[int, ...]]) -> tuple[str, tuple[int, ...]]:
+    """Name and shape of a tensor in a file, as the file wrote it that the model came from."""
+    return remains.spellings.get(written[0], written) if remains.layout == layout.name else written
 
 
 def write(target: Path, tensors: Mapping[str, Tensor], description: Description, before: Mapping[str, str]) -> None:

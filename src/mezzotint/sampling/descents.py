@@ -1,0 +1,177 @@
+"""Solvers of the reverse process told in σ: x_σ = x_0 + σ ε, from the highest level down to 0 or to where one leaves.
+
+They ask a denoiser for the clean picture at a level and know nothing of timesteps or of what the network predicts, so
+that any levels can be visited. Each is held to a recorded run of Stability's sampler of its name. Where a scheduler of
+diffusers does the same, it does it here:
+
+    euler, ddim   EulerDiscreteScheduler; DDIM without noise is Euler's step in σ
+    heun          HeunDiscreteScheduler
+    lms           LMSDiscreteScheduler, its integrals solved exactly
+    dpm++         DPMSolverMultistepScheduler (DPM-Solver++ with two steps)
+    euler-a       written here: its noise is given, where diffusers' class draws from a generator
+    dpm++-2s-a    written here: diffusers has DPM-Solver++ of single steps without fresh noise alone
+    lcm           written here: diffusers' visits timesteps of a grid of its own and mixes the picture with x
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, cast, get_args
+
+import torch
+from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
+from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
+from diffusers.schedulers.scheduling_heun_discrete import HeunDiscreteScheduler
+from torch import Tensor
+
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.sample import SolverName
+from mezzotint.sampling.solvers import ExactLms
+
+Denoise = Callable[[Tensor, float], Tensor]
+"""(x (B, C, …), σ) → the clean picture, float32."""
+Noise = Callable[[int], Tensor]
+"""Standard normal noise in the shape of x, for a step by number."""
+
+DESCENTS: tuple[SolverName, ...] = ("ddim", "euler", "euler-a", "heun", "lms", "dpm++", "dpm++-2s-a", "lcm")
+"""Solvers that visit any levels."""
+
+
+def descend(
+    name: SolverName, x: Tensor, levels: Tensor, denoise: Denoise, noise: Noise, *, last: int | None = None
+) -> Tensor:
+    """x at the first level → x at level number `last`; None is the last of all, where no noise is left.
+
+    x: (B, C, …) float32. levels: (n + 1,), falling, 0 at the end. noise: asked for the numbers of steps from 0.
+    """
+    states = list(trajectory(name, x, levels, denoise, noise, last=last))
+    return states[-1] if states else x
+
+
+def trajectory(
+    name: SolverName, x: Tensor, levels: Tensor, denoise: Denoise, noise: Noise, *, last: int | None = None
+) -> Iterator[Tensor]:
+    """As `descend`: x after every step."""
+    values = [float(level) for level in levels]
+    stop = len(values) - 1 if last is None else last
+    for number in range(stop):
+        if number == 0:
+            step = _STEPS[name](values)
+        x = step(number, x, denoise, noise)
+        yield x
+
+
+def require(name: SolverName, why: str) -> None:
+    """Raises RecipeError E1070 for a solver that cannot visit any levels. why: what asks for it, in words."""
+    if name not in DESCENTS:
+        raise RecipeError(
+            f"sample.solver: {name} visits the timesteps of its own alone, and {why} takes one of "
+            f"{', '.join(DESCENTS)}",
+            code="E1070",
+        )
+
+
+Step = Callable[[int, Tensor, Denoise, Noise], Tensor]
+
+
+def _stock(scheduler: Any, values: list[float], *, twice: bool = False, unit: bool = False) -> Step:
+    """A step of one of diffusers' schedulers, told our levels.
+
+    twice: it looks at the next level, too, unless that is 0. unit: it works on pictures of unit variance, x/√(1 + σ²).
+    """
+    inner = torch.tensor(values, dtype=torch.float32)
+    scheduler.set_timesteps(len(values) - 1)
+    scheduler.sigmas = torch.cat([inner[:1], inner[1:-1].repeat_interleave(2), inner[-1:]]) if twice else inner
+    scheduler.timesteps = torch.arange(len(scheduler.sigmas) - 1, 0, -1, dtype=torch.float32)
+    scheduler.set_begin_index(0)
+    scheduler.is_scale_input_called = True
+
+    def once(x: Tensor, sigma: float, after: float, clean: Tensor) -> Tensor:
+        inside, outside = (math.sqrt(1 + s**2) if unit else 1.0 for s in (sigma, after))
+        place = scheduler.timesteps[scheduler.step_index or 0]
+        made = scheduler.step((x - clean) / sigma, place, x / inside, return_dict=False)
+        return cast(Tensor, made[0]) * outside
+
+    def step(number: int, x: Tensor, denoise: Denoise, noise: Noise) -> Tensor:
+        here, after = values[number], values[number + 1]
+        x = once(x, here, after, denoise(x, here))
+        return once(x, after, after, denoise(x, after)) if twice and after > 0 else x
+
+    return step
+
+
+def _euler(values: list[float]) -> Step:
+    return _stock(EulerDiscreteScheduler(), values)
+
+
+def _heun(values: list[float]) -> Step:
+    return _stock(HeunDiscreteScheduler(), values, twice=True)
+
+
+def _lms(values: list[float]) -> Step:
+    return _stock(ExactLms(), values)
+
+
+def _two_steps(values: list[float]) -> Step:
+    return _stock(DPMSolverMultistepScheduler(algorithm_type="dpmsolver++"), values, unit=True)
+
+
+def _ancestral(values: list[float]) -> Step:
+    """Euler down to σ_down, and up again by noise: k-diffusion's `sample_euler_ancestral` with η = 1."""
+
+    def step(number: int, x: Tensor, denoise: Denoise, noise: Noise) -> Tensor:
+        here, after = values[number : number + 2]
+        down, up = _parted(here, after)
+        clean = denoise(x, here)
+        return _lifted(x + (x - clean) / here * (down - here), up, number, noise)
+
+    return step
+
+
+def _single_step(values: list[float]) -> Step:
+    """DPM-Solver++(2S) down to σ_down, and up again by noise: k-diffusion's `sample_dpmpp_2s_ancestral`, η = 1."""
+
+    def step(number: int, x: Tensor, denoise: Denoise, noise: Noise) -> Tensor:
+        here, after = values[number : number + 2]
+        down, up = _parted(here, after)
+        clean = denoise(x, here)
+        if down == 0:
+            return clean
+        middle = math.sqrt(here * down)  # half way on the logarithm
+        clean = denoise(middle / here * x + (1 - middle / here) * clean, middle)
+        return _lifted(down / here * x + (1 - down / here) * clean, up, number, noise)
+
+    return step
+
+
+def _consistency(values: list[float]) -> Step:
+    """Latent consistency (Luo et al. 2023, arXiv:2310.04378): the clean picture, and noise of the next level on it."""
+
+    def step(number: int, x: Tensor, denoise: Denoise, noise: Noise) -> Tensor:
+        return _lifted(denoise(x, values[number]), values[number + 1], number, noise)
+
+    return step
+
+
+def _parted(here: float, after: float) -> tuple[float, float]:
+    """σ_down and σ_up, with σ_down² + σ_up² = after²."""
+    up = math.sqrt(after**2 * (here**2 - after**2) / here**2)
+    return math.sqrt(max(0.0, after**2 - up**2)), up
+
+
+def _lifted(x: Tensor, up: float, number: int, noise: Noise) -> Tensor:
+    return x + noise(number) * up if up > 0 else x
+
+
+_STEPS: dict[str, Callable[[list[float]], Step]] = {
+    "ddim": _euler,
+    "euler": _euler,
+    "heun": _heun,
+    "lms": _lms,
+    "dpm++": _two_steps,
+    "euler-a": _ancestral,
+    "dpm++-2s-a": _single_step,
+    "lcm": _consistency,
+}
+assert set(_STEPS) == set(DESCENTS) <= set(get_args(SolverName))

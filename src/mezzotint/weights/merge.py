@@ -1,0 +1,308 @@
+"""Several models' files into one: later ones laid over the first, key by key, or all of them summed up with weights.
+
+The first is a whole model and says what the result is. The result is made as it is written, a few tensors at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from torch import Tensor
+
+from mezzotint.errors import WeightsError
+from mezzotint.weights import claims, files, known_layouts, pickled, write_single
+from mezzotint.weights.claims import Claim, Shapes
+from mezzotint.weights.components import DTypeName
+from mezzotint.weights.files import SIZES
+from mezzotint.weights.folder import ModelFolder, find_weights, open_folder
+from mezzotint.weights.keymap import Entry, KeyMap, Shape
+from mezzotint.weights.remains import Remains, read_remains, remains_of
+from mezzotint.weights.single_file import open_single
+
+CHUNK = 256 << 20
+"""Bytes of tensors that are read at once; a tensor that is larger is read alone."""
+
+KINDS: dict[DTypeName, str] = {"fp32": "F32", "fp16": "F16", "bf16": "BF16"}
+"""Types of weights in safetensors' words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file or folder, and what it holds of the model."""
+
+    path: Path
+    claims: tuple[Claim, ...]
+
+    def claim(self, component: str, name: str) -> Claim | None:
+        """The claim that has a tensor of ours; None where the source has not got it."""
+        return next((c for c in self.claims if name in c.held.get(component, ())), None)
+
+    def lacks(self, component: str, names: Collection[str]) -> list[str]:
+        """Those of a component's names that it has not got."""
+        return [name for name in names if self.claim(component, name) is None]
+
+    def read(self, component: str, names: Collection[str]) -> dict[str, Tensor]:
+        """Tensors under our names, all of which it has."""
+        found: dict[str, Tensor] = {}
+        for claim in self.claims:
+            mine = [name for name in names if name in claim.held.get(component, ())]
+            found |= claim.read(component, mine) if mine else {}
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The first model. folder: of its configurations. layout: of single files of its kind."""
+
+    source: Source
+    folder: ModelFolder
+    layout: KeyMap
+    shapes: Shapes
+    remains: Remains
+    scheduler: Mapping[str, object]
+
+
+def open_base(path: Path, *, config: Path | None = None, store: Path | None = None) -> Base:
+    """Opens the first model, a folder or a single file of any form. config, store: see `open_single`.
+
+    Raises WeightsError as `open_single`, `open_folder` and `claims` do; E1405 when it is not whole.
+    """
+    if path.is_dir():
+        folder = open_folder(path)
+        layout = known_layouts.for_components([n for n in known_layouts.component_names() if folder.has(n)])
+        if layout is None:
+            raise WeightsError(f"{path}: is no whole model of SD 1.x, SD 2.x or SDXL; give one first", code="E1452")
+        shapes = claims.shapes_of(folder, layout)
+        told: Mapping[str, object] = folder.config("scheduler", "scheduler_config.json")
+        base = Base(_of_folder(path, layout, shapes), folder, layout, shapes, read_remains(path), told)
+    else:
+        single = open_single(path, None, config=config, store=store)
+        shapes = claims.shapes_of(single.folder, single.layout)
+        claim = claims.of_file(single.file, single.layout, shapes)
+        told = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
+        base = Base(Source(path, (claim,)), single.folder, single.layout, shapes, remains_of(single), told)
+    _require_whole(base.source, base.shapes)
+    return base
+
+
+def open_other(path: Path, base: Base, *, averaged: bool = False, store: Path | None = None) -> Source:
+    """Opens a later model, whole or in part: a folder of a model or of one of its components, or a file of any form.
+
+    Raises WeightsError E1401, E1402, E1408, E1411, E1415, E1420, E1451, E1452.
+    """
+    if not path.exists():
+        raise WeightsError(f"{path}: is not there (looked in {Path.cwd()}); check the path", code="E1401")
+    if path.is_dir():
+        return _of_folder(path, base.layout, base.shapes)
+    file = path
+    if path.suffix in pickled.SUFFIXES and pickled.is_pickled(path):
+        file = pickled.as_safetensors(path, store or pickled.default_store())
+    return Source(path, (claims.of_file(file, base.layout, base.shapes, averaged=averaged),))
+
+
+def _of_folder(path: Path, layout: KeyMap, shapes: Shapes) -> Source:
+    if (path / "model_index.json").is_file():
+        places = {component: path / component for component in layout.networks if (path / component).is_dir()}
+    else:
+        places = {path.name: path} if path.name in layout.networks else {}
+    weights = {component: find_weights(place) for component, place in places.items()}
+    found = tuple(
+        claims.of_component(where.path, component, layout.networks[component], shapes)
+        for component, where in weights.items()
+        if where is not None
+    )
+    if not found:
+        raise WeightsError(
+            f"{path}: holds no weights of the model; give its folder, or that of one of its components "
+            f"({', '.join(layout.networks)})",
+            code="E1452",
+        )
+    return Source(path, found)
+
+
+def _require_whole(source: Source, shapes: Shapes) -> None:
+    for component, wanted in shapes.items():
+        lacking = source.lacks(component, wanted)
+        if lacking:
+            raise WeightsError(
+                f"{source.path}: lacks {files.some(lacking, 3)} of {component}; a whole model is needed here",
+                code="E1405",
+            )
+
+
+@dataclass(frozen=True)
+class Merge:
+    """What is made of a base and other sources. shares: weights of a sum, one for each source, the base's first; empty
+    lays one over the other. dtype: of all weights; None keeps each tensor's, of a sum the base's."""
+
+    base: Base
+    others: Sequence[Source]
+    shares: Sequence[float] = ()
+    dtype: DTypeName | None = None
+
+    def __post_init__(self) -> None:
+        if self.shares:
+            assert len(self.shares) == 1 + len(self.others)
+            for other in self.others:
+                _require_whole(other, self.base.shapes)
+
+    @cached_property
+    def origin(self) -> Mapping[str, Mapping[str, Source]]:
+        """By component, whose each tensor is; of a sum the base's."""
+        return {
+            component: {name: self._last(component, name) for name in names}
+            for component, names in self.base.shapes.items()
+        }
+
+    def kind(self, component: str, name: str) -> str:
+        """The type that a tensor of ours is written in, in safetensors' words."""
+        if self.dtype is not None:
+            return KINDS[self.dtype]
+        claim = self.origin[component][name].claim(component, name)
+        assert claim is not None
+        return claim.dtype(component, name)
+
+    def read(self, component: str, names: Collection[str]) -> dict[str, Tensor]:
+        """Tensors of the result under our names. Raises WeightsError E1403, E1416 and as files are read."""
+        if self.shares:
+            found = self._summed(component, names)
+        else:
+            found = {}
+            by_source: dict[int, list[str]] = {}
+            sources = {id(s): s for s in (self.base.source, *self.others)}
+            for name in names:
+                by_source.setdefault(id(self.origin[component][name]), []).append(name)
+            for number, mine in by_source.items():
+                found |= sources[number].read(component, mine)
+        if self.dtype is None:
+            return found
+        return write_single.cast_component(self.base.source.path, found, self.dtype)
+
+    def _summed(self, component: str, names: Collection[str]) -> dict[str, Tensor]:
+        """Sums in float32, in the base's types."""
+        own = self.base.source.read(component, names)
+        total = {name: tensor.float() * self.shares[0] for name, tensor in own.items()}
+        for share, other in zip(self.shares[1:], self.others, strict=True):
+            for name, tensor in other.read(component, names).items():
+                total[name] += tensor.float() * share
+        return {name: tensor.to(own[name].dtype) for name, tensor in total.items()}
+
+    def _last(self, component: str, name: str) -> Source:
+        if self.shares:
+            return self.base.source
+        having = (s for s in reversed(self.others) if s.claim(component, name) is not None)
+        return next(having, self.base.source)
+
+    def report(self) -> Iterator[str]:
+        """What came from where, in lines."""
+        for component, names in self.origin.items():
+            if self.shares:
+                shares = " + ".join(
+                    f"{share:g} · {source.path.name}"
+                    for share, source in zip(self.shares, (self.base.source, *self.others), strict=True)
+                )
+                yield f"{component}: {len(names)} tensors, {shares}"
+                continue
+            counts = Counter(str(source.path) for source in names.values())
+            yield f"{component}: " + ", ".join(f"{count} tensors from {path}" for path, count in counts.items())
+        for source in (self.base.source, *self.others):
+            yield from _told(source, self.base)
+
+    def keys(self) -> dict[str, dict[str, str]]:
+        """By component and name of ours, the name of the tensor in which file, for those who want to know it all."""
+        found: dict[str, dict[str, str]] = {}
+        for component, names in self.origin.items():
+            for name, source in names.items():
+                claim = source.claim(component, name)
+                assert claim is not None
+                found.setdefault(component, {})[name] = f"{source.path}: {claim.held[component][name][0]}"
+        return found
+
+
+def _told(source: Source, base: Base) -> Iterator[str]:
+    """What is to be said of a source: parts of it that the model has not, and what of the model it has not."""
+    for claim in source.claims:
+        if claim.leftovers:
+            yield f"{source.path}: {claim.leftovers} names were freed of `._backbone` or `stage1.`, `stage2.`"
+        copies = len(claim.averages)
+        if copies:
+            yield f"{source.path}: left out: {copies} averaged tensors; --ema=use takes them"
+        other = [n for n in claim.besides if n not in claim.averages and not base.layout.is_extra(n)]
+        if other:
+            yield f"{source.path}: left out, since the model has no such thing: {files.some(other)}"
+    if source is base.source:
+        return
+    for component, wanted in base.shapes.items():
+        lacking = source.lacks(component, wanted)
+        if lacking and len(lacking) < len(wanted):
+            yield f"{source.path}: lacks {files.some(lacking, 3)} of {component}, which stay those before it"
+
+
+# --- in the order of the result -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A tensor of a single file to be written. ready: one that is no network's."""
+
+    name: str
+    shape: Shape
+    kind: str
+    component: str = ""
+    entry: Entry | None = None
+    ready: Tensor | None = None
+
+    @property
+    def bytes(self) -> int:
+        count = SIZES[self.kind]
+        for side in self.shape:
+            count *= side
+        return count
+
+
+def planned(merge: Merge, layout: KeyMap) -> list[Planned]:
+    """The tensors of a single file in a layout, the widest types first, as safetensors wants them."""
+    remains = merge.base.remains
+    around = write_single.around(layout, remains)
+    found = [Planned(name, tuple(t.shape), files.kind_of(t.dtype), ready=t) for name, t in around.items()]
+    for component, shapes in merge.base.shapes.items():
+        config = merge.base.folder.config(component)
+        for entry in layout.choose(component, config).table(list(shapes)).entries:
+            written = entry.foreign, entry.foreign_shape(dict(shapes))
+            name, shape = write_single.spelling(layout, remains, written)
+            found.append(Planned(name, shape, merge.kind(component, entry.ours[0]), component, entry))
+    return sorted(found, key=lambda one: (-SIZES[one.kind], one.name))
+
+
+def made(
+    merge: Merge, plan: Sequence[Planned], say: Callable[[int], None] | None = None
+) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a plan, in its order, read in portions. say: hears how many are done after each."""
+    portion: list[Planned] = []
+    done = held = 0
+    for one in [*plan, None]:
+        if portion and (one is None or held + one.bytes > CHUNK):
+            yield from _portion(merge, portion)
+            done, held, portion = done + len(portion), 0, []
+            if say is not None:
+                say(done)
+        if one is not None:
+            portion.append(one)
+            held += one.bytes
+
+
+def _portion(merge: Merge, portion: Sequence[Planned]) -> Iterator[tuple[str, Tensor]]:
+    tensors: dict[str, dict[str, Tensor]] = {}
+    for component in {one.component for one in portion if one.entry is not None}:
+        names = [n for one in portion if one.entry is not None and one.component == component for n in one.entry.ours]
+        tensors[component] = merge.read(component, names)
+    for one in portion:
+        if one.entry is None:
+            assert one.ready is not None
+            yield one.name, one.ready
+        else:
+            yield one.name, one.entry.to_foreign(tensors[one.component]).reshape(one.shape)

@@ -1,0 +1,285 @@
+"""Rows of the section `sample`: levels of noise, what guidance leads away from, sizes that are told, pictures to begin
+with, and a second model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from mezzotint import draws
+from mezzotint.diffusion.noise import normal
+from mezzotint.diffusion.schedule import Schedule
+from mezzotint.errors import RecipeError
+from mezzotint.families.base import posterior_sample
+from mezzotint.families.sdxl import Family
+from mezzotint.recipe.model import ModelSettings
+from mezzotint.recipe.read import read_text
+from mezzotint.recipe.sample import SDXL_SIZES, SampleSettings
+from mezzotint.sampling import sample as sampling
+from mezzotint.sampling.levels import levels
+from mezzotint.stages import Framing, TextEmbedding
+from mezzotint.tasks import sample as verb
+
+TABLE = Schedule.scaled_linear()
+
+
+class Drawn:
+    """One picture of the verb. seen: of each call of a denoiser, its width of text and its timesteps. told: the numbers
+    of each call. texts: the text it got, negatives first."""
+
+    def __init__(self, place: Path, out: Path, words: tuple[str, ...], patch: pytest.MonkeyPatch) -> None:
+        self.seen: list[tuple[int, float]] = []
+        self.told: list[Tensor] = []
+        self.texts: list[TextEmbedding] = []
+        self.x: list[Tensor] = []
+        plain_condition, plain_predict = Family.condition, Family.predict
+
+        def condition(family: Family, text: TextEmbedding, batch: Any, framing: Framing | None = None) -> Any:
+            made = plain_condition(family, text, batch, framing)
+            assert made.vector is not None
+            self.told.append(made.vector)
+            self.texts.append(text)
+            return made
+
+        def predict(family: Family, noised: Any, made: Any) -> Tensor:
+            self.seen.append((made.text.states.shape[-1], float(noised.model_t[0])))
+            self.x.append(noised.model_input)
+            return plain_predict(family, noised, made)
+
+        patch.setattr(Family, "condition", condition)
+        patch.setattr(Family, "predict", predict)
+        usual = ("--prompt=a red circle", "--size=32x32", "--steps=4", "--guidance=1", "--solver=euler")
+        given = {word.partition("=")[0] for word in words}
+        kept = [word for word in usual if word.partition("=")[0] not in given]
+        assert verb.run([str(place), *kept, "run.device=cpu", f"--out={out}", *words]) == 0
+        [path] = [path for path in out.glob("*.png") if not path.name.startswith("contact")]
+        with Image.open(path) as image:
+            self.pixels, self.facts = np.asarray(image), dict(image.text)  # type: ignore[attr-defined]
+
+    @property
+    def timesteps(self) -> list[float]:
+        return [t for _, t in self.seen]
+
+
+@pytest.fixture
+def draw(sdxl_folder: Path, tmp_path: Path) -> Callable[..., Drawn]:
+    def make(*words: str) -> Drawn:
+        with pytest.MonkeyPatch.context() as patch:
+            return Drawn(sdxl_folder, tmp_path / f"{len(list(tmp_path.iterdir()))}", words, patch)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def refiner(refiner_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small refiner with weights."""
+    folder = tmp_path_factory.mktemp("second") / "refiner"
+    settings = ModelSettings(family="sdxl", path=refiner_folder, weights="random")
+    family = Family.load(settings)
+    family.export(folder, settings=settings, weights={}, dtype="fp32", schedule=family.schedule, prediction="epsilon")
+    return folder
+
+
+def _nearest(sigma: float) -> int:
+    return int((TABLE.sigma - sigma).abs().argmin())
+
+
+# breaks if the levels of a descent were the schedule's whatever is asked, or the PNG did not say which they were
+@pytest.mark.effect("sample.sigmas")
+def test_sigmas_are_the_levels_that_are_visited(draw: Callable[..., Drawn]) -> None:
+    usual, karras, edm = draw(), draw("sample.sigmas=karras"), draw("sample.sigmas=edm")
+    assert usual.timesteps == [751, 501, 251, 1]
+    low, high = float(TABLE.sigma[0]), float(TABLE.sigma[-1])
+    ramp = [(high ** (1 / 7) + k / 3 * (low ** (1 / 7) - high ** (1 / 7))) ** 7 for k in range(4)]
+    assert karras.timesteps == [_nearest(sigma) for sigma in ramp]
+    assert edm.timesteps[0] == 999, "80 is above the schedule's highest level, which is the nearest one"
+    assert "sigmas" not in usual.facts
+    assert (karras.facts["sigmas"], edm.facts["sigmas"]) == ("karras", "edm")
+    with pytest.raises(RecipeError, match=r"pndm visits .* sample.sigmas=karras takes one of ddim, euler") as caught:
+        draw("sample.sigmas=karras", "--solver=pndm")
+    assert caught.value.code == "E1070"
+
+
+# breaks if Stability's timesteps began below the last one, or went to the first
+@pytest.mark.effect("sample.spacing")
+def test_stabilitys_spacing_goes_evenly_down_from_the_last(draw: Callable[..., Drawn]) -> None:
+    assert draw("--spacing=stability").timesteps == [999, 749, 499, 249]
+
+
+# breaks if a bound did not bound, or were taken where there are no such levels
+@pytest.mark.effect("sample.sigma_min")
+@pytest.mark.effect("sample.sigma_max")
+@pytest.mark.effect("sample.rho")
+def test_bounds_and_density_of_levels() -> None:
+    def made(**given: Any) -> list[float]:
+        words = [f"sample.{name}={value}" for name, value in given.items()]
+        settings = read_text("schema: 1", "x", ["sample.sigmas=edm", *words]).recipe.sample
+        return [float(f"{float(s):.4g}") for s in levels(settings, TABLE, "epsilon", 3)]
+
+    assert made() == [80.0, 2.515, 0.002, 0.0]
+    assert made(sigma_min=0.02) == [80.0, 4.046, 0.02, 0.0]
+    assert made(sigma_max=10) == [10.0, 0.4803, 0.002, 0.0]
+    assert made(rho=1) == pytest.approx([80.0, 40.0, 0.002, 0.0], rel=1e-3)
+    with pytest.raises(RecipeError, match=r"have no effect with sample\.sigmas=schedule"):
+        read_text("schema: 1", "x", ["sample.rho=3"])
+    with pytest.raises(RecipeError, match=r"must be below sample\.sigma_max"):
+        read_text("schema: 1", "x", ["sample.sigmas=edm", "sample.sigma_min=5", "sample.sigma_max=2"])
+    with pytest.raises(RecipeError, match="which is no descent") as caught:
+        levels(SampleSettings(sigmas="karras", sigma_min=20.0), TABLE, "epsilon", 3)
+    assert caught.value.code == "E1070"
+
+
+# breaks if the base model were led away from an encoded empty caption, or a negative prompt were thrown away unasked
+@pytest.mark.effect("sample.unconditional")
+def test_what_guidance_leads_away_from(draw: Callable[..., Drawn]) -> None:
+    def away(*words: str) -> tuple[bool, str | None]:
+        drawn = draw("--guidance=3", "--steps=1", *words)
+        text = drawn.texts[0]
+        assert text.pooled is not None
+        zeros = [not bool(part[0].any()) for part in (text.states, text.pooled)]
+        assert zeros[0] == zeros[1]
+        assert bool(text.states[1].any())
+        return zeros[0], drawn.facts.get("unconditional")
+
+    assert away() == (True, "zeros"), "as the model's folder says"
+    assert away("--negative=blurred") == (False, None)
+    assert away("--negative=blurred", "sample.unconditional=zeros") == (True, "zeros")
+    assert away("sample.unconditional=caption") == (False, "caption")
+
+
+# breaks if nothing were bounded, or by another quantile
+@pytest.mark.effect("sample.thresholding.ratio")
+@pytest.mark.effect("sample.thresholding.max")
+def test_thresholding_bounds_what_the_picture_is_taken_for(draw: Callable[..., Drawn]) -> None:
+    ways = {
+        "none": draw(),
+        "cut": draw("sample.thresholding.ratio=0.9"),
+        "tighter": draw("sample.thresholding.ratio=0.1"),
+        "wide": draw("sample.thresholding.ratio=0.9", "sample.thresholding.max=3"),
+        "wide, tighter": draw("sample.thresholding.ratio=0.1", "sample.thresholding.max=3"),
+    }
+    pixels = {name: drawn.pixels.tobytes() for name, drawn in ways.items()}
+    assert pixels["cut"] == pixels["tighter"], "with a largest bound of 1 the share does not matter"
+    assert len(set(pixels.values())) == 4
+    assert ways["wide"].facts["thresholding.max"] == "3.0"
+    with pytest.raises(RecipeError, match="leave one out"):
+        draw("sample.thresholding.ratio=0.9", "--rescale=0.7")
+
+
+# breaks if the model were told other sizes, in another order, or the scores of the refiner were fixed
+@pytest.mark.effect("sample.framing.original_size")
+@pytest.mark.effect("sample.framing.target_size")
+@pytest.mark.effect("sample.framing.crop_top_left")
+def test_framing_is_what_the_model_is_told(draw: Callable[..., Drawn]) -> None:
+    assert draw("--size=64x32").told[0].tolist() == [[32, 64, 0, 0, 32, 64]]
+    told = draw(
+        "sample.framing.original_size=[300, 200]", "sample.framing.target_size=[100, 90]",
+        "sample.framing.crop_top_left=[5, 7]",
+    )  # fmt: skip
+    assert told.told[0].tolist() == [[200, 300, 5, 7, 90, 100]]
+    assert told.facts["framing.crop_top_left"] == "[5, 7]"
+    assert draw("sample.framing.original_size=sdxl-1.46").told[0].tolist()[0][:2] == [832, 1216]
+
+
+# breaks if the second model were not drawn with, were told other scores, or began or ended elsewhere
+@pytest.mark.effect("sample.refiner.path")
+@pytest.mark.effect("sample.refiner.guidance")
+@pytest.mark.effect("sample.framing.aesthetic_score")
+@pytest.mark.effect("sample.framing.negative_aesthetic_score")
+def test_a_second_model_draws_the_end(draw: Callable[..., Drawn], refiner: Path) -> None:
+    words = (f"sample.refiner.path={refiner}", "sample.refiner.strength=0.5", "--spacing=stability")
+    drawn = draw(*words)
+    # five levels with the last 0: the lowest two, without it, are the second model's
+    assert drawn.timesteps == [999, 749, 499, 249]
+    widths = [width for width, _ in drawn.seen]
+    assert widths == [80, 80, 80, 48], "the base model has two text encoders, the refiner the second alone"
+    assert drawn.told[-1].tolist() == [[32, 32, 0, 0, 2.5], [32, 32, 0, 0, 6.0]]
+    alone = draw(*words, "sample.refiner.guidance=1", "sample.framing.aesthetic_score=7")
+    assert alone.told[-1].tolist() == [[32, 32, 0, 0, 7.0]]
+    other = draw(*words, "sample.framing.negative_aesthetic_score=1")
+    assert other.told[-1][0, -1] == 1.0
+    assert drawn.facts["refiner.path"] == "refiner"
+    assert len(bytes.fromhex(drawn.facts["refiner.model"])) == 32
+
+
+# breaks if the share were another one, or the second model added noise that is there already
+@pytest.mark.effect("sample.refiner.strength")
+@pytest.mark.effect("sample.refiner.finish")
+def test_a_second_model_goes_on_or_begins_with_new_noise(
+    draw: Callable[..., Drawn], refiner: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed: list[tuple[Tensor, Tensor, int]] = []
+    plain = sampling.descend
+
+    def watched(name: Any, x: Tensor, descent: Tensor, *rest: Any, last: int | None = None) -> Tensor:
+        made = plain(name, x, descent, *rest, last=last)
+        handed.append((x, made, len(descent)))
+        return made
+
+    monkeypatch.setattr(sampling, "descend", watched)
+    words = (f"sample.refiner.path={refiner}", "--spacing=stability")
+    draw(*words, "sample.refiner.strength=0.6")
+    (_, left, _), (begun, _, count) = handed
+    assert torch.equal(left, begun), "the very latents, with their noise"
+    assert count == 3, "three of five levels, the last 0"
+    handed.clear()
+    drawn = draw(*words, "sample.refiner.strength=0.6", "sample.refiner.finish=false")
+    assert drawn.timesteps == [999, 749, 499, 249, 499, 249]
+    (start, clean, _), (begun, _, _) = handed
+    fresh = (begun - clean) / float(TABLE.sigma[499])
+    assert 0.8 < float(fresh.std()) < 1.2
+    assert float((fresh * start).mean() / start.std()) < 0.3, "not the noise that the first model began with"
+    with pytest.raises(RecipeError, match="nothing is left for the first model"):
+        draw(*words, "sample.image=x.png", "sample.strength=0.1")
+
+
+# breaks if the picture were not begun with, at the wrong level, or drawn in another size
+@pytest.mark.effect("sample.image")
+@pytest.mark.effect("sample.strength")
+def test_a_picture_to_begin_with(draw: Callable[..., Drawn], tmp_path: Path, sdxl_folder: Path) -> None:
+    path = tmp_path / "begin.png"
+    rows = np.linspace(0, 255, 70, dtype=np.uint8)
+    Image.fromarray(np.repeat(rows[None, :, None], 150, 0).repeat(3, 2)).save(path)
+    words = (f"sample.image={path}", "--spacing=stability")
+    none = draw(*words, "sample.strength=0", "--size=64x128")
+    assert none.timesteps == []
+    family = Family.load(ModelSettings(family="sdxl", path=sdxl_folder))
+    pixels = torch.from_numpy(np.array(Image.open(path).resize((64, 137), Image.Resampling.LANCZOS))[4:132])
+    moments = family.encode_media(pixels.permute(2, 0, 1)[None].float() / 127.5 - 1)
+    address = torch.from_numpy(np.array([draws.key(0, "sample-image", 0)], dtype=np.uint64).view(np.int64))
+    latents = posterior_sample(moments, normal(address, (4, *moments.shape[2:])))
+    expected = sampling.as_bytes(family.decode_media(latents)[0]).astype(int)
+    assert np.abs(expected - none.pixels).max() <= 1, "the picture, through the autoencoder"
+    half = draw(*words, "sample.strength=0.75")
+    assert half.timesteps == [499, 249], "three of five levels, the last 0"
+    assert half.pixels.shape == (32, 32, 3)
+    assert (half.facts["image"], half.facts["strength"]) == ("begin.png", "0.75")
+    scale = math.sqrt(1 + float(TABLE.sigma[499]) ** 2)
+    assert 0.5 < float(half.x[0].std()) * scale / float(TABLE.sigma[499]) < 2, "noise of the level it begins with"
+    (tmp_path / "broken.png").write_text("no picture")
+    with pytest.raises(RecipeError, match="take another picture") as caught:
+        draw(f"sample.image={tmp_path / 'broken.png'}")
+    assert caught.value.code == "E1091"
+
+
+# breaks if a name stood for another size, or the sides were told in the other order
+@pytest.mark.effect("sample.size")
+def test_size_takes_sdxls_names() -> None:
+    def size(word: str) -> Any:
+        return read_text("schema: 1", "x", [f"sample.size={word}"]).recipe.sample.size
+
+    assert size("sdxl-1.46") == (1216, 832)
+    assert all(size(f"sdxl-{name}") == sides for name, sides in SDXL_SIZES.items())
+    # all but the two small squares are named by width over height
+    named = {name: sides for name, sides in SDXL_SIZES.items() if "_" not in name}
+    assert all(abs(w / h - float(name)) < 0.02 for name, (w, h) in named.items())
+    with pytest.raises(RecipeError, match="no size is called sdxl-9"):
+        size("sdxl-9")

@@ -1,0 +1,85 @@
+"""Samplers, as Stability's generative-models runs them on a toy network, step by step: each of ours walks the same way,
+whether a scheduler of diffusers does the step or one written here (`sampling/descents.py` says which)."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from mezzotint.diffusion.schedule import Schedule
+from mezzotint.recipe.sample import SampleSettings, SolverName
+from mezzotint.sampling.denoiser import Denoiser
+from mezzotint.sampling.descents import DESCENTS, trajectory
+from mezzotint.sampling.guidance import thresholded
+from mezzotint.sampling.levels import levels
+
+RECORD = load_file(Path(__file__).parent / "data" / "mindone-sdxl" / "samplers.safetensors")
+SCHEDULE = Schedule.scaled_linear()
+NAMES: dict[str, SolverName] = {
+    "EulerEDMSampler": "euler",
+    "HeunEDMSampler": "heun",
+    "EulerAncestralSampler.eta1": "euler-a",
+    "DPMPP2SAncestralSampler": "dpm++-2s-a",
+    "DPMPP2MSampler": "dpm++",
+    "LinearMultistepSampler": "lms",
+}
+LEVELS = {"legacy": SampleSettings(spacing="stability"), "edm": SampleSettings(sigmas="edm")}
+
+
+def _toy(x: Tensor, index: Tensor, told: Tensor) -> Tensor:
+    """The recorded network: of its scaled input, the index of its level, and one number a sample."""
+    return 0.5 * torch.tanh(x) + 0.1 * math.cos(float(index) / 1000) * x + 0.05 * told.reshape(-1, 1, 1, 1)
+
+
+def _plain(x: Tensor, index: Tensor) -> Tensor:
+    return _toy(x, index, RECORD["cond"])
+
+
+def _both(x: Tensor, index: Tensor) -> Tensor:
+    return torch.cat([_toy(x, index, RECORD["uncond"]), _toy(x, index, RECORD["cond"])])
+
+
+def _walk(name: SolverName, kind: str, guided: bool) -> list[Tensor]:
+    """The states after each step."""
+    network, scale = (_both, 5.0) if guided else (_plain, 1.0)
+    denoiser = Denoiser(network, SCHEDULE, "epsilon", scale=scale)
+    descent = levels(LEVELS[kind], SCHEDULE, "epsilon", 10)
+    start = RECORD["x0"] * math.sqrt(1 + float(descent[0]) ** 2)
+    return list(trajectory(name, start, descent, denoiser, lambda number: RECORD["noises"][number]))
+
+
+@pytest.mark.parametrize("theirs", NAMES)
+@pytest.mark.parametrize("kind", LEVELS)
+@pytest.mark.parametrize("guidance", ["id", "cfg5"])
+def test_a_descent_is_the_recorded_one(theirs: str, kind: str, guidance: str) -> None:
+    found = _walk(NAMES[theirs], kind, guidance == "cfg5")
+    key = f"{theirs}.{kind}.{guidance}"
+    pairs = [(found[-1], RECORD[key])]
+    if f"{key}.steps" in RECORD:
+        pairs += list(zip(found, RECORD[f"{key}.steps"], strict=True))
+    worst = max(float((ours - record).abs().max() / record.abs().max()) for ours, record in pairs)
+    print(f"\n{key}: {len(pairs)} states, worst deviation {worst:.1e} of the largest number")  # shown by pytest -s
+    assert worst < 1e-5
+
+
+def test_ddim_is_eulers_step_and_lcm_ends_at_the_networks_picture() -> None:
+    assert torch.equal(_walk("ddim", "legacy", False)[-1], _walk("euler", "legacy", False)[-1])
+    states = _walk("lcm", "legacy", False)
+    descent = levels(LEVELS["legacy"], SCHEDULE, "epsilon", 10)
+    denoiser = Denoiser(_plain, SCHEDULE, "epsilon", scale=1.0)
+    for number in (1, 5):
+        clean = denoiser(states[number - 1], float(descent[number]))
+        assert torch.allclose(states[number], clean + descent[number + 1] * RECORD["noises"][number])
+    assert torch.equal(states[-1], denoiser(states[-2], float(descent[9]))), "no noise on the last one"
+    assert set(NAMES.values()) | {"ddim", "lcm"} == set(DESCENTS)
+
+
+@pytest.mark.parametrize(("ratio", "most"), [(0.995, 1.0), (0.995, 2.5), (0.9, 1.5)])
+def test_thresholding_is_the_recorded_one(ratio: float, most: float) -> None:
+    found = thresholded(RECORD["dyn.input"], ratio=ratio, most=most)
+    torch.testing.assert_close(found, RECORD[f"dyn.ratio{ratio}_max{most}"], rtol=0, atol=0)
