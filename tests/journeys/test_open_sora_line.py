@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -21,9 +23,11 @@ from torch import Tensor
 
 from mezzotint import durable
 from mezzotint.cli import main
+from mezzotint.data.cleaning import cleaner
 from mezzotint.families.latte import Family
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.training import state
+from mezzotint.weights import text_cache_npz
 from mezzotint.weights.folder import shipped
 
 OURS = ("data.cache.path=cache", "data.workers=0", "run.threads=1", "run.tensorboard=false")
@@ -217,3 +221,49 @@ def test_two_that_share_end_as_one_does_and_one_goes_on_from_both(here: Path, ov
     assert main(line(*flags(**longer, output_dir="one", resume_from_checkpoint=True))) == 0
     assert len(losses(here / "out")) == 4
     assert_alike(kept(here / "out"), kept(here / "one"))
+
+
+@pytest.fixture
+def cached(here: Path) -> dict[str, Any]:
+    """The line with a text cache, whose folders are not there; no text encoder is named."""
+    (here / "clips.txt").write_text("films,said/clips,clips.json\n")
+    (here / "pictures.txt").write_text("pictures,said/pictures,pictures.json\n")
+    return {"text_embed_cache": True, "text_encoder_name": None, "max_train_steps": 2}
+
+
+def test_a_text_cache_that_is_not_there_is_an_error_with_the_line_that_makes_it(
+    here: Path, cached: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for verb in ("train", "check"):
+        assert main(line(*flags(**cached), verb=verb)) == 2
+        said = capsys.readouterr().err
+        assert "0-frame_idx-0:8.npz: is not there, nor any other of 11 embeddings that the lists name" in said
+        assert shlex.join(line("model.text_encoder", verb="cache")[:7])[:-1] in said
+    printed = shlex.split(said.partition("this makes them: mezzotint ")[2].partition("\n")[0])
+    assert [word for word in printed if word.startswith("model.")] == ["model.text_encoder=DeepFloyd/t5-v1_1-xxl"]
+    printed[printed.index("model.text_encoder=DeepFloyd/t5-v1_1-xxl")] = "model.text_encoder=t5"
+    assert main(printed) == 0
+    said = capsys.readouterr().out
+    assert "cache: 11 embeddings to write into files, by" in said
+    made = text_cache_npz.read(here / "said/clips/0-frame_idx-0:8.npz", length=24, width=32)
+    family = Family.load(ModelSettings(family="latte", path=here / "5x32x32", text_encoder=here / "t5"))
+    told = family.encode_text([cleaner()(CAPTIONS[0])])
+    assert told.mask is not None
+    assert np.array_equal(made.mask, told.mask[0].numpy())
+    assert np.abs(made.states - told.states[0].detach().numpy()).max() < 1e-5
+    assert main(printed) == 0
+    assert "to write" not in capsys.readouterr().out
+    shutil.rmtree(here / "t5")
+    assert main(line(*flags(**cached), verb="check")) == 0
+    assert main(line(*flags(**cached))) == 0
+    assert len(losses(here / "out")) == 2
+
+
+def test_embeddings_of_another_length_are_refused(
+    here: Path, cached: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for n in range(4):
+        text = text_cache_npz.TextFile(np.zeros((20, 32), np.float32), np.ones(20, np.uint8))
+        text_cache_npz.write(here / f"said/clips/{n}-frame_idx-0:8.npz", text)
+    assert main(line(*flags(**cached, image_data=None, use_image_num=0))) == 2
+    assert "holds 20 tokens and the model is given 24; make the text cache again" in capsys.readouterr().err
