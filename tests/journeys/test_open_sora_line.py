@@ -26,6 +26,7 @@ from mezzotint.cli import main
 from mezzotint.data.cleaning import cleaner
 from mezzotint.families.latte import Family
 from mezzotint.recipe.model import ModelSettings
+from mezzotint.tasks import bench
 from mezzotint.training import state
 from mezzotint.weights import text_cache_npz
 from mezzotint.weights.folder import shipped
@@ -110,12 +111,12 @@ def ended(*children: int) -> list[int]:
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
-def two(words: list[str], here: Path) -> None:
-    """The line in two processes, as torchrun starts them."""
+def two(words: list[str], here: Path, **more: str) -> None:
+    """The line in two processes, as torchrun starts them. more: what another launcher sets besides."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo"}
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo"} | more
     children = [forked(words, here / "two", {"RANK": rank, "LOCAL_RANK": rank, **common}) for rank in "01"]
     assert ended(*children) == [0, 0], (here / "two").read_text()
 
@@ -166,6 +167,14 @@ def test_check_reads_the_line_and_everything_beside_it(here: Path, capsys: pytes
         assert said in page, page
 
 
+def test_the_line_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
+    monkeypatch.setattr(bench, "plot", lambda runs, **told: b"")
+    assert main(line(*flags(), verb="bench", over=("--as-written", "--steps=2", "--out=bench"))) == 0
+    [document] = (here / "bench").rglob("*.json")
+    assert [(row["name"], row["steps"]) for row in json.loads(document.read_text())["rows"]] == [("as written", 2)]
+
+
 def test_the_barest_line_is_told_what_it_lacks(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line("--video_data=clips.txt", verb="check")) == 2
     assert "LanguageBind/Open-Sora-Plan-v1.1.0` puts it there, or give a folder" in capsys.readouterr().err
@@ -213,7 +222,7 @@ def test_two_that_share_end_as_one_does_and_one_goes_on_from_both(here: Path, ov
     plain = {"batch_size": 2, "max_train_steps": 2, "checkpointing_steps": 2, "lr_scheduler": "constant"}
     assert main(line(*flags(**plain, output_dir="one"))) == 0
     words = flags(**plain | {"batch_size": 1}, use_parallel=True, parallel_mode="optim")
-    two(line(*words, over=over), here)
+    two(line(*words, over=over), here, **{"ACCELERATE_MIXED_PRECISION": "no"} if over else {})
     assert_alike(kept(here / "out"), kept(here / "one"))
     assert losses(here / "out") == pytest.approx(losses(here / "one"), rel=1e-4)
     longer = plain | {"max_train_steps": 4}
