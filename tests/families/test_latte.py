@@ -345,3 +345,19 @@ def test_moments_of_a_clip_are_drawn_by_address(released: Path) -> None:
     moments = torch.cat([torch.zeros(1, 4, 2, 4, 4), torch.ones(1, 4, 2, 4, 4)], dim=1)
     eps = torch.randn(1, 4, 2, 4, 4, generator=torch.Generator().manual_seed(0))
     assert torch.equal(posterior_sample(moments, eps), eps)
+
+
+def test_check_looks_at_each_part_where_it_lies(released: Path) -> None:
+    from mezzotint.tasks._memory import described
+    from mezzotint.tasks._model_files import components
+
+    asked = settings(released)
+    parts = described(Family, asked).parts()
+    found, problems = components(asked, parts)
+    assert [(c.name, c.parameters > 1000, c.file.endswith(".safetensors")) for c in found] == [
+        ("denoiser", True, True), ("text_encoder", True, True), ("vae", True, True),
+    ]  # fmt: skip
+    assert not problems
+    narrow = Family.tiny().parts() | {"denoiser": torch.nn.Linear(2, 2)}
+    (problem,) = components(asked, narrow)[1]
+    assert problem.code == "E1405"

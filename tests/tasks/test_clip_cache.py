@@ -218,6 +218,13 @@ def test_a_kept_draw_is_one_of_the_posterior(world: World) -> None:
     assert batch.stills.latents.shape[1:] == (3, 4, 4)
 
 
+def test_kept_draws_of_the_frames_of_one_clip_differ(films: Path, tmp_path: Path) -> None:
+    chosen = {"frames": 9, "stills": 3, "stills_from": "clips"}
+    plain = {"path": films / "clips.txt", "format": "clip-list", "cache": {"latents": True, "content": "sample"}}
+    latents = LatentCache(tmp_path, DataSettings(**plain, clips=chosen), identity="vae", compute="fp32", seed=3)
+    assert len({latents.draw(5, variant, still) for variant in range(2) for still in range(-1, 3)}) == 8
+
+
 def test_the_verb_takes_embeddings_over_and_never_opens_the_text_encoder(
     films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -377,3 +377,24 @@ def test_memory_that_does_not_suffice_is_named(
     monkeypatch.setattr("mezzotint.tasks._drawing.drawn", full)
     assert main(["sample", str(FOLDER), "--prompt=a", f"--out={tmp_path}"]) == 5
     assert "write --batch=1" in capsys.readouterr().err
+
+
+def test_the_denoiser_alone_computes_in_the_smaller_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, bool] = {}
+
+    def noting(name: str) -> None:
+        plain = getattr(Family, name)
+
+        def run(self: Family, *given: Any) -> Any:
+            seen[name] = torch.is_autocast_enabled("cpu")
+            return plain(self, *given)
+
+        monkeypatch.setattr(Family, name, run)
+
+    for name in ("encode_text", "predict", "encode_media", "decode_media"):
+        noting(name)
+    picture = tmp_path / "begin.png"
+    Image.new("RGB", (32, 32), "red").save(picture)
+    draw(tmp_path / "out", "--prompt=a fox", "run.precision=bf16", f"sample.image={picture}", "--solver=euler")
+    # an autoencoder that is to be float32 would overflow under the denoiser's autocast, as SDXL's does in fp16
+    assert seen == {"encode_text": False, "predict": True, "encode_media": False, "decode_media": False}

@@ -102,11 +102,13 @@ class LatentCache:
             flip=catalogue.own.flip_of(row),
         )
 
-    def draw(self, key_hash: int, variant: int) -> int | None:
-        """The address of the one posterior draw that is kept; None when moments are, or what others have drawn."""
-        if self.is_taken_over:
+    def draw(self, key_hash: int, variant: int, still: int = -1) -> int | None:
+        """The address of the one posterior draw that is kept; None when moments are, or what others have drawn. still:
+        of a frame that is trained as a picture, its place among those."""
+        if self.is_taken_over or self.content != "sample":
             return None
-        return draws.key(self._seed, "posterior-sample", key_hash, variant) if self.content == "sample" else None
+        which = () if still < 0 else (still,)
+        return draws.key(self._seed, "posterior-sample", key_hash, variant, *which)
 
     def address(self, catalogue: Catalogue, row: int, placed: Placement, variant: int) -> bytes:
         """The address of a row's latents in a placement."""
@@ -116,12 +118,13 @@ class LatentCache:
         """The address of a frame of a row's clip that is trained as a picture. placed: of the clip. still: its place
         among those frames."""
         time = self.time_of_still(catalogue, row, placed.bucket.frames, variant, still)
-        return self._address(catalogue, row, as_still(placed), variant, time)
+        return self._address(catalogue, row, as_still(placed), variant, time, still)
 
     def _address(
-        self, catalogue: Catalogue, row: int, placed: Placement, variant: int, times: clip_visits.Instants
+        self, catalogue: Catalogue, row: int, placed: Placement, variant: int, times: clip_visits.Instants,
+        still: int = -1,
     ) -> bytes:  # fmt: skip
-        draw = self.draw(int(catalogue.key_hash[row]), variant)
+        draw = self.draw(int(catalogue.key_hash[row]), variant, still)
         digest = catalogue.digest[row].tobytes()
         return addresses.latent_address(digest, placed, self.identity, draw=draw, times=times.tolist())
 

@@ -155,6 +155,10 @@ class Source:
         begun = self.latte.compress_kv is not None
         return layout.of_denoiser(stored, shapes, shrinking=self.config.compress_kv_factor if begun else None)
 
+    def under_our_names(self, name: str, module: nn.Module) -> Stored:
+        """The stored weights of any part, as its network names them."""
+        return self.part(name).stored if name == "text_encoder" else self.renamed(name, module)
+
     def is_drawn(self, name: str) -> bool:
         """Whether a part's weights are random: with `model.weights=random` those of all parts without weights, and
         the denoiser's."""

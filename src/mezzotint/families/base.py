@@ -15,6 +15,7 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.weights.files import Stored
 
 Prediction = Literal["epsilon", "v", "x0", "edm", "v-edm", "epsilon-unscaled"]
 Encodes = Literal["media", "text"]
@@ -67,6 +68,8 @@ class ModelFamily(ABC):
     """Parts that can be trained."""
     text_parts: tuple[str, ...] = ("text_encoder",)
     """Parts that make text embeddings: of the class, all that its models may have; of a model, those it has."""
+    learns_variance: bool = False
+    """Whether the denoiser's output has a second half that says how uncertain the step back is."""
     file_styles: ClassVar[frozenset[str]] = frozenset()
     """How parts of a model are written as one file, by `export_parts`: "safetensors", "mindspore"."""
     zeros_for_empty: bool = False
@@ -83,6 +86,17 @@ class ModelFamily(ABC):
         settings.path must be resolved. seed: of random weights, where settings.weights asks for them.
         Raises WeightsError naming the file, what was found in it, and what to do.
         """
+
+    @classmethod
+    def stored_parts(
+        cls, settings: ModelSettings, parts: Mapping[str, nn.Module]
+    ) -> Mapping[str, Stored | None] | None:
+        """The weights of each part under its network's names, opened by headers; of a part that has none, None.
+
+        parts: as `described` makes them. None for models in diffusers' layout, or in one file of Stable Diffusion's,
+        whose files are looked at as such. Raises WeightsError.
+        """
+        return None
 
     @classmethod
     def described(cls, settings: ModelSettings) -> Self:

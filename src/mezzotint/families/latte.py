@@ -23,6 +23,7 @@ from mezzotint.recipe.latte import LatteSettings
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights import t5
+from mezzotint.weights.files import Stored
 from mezzotint.weights.folder import shipped
 
 _PARTS = ("denoiser", "text_encoder", "vae")
@@ -39,6 +40,7 @@ class Family(ModelFamily):
         self.grid = Grid(
             channels=source.config.in_channels, pixels=PIXELS, frames=FRAMES, cell=source.config.patch_size
         )
+        self.learns_variance = source.config.out_channels == 2 * source.config.in_channels
         self.notes = tuple(source.notes(parts))
         self._source = source
         self._parts = dict(parts)
@@ -50,6 +52,18 @@ class Family(ModelFamily):
     def load(cls, settings: ModelSettings, only: Collection[str] | None = None, *, seed: int = 0) -> Self:
         """See ModelFamily. Raises WeightsError E1401 to E1411, E1460 to E1463."""
         return cls._opened(open_source(settings, seed), settings, only)
+
+    @classmethod
+    def stored_parts(
+        cls, settings: ModelSettings, parts: Mapping[str, nn.Module]
+    ) -> Mapping[str, Stored | None] | None:
+        """See ModelFamily."""
+        source = open_source(settings, 0)
+        return {
+            name: None if source.is_drawn(name) else source.under_our_names(name, parts[name])
+            for name in source.parts
+            if name in parts
+        }
 
     @classmethod
     def described(cls, settings: ModelSettings) -> Self:

@@ -25,7 +25,7 @@ def chosen_spacing(asked: Spacing, schedule: Schedule, prediction: str) -> str:
 
 def levels(settings: SampleSettings, schedule: Schedule, prediction: str, steps: int) -> Tensor:
     """(steps + 1,) float32 on the CPU, as `sample.sigmas` and `sample.spacing` say. Raises RecipeError E1070 for
-    bounds that make no range, or more steps than the schedule has levels."""
+    bounds that make no range, more steps than the schedule has levels, and the spacing `library`."""
     table = schedule.sigma.cpu()
     if settings.sigmas == "schedule":
         return _of_schedule(chosen_spacing(settings.spacing, schedule, prediction), table, steps)
@@ -69,8 +69,8 @@ def _of_schedule(spacing: str, table: Tensor, steps: int) -> Tensor:
         )
     if spacing == "library":
         raise RecipeError(
-            "sample.spacing is library, which is about diffusers' classes as they are, and something asks for levels "
-            "of noise of its own; take another sample.spacing",
+            "sample.spacing=library is diffusers' own way down, with nothing changed; take stability, leading, "
+            "trailing or linspace",
             code="E1070",
         )
     if spacing == "stability":

@@ -153,14 +153,13 @@ def _draw_all(
     with durable.storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     try:
-        with model.precision.autocast(model.device):
-            pictured = drawn(model, [one.request for one in wanted], recipe, say)
-            for number, (one, picture) in enumerate(zip(wanted, pictured, strict=True), 1):
-                told = pictures.facts(one.request, settings) | _guidance_from(one.request, settings, model) | model.told
-                durable.write_file(out / one.name, pictures.file(picture.pixels, told, settings.clip))
-                tiles[one.row, one.column] = _small(pictures.strip(picture.pixels))
-                if number % max(1, settings.batch_size) == 0 or number == len(wanted):
-                    say(f"drawn {number} of {len(wanted)}")
+        pictured = drawn(model, [one.request for one in wanted], recipe, say)
+        for number, (one, picture) in enumerate(zip(wanted, pictured, strict=True), 1):
+            told = pictures.facts(one.request, settings) | _guidance_from(one.request, settings, model) | model.told
+            durable.write_file(out / one.name, pictures.file(picture.pixels, told, settings.clip))
+            tiles[one.row, one.column] = _small(pictures.strip(picture.pixels))
+            if number % max(1, settings.batch_size) == 0 or number == len(wanted):
+                say(f"drawn {number} of {len(wanted)}")
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(
             f"{model.device} has not enough memory ({str(error).splitlines()[0]}); write --batch=1, draw smaller "

@@ -327,7 +327,8 @@ def _encode_pictures(
     rows = family.encode_media(to_pixels(pixels, worker.device))
     if latents.content == "sample":
         hashes = worker.catalogue.key_hash[wanted.rows[entries]]
-        keys = [latents.draw(int(h), int(v)) for h, v in zip(hashes, wanted.variants[entries], strict=True)]
+        of_draws = zip(hashes, wanted.variants[entries], wanted.stills[entries], strict=True)
+        keys = [latents.draw(int(key_hash), int(variant), int(still)) for key_hash, variant, still in of_draws]
         numbers = torch.from_numpy(np.array(keys, dtype=np.uint64).view(np.int64)).to(rows.device)
         rows = posterior_sample(rows, noise.normal(numbers, (rows.shape[1] // 2, *rows.shape[2:])))
     pixels_per_latent = wanted.bucket.width // rows.shape[-1]

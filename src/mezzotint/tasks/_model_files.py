@@ -11,9 +11,11 @@ from torch import nn
 
 from mezzotint import registry
 from mezzotint.errors import WeightsError
+from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.model import ModelSettings
+from mezzotint.weights import state
 from mezzotint.weights.components import shapes as network_shapes
-from mezzotint.weights.files import SIZES, TensorInfo, read_header, shards
+from mezzotint.weights.files import SIZES, Stored, TensorInfo, read_header, shards
 from mezzotint.weights.folder import ModelFolder, find_weights, open_folder
 from mezzotint.weights.other_vae import open_vae
 from mezzotint.weights.single_file import SingleFile, open_single
@@ -42,6 +44,13 @@ def components(
     could not be read. No tensor is loaded. A component that holds no part is listed and never complained about.
     """
     problems: list[WeightsError] = []
+    try:
+        kind: type[ModelFamily] = registry.find("families", settings.family).Family
+        own = kind.stored_parts(settings, parts)
+    except WeightsError as error:
+        return (), [error]
+    if own is not None:
+        return _of_parts(own, parts)
     if settings.path.is_file():
         return _in_one_file(settings)
     try:
@@ -61,6 +70,25 @@ def components(
             found.append(Component(path.name, part, "", _bytes(path), 0, ()))
             if part and settings.weights == "files":
                 problems.append(error)
+    return tuple(found), problems
+
+
+def _of_parts(
+    stored: Mapping[str, Stored | None], parts: Mapping[str, nn.Module]
+) -> tuple[tuple[Component, ...], list[WeightsError]]:
+    """The components of a model whose parts lie apart, each by its part's name. bytes: of their tensors."""
+    problems: list[WeightsError] = []
+    found = []
+    for part in sorted(stored):
+        weights = stored[part]
+        if weights is None:
+            found.append(Component(part, part, "", 0, 0, ()))
+            continue
+        found.append(_stored(part, part, weights.place.name, weights.header()))
+        try:
+            state.require_fit(parts[part], weights)
+        except WeightsError as error:
+            problems.append(error)
     return tuple(found), problems
 
 

@@ -18,7 +18,7 @@ from mezzotint.families.base import ModelFamily, posterior_sample
 from mezzotint.recipe.data import DataSettings
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sample import SampleSettings
-from mezzotint.sampling.sample import Picture, Request, Span, alike, sample, sample_latents
+from mezzotint.sampling.sample import Picture, Request, Span, alike, as_bytes, embedded, sample_latents
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
 from mezzotint.tasks._sample_model import Model, open_model, second
@@ -69,38 +69,30 @@ def size_of(path: Path) -> Size:
 
 
 def _sampled(model: Model, requests: Sequence[Request], settings: SampleSettings, span: Span) -> Iterator[Picture]:
-    return sample(
-        model.family,
-        requests,
-        schedule=model.objective.schedule,
-        prediction=model.objective.form,
-        steps=settings.steps,
-        guidance=settings.guidance[0],
-        solver=settings.solver,
-        device=model.device,
-        spacing=settings.spacing,
-        guidance_rescale=settings.guidance_rescale,
-        batch_size=settings.batch_size,
-        settings=settings,
-        span=span,
-    )
+    for some in alike(requests, settings.batch_size):
+        latents = _latents(model, some, settings, span)
+        # frozen parts compute in the type they are kept in: the VAE outside of autocast
+        for request, pixels in zip(some, model.family.decode_media(latents), strict=True):
+            yield Picture(request, as_bytes(pixels, request.size.frames))
 
 
 def _latents(model: Model, requests: Sequence[Request], settings: SampleSettings, span: Span) -> Tensor:
-    return sample_latents(
-        model.family,
-        requests,
-        schedule=model.objective.schedule,
-        prediction=model.objective.form,
-        steps=settings.steps,
-        guidance=settings.guidance[0],
-        solver=settings.solver,
-        device=model.device,
-        spacing=settings.spacing,
-        guidance_rescale=settings.guidance_rescale,
-        settings=settings,
-        span=span,
-    )
+    known = embedded(model.family, requests)
+    with model.precision.autocast(model.device):
+        return sample_latents(
+            model.family,
+            known,
+            schedule=model.objective.schedule,
+            prediction=model.objective.form,
+            steps=settings.steps,
+            guidance=settings.guidance[0],
+            solver=settings.solver,
+            device=model.device,
+            spacing=settings.spacing,
+            guidance_rescale=settings.guidance_rescale,
+            settings=settings,
+            span=span,
+        )
 
 
 def _begun(model: Model, requests: Sequence[Request], recipe: Recipe) -> list[Request]:

@@ -158,6 +158,8 @@ def _length_line(dataset: Dataset, steps: int) -> str:
 def _objective_line(recipe: Recipe, model: Model) -> str:
     o = recipe.objective
     parts = [f"{model.objective.prediction}-prediction, {o.loss}"]
+    if model.family.learns_variance and o.variance != "none":
+        parts.append("learned-range variance")
     if o.weighting != "prediction":
         parts.append(f"weighted as {o.weighting}")
     if o.levels == "log-normal":

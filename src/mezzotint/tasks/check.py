@@ -174,11 +174,12 @@ def _look_at_settings(checked: Checked) -> None:
 
 
 def _look_at_model(checked: Checked) -> Outline | None:
-    outline = None
+    outline, fits = None, False
     with checked.gathering():
         outline = Outline(checked.recipe, checked.device.type)
         checked.notes += _clips.notes(checked.recipe, outline.family.grid)
         _clips.refuse_unfit(checked.recipe, outline.family.grid)
+        fits = True
     parts = outline.family.parts() if outline is not None else {}
     checked.files, problems = components(checked.recipe.model, parts)
     for problem in problems:
@@ -186,7 +187,7 @@ def _look_at_model(checked: Checked) -> Outline | None:
     start = _shadow_start.settings_of(checked.recipe)
     if start is not None and outline is not None:
         _look_at_shadow_start(checked, outline, start)
-    return outline
+    return outline if fits else None
 
 
 def _look_at_shadow_start(checked: Checked, outline: Outline, start: ModelSettings) -> None:

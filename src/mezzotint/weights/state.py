@@ -35,14 +35,22 @@ def load_into(
     Raises WeightsError E1405 with counts and first names of missing, unexpected and misshapen tensors, before reading
     any; E1402 and E1403 as `files.read`.
     """
-    found = {rename(name): (name, info.shape) for name, info in stored.header().items()}
-    wanted = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
-    taken = {name: source for name, (source, _) in found.items() if not name.endswith(tuple(ignorable))}
-    _require_fit(stored.place, wanted, {name: found[name][1] for name in taken}, kind)
+    taken = require_fit(module, stored, rename=rename, ignorable=ignorable, kind=kind)
     state = stored.read(tuple(taken.values()))
     module.load_state_dict({name: state[source].float() for name, source in taken.items()}, strict=True, assign=True)
     module.requires_grad_(True)
     module.eval()
+
+
+def require_fit(
+    module: nn.Module, stored: Stored, *, rename: Rename = str, ignorable: Collection[str] = (), kind: str = ""
+) -> dict[str, str]:
+    """By the network's names, those of the stored tensors that fill it. Raises WeightsError E1405 as `load_into`."""
+    found = {rename(name): (name, info.shape) for name, info in stored.header().items()}
+    wanted = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+    taken = {name: source for name, (source, _) in found.items() if not name.endswith(tuple(ignorable))}
+    _require_fit(stored.place, wanted, {name: found[name][1] for name in taken}, kind)
+    return taken
 
 
 def drawn(build: Callable[[], Module], seed: int, part: str) -> Module:

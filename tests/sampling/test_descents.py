@@ -1,0 +1,129 @@
+"""Descents in σ: they end at the picture whatever the network says of it, can be left and gone on with, and visit the
+levels that are asked for."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
+from torch import Tensor
+
+from mezzotint.diffusion.forms import IN_SIGMA, Form
+from mezzotint.diffusion.prediction import PREDICTIONS, target
+from mezzotint.diffusion.schedule import Schedule
+from mezzotint.errors import RecipeError
+from mezzotint.families.sd import Family
+from mezzotint.recipe.sample import SampleSettings, SolverName, ThresholdingSettings
+from mezzotint.sampling.denoiser import Denoiser
+from mezzotint.sampling.descents import DESCENTS, descend
+from mezzotint.sampling.levels import kept, levels, timesteps
+from mezzotint.sampling.sample import Request, Span, sample_latents
+from mezzotint.shapes import Size
+
+SCHEDULE = Schedule.scaled_linear()
+PICTURE = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(0)).clamp(-0.9, 0.9)
+
+
+def fresh(number: int) -> Tensor:
+    return torch.randn(PICTURE.shape, generator=torch.Generator().manual_seed(100 + number))
+
+
+def knowing(form: Form) -> Any:
+    """A network that knows the picture: what it says of its input and what it is told of the level."""
+
+    def network(shown: Tensor, told: Tensor) -> Tensor:
+        sigma = (4 * told).exp() if form.tells_sigma else SCHEDULE.sigma[told]
+        at = sigma.reshape(-1, 1, 1, 1)
+        if not form.in_sigma:
+            eps = (shown * (1 + at**2).sqrt() - PICTURE) / at
+            return target(form.prediction, PICTURE, eps, (1 / (1 + sigma**2)).expand(len(shown)))
+        x_sigma = shown / form.factors(sigma).c_in.reshape(-1, 1, 1, 1)
+        return form.target(PICTURE, (x_sigma - PICTURE) / at, sigma)
+
+    return network
+
+
+@pytest.mark.parametrize("name", DESCENTS)
+@pytest.mark.parametrize("prediction", [*PREDICTIONS, *IN_SIGMA])
+@pytest.mark.parametrize("settings", [{"spacing": "stability"}, {"sigmas": "karras"}], ids=["stability", "karras"])
+def test_a_network_that_knows_the_picture_is_led_to_it(
+    name: SolverName, prediction: str, settings: dict[str, Any]
+) -> None:
+    form = Form(prediction)
+    denoiser = Denoiser(knowing(form), SCHEDULE, form, scale=1.0)
+    visited = levels(SampleSettings(**settings), SCHEDULE, form.solved, 12)
+    x = PICTURE + float(visited[0]) * fresh(-1)
+    assert float((descend(name, x, visited, denoiser, fresh) - PICTURE).abs().max()) < 2e-3
+
+
+@pytest.mark.parametrize("name", ["ddim", "euler", "heun", "euler-a", "dpm++-2s-a", "lcm"])
+@pytest.mark.parametrize("at", [1, 5, 11])
+def test_a_descent_that_is_left_and_gone_on_with_is_the_whole_one(name: SolverName, at: int) -> None:
+    network = Denoiser(lambda shown, told: 0.5 * torch.tanh(shown), SCHEDULE, "epsilon", scale=1.0)
+    visited = levels(SampleSettings(spacing="stability"), SCHEDULE, "epsilon", 12)
+    x = float(visited[0]) * fresh(-1)
+    whole = descend(name, x, visited, network, fresh)
+    half = descend(name, x, visited, network, fresh, last=at)
+    assert not torch.equal(half, whole)
+    rest = descend(name, half, visited[at:], network, lambda number: fresh(number + at))
+    torch.testing.assert_close(rest, whole, rtol=1e-5, atol=1e-5)
+    assert torch.equal(descend(name, x, visited, network, fresh, last=0), x)
+
+
+def test_thresholding_holds_each_text_before_guidance() -> None:
+    away, towards = torch.full((1, 1, 1, 2), 3.0), torch.tensor([4.0, -0.5]).reshape(1, 1, 1, 2)
+    bound = ThresholdingSettings(ratio=1.0, max=1.0)
+    network = Denoiser(lambda shown, told: torch.cat([away, towards]), SCHEDULE, "x0", scale=2.0, thresholding=bound)
+    assert network(torch.zeros(1, 1, 1, 2), 1.0).flatten().tolist() == [1.0, -2.0], "1 + 2·(1 − 1), 1 + 2·(−0.5 − 1)"
+    free = Denoiser(lambda shown, told: torch.cat([away, towards]), SCHEDULE, "x0", scale=2.0)
+    assert free(torch.zeros(1, 1, 1, 2), 1.0).flatten().tolist() == [5.0, -4.0]
+
+
+@pytest.mark.parametrize("spacing", ["leading", "trailing", "linspace"])
+@pytest.mark.parametrize("steps", [1, 7, 30])
+def test_timesteps_are_those_of_diffusers(spacing: str, steps: int) -> None:
+    stock = EulerDiscreteScheduler(timestep_spacing=spacing, steps_offset=1)
+    stock.set_timesteps(steps)
+    # one step of diffusers' linspace begins, as a range of one number does, at its first
+    expected = [999] if (spacing, steps) == ("linspace", 1) else [round(float(t)) for t in stock.timesteps]
+    assert timesteps(spacing, 1000, steps) == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "steps", "begins"),
+    [(0.0, 40, 40), (0.02, 40, 40), (0.15, 40, 35), (0.75, 40, 11), (1.0, 40, 0), (0.5, 3, 2), (0.75, 4, 2)],
+)
+def test_a_share_of_levels_counts_the_final_zero(share: float, steps: int, begins: int) -> None:
+    # Stability: of the rising list of steps + 1 levels the first max(int(share · (steps + 1)), 1) are kept
+    assert kept(torch.zeros(steps + 1), share) == begins == steps + 1 - max(int(share * (steps + 1)), 1)
+
+
+def test_more_steps_than_levels_and_diffusers_own_way_are_refused() -> None:
+    short = Schedule.scaled_linear(num_timesteps=10)
+    with pytest.raises(RecipeError, match="write at most that many") as caught:
+        levels(SampleSettings(spacing="stability"), short, "epsilon", 11)
+    assert caught.value.code == "E1070"
+    with pytest.raises(RecipeError, match=r"sample\.spacing=library is diffusers' own way"):
+        levels(SampleSettings(spacing="library"), SCHEDULE, "epsilon", 11)
+
+
+def test_pictures_of_a_descent_by_levels_do_not_depend_on_their_company() -> None:
+    family = Family.tiny()
+    requests = [Request(text, Size(32, 32), seed=n) for n, text in enumerate(("a fox", "a hare"))]
+
+    def drawn(some: list[Request], **given: Any) -> Tensor:
+        settings = SampleSettings(sigmas="karras")
+        return sample_latents(
+            family, some, schedule=family.schedule, prediction=family.prediction, steps=3, guidance=3.0,
+            solver="dpm++-2s-a", device="cpu", settings=settings, **given,
+        )  # fmt: skip
+
+    both = drawn(requests)
+    for number, request in enumerate(requests):
+        torch.testing.assert_close(drawn([request])[0], both[number], rtol=1e-4, atol=1e-4)
+    again = drawn(requests, span=Span(stage=1))
+    assert float((again - both).abs().max()) > 0.1, "a second model's noise is another one"
+    assert math.isfinite(float(both.abs().max()))
