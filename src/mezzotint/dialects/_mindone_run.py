@@ -129,7 +129,8 @@ def _precision(draft: Draft) -> None:
         draft.note(
             "param_fp16",
             "makes training unstable, and is not recommended: leave it out, or at least take the autoencoder that is "
-            "repaired for fp16, by model.vae=madebyollin/sdxl-vae-fp16-fix. Masters in float32 are kept",
+            "repaired for fp16, by model.vae=madebyollin/sdxl-vae-fp16-fix. Masters in float32 are kept; there, none "
+            "are (run.weight_dtype=alone)",
         )
         if not is_half:
             draft.note("param_fp16", "with --ms_amp_level O0 weights stay float32")
