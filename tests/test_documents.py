@@ -42,6 +42,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
 EXAMPLES = {"data/formats/caption_table.py", "tasks/history.py"}
 """Files that a page tells the reader to write."""
+FOREIGN = re.compile(r"configs/(training|inference)/sd_xl_\w+\.yaml")
+"""Files of another trainer's project."""
 NOT_SETTINGS = {"run.log"}
 PLACEHOLDER = re.compile(r"…|\b(?:VERB|PATH|CODE|RECIPE|NAME|PATTERN)\b")
 
@@ -121,9 +123,18 @@ def test_every_link_leads_to_a_file_and_a_heading(name: str) -> None:
             assert heading in {re.sub(r"[^\w\- ]", "", t.lower()).replace(" ", "-") for t in titles}, target
 
 
-def test_every_page_is_reached_from_the_index() -> None:
-    linked = {(DOCS / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)\)", TEXTS["docs/README.md"])}
-    assert {page for page in DOCS.rglob("*") if page.is_file()} - {DOCS / "README.md"} <= linked
+def test_every_page_is_reached_from_the_index_and_every_picture_from_a_page() -> None:
+    linked = linked_from("docs/README.md")
+    pages = {page.relative_to(ROOT).as_posix() for page in linked if page.suffix == ".md"}
+    shown = {picture for name in pages & set(TEXTS) for picture in linked_from(name) if picture.suffix == ".png"}
+    figures = {picture.with_suffix(".json") for picture in shown}  # a picture's figures lie beside it
+    files = {page for page in DOCS.rglob("*") if page.is_file()} - {DOCS / "README.md"}
+    assert files <= linked | shown | figures
+
+
+def linked_from(name: str) -> set[Path]:
+    folder = (ROOT / name).parent
+    return {(folder / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)\)", TEXTS[name])}
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -137,7 +148,7 @@ def test_settings_codes_and_files_that_are_named_are_there(name: str) -> None:
         if path and word not in NOT_SETTINGS and "decisions/" not in name:
             assert owner(path[1]) is not None or path[1] in sections(), word
         if re.fullmatch(r"[a-z_0-9./-]+/[a-z_0-9.-]+\.(py|yaml|toml|json|txt)", word) and word not in EXAMPLES:
-            assert any((base / word).exists() for base in (SOURCE, ROOT)), word
+            assert FOREIGN.fullmatch(word) or any((base / word).exists() for base in (SOURCE, ROOT)), word
         if re.fullmatch(r"(tests|docs|tools|recipes|benchmarks)/[\w/]*", word):
             assert (ROOT / word).is_dir(), word
 
@@ -194,7 +205,12 @@ def accepts(words: list[str]) -> None:
         assert {f.partition("=")[0] for f in asked.given} <= {s.partition("=")[0] for s in verb.switches}, words
         assert asked.dialect is not None
         typed = [re.sub(r"\$(\w+)", r"\1", word) for word in asked.foreign]  # as the shell does
-        _foreign.reading(asked.dialect, typed, asked.words, Launched())
+        if verb.name == "translate":
+            _foreign.translation(asked.dialect, typed, Launched())
+        elif verb.reads_recipe:
+            _foreign.reading(asked.dialect, typed, asked.words, Launched())
+        else:
+            accepts([verb.name, *_foreign.dialect(asked.dialect).words(verb.name, typed)[0], *asked.words])
         return
     rest = [word for word in words[1:] if word not in ("--help", ">", "recipe.schema.json")]
     switches = {switch.partition("=")[0] for switch in verb.switches}

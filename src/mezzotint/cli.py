@@ -150,6 +150,8 @@ VERBS: tuple[Verb, ...] = (
             "--spacing=NAME": "sample.spacing",
             "--batch=N": "sample.batch_size",
             "--weights=KIND": "raw or shadow, of a run; without it the shadow where there is one",
+            "--frames=N": "sample.clip.frames, of models that draw clips",
+            "--rate=FPS": "sample.clip.rate, frames a second of a clip's file",
             "--out=FOLDER": "where the pictures go; without it a new folder in samples/",
         },
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
+from mezzotint import data
 from mezzotint.data import buckets, clip_buckets, clips
 from mezzotint.data import catalogue as catalogues
 from mezzotint.data.catalogue import Catalogue
@@ -268,3 +270,15 @@ def test_a_clip_goes_to_the_most_frames_then_to_its_shape_then_to_what_it_fills(
     frames, rate, start = np.array([4, 5, 8, 9, 9, 1]), np.array([10.0] * 5 + [0.0]), np.array([-1, -1, -1, -1, 2, -1])
     most = clip_buckets.most_frames(frames.astype(np.int32), rate, start.astype(np.int32), settings.clips)
     assert most.tolist() == [0, 5, 5, 9, 5, 0]
+
+
+def test_without_the_decoder_the_sentence_says_what_to_install(
+    films: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [one for one in sys.modules if one.startswith(("mezzotint.data.clips", "mezzotint.data._containers"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(data, "clips", raising=False)
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(DatasetError, match=r"pip install 'mezzotint\[video\]'") as caught:
+        catalogues.build(settings_of(films), tmp_path, workers=1)
+    assert caught.value.code == "E1290"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import struct
@@ -225,3 +226,17 @@ def test_an_instant_after_the_end_is_an_error(tmp_path: Path, write_clip: ClipWr
     assert shades(clips.frames(path, [0.999])) == [9]
     with pytest.raises(DatasetError, match=r"a\.mp4: ends at 1\.000 s, and a frame at 2\.000 s is wanted"):
         clips.frames(path, [0.5, 2.0])
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted where the system lists them")
+def test_decoding_leaves_no_threads_behind_that_a_forked_worker_would_wait_for(
+    tmp_path: Path, write_clip: ClipWriter
+) -> None:
+    path = write_clip(tmp_path / "large.mp4", 6, size=(320, 320))
+    gc.disable()  # frames refer to themselves and live until they are collected, with whatever made their pixels
+    try:
+        before = len(os.listdir("/proc/self/task"))
+        clips.frames(path, times_of(range(6), begin=0.0, rate=10.0))
+        assert len(os.listdir("/proc/self/task")) == before
+    finally:
+        gc.enable()

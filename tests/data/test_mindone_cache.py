@@ -163,17 +163,23 @@ def test_a_folder_of_one_cache_alone_is_refused(tmp_path: Path) -> None:
     assert error.value.code == "E1210"
 
 
+def test_the_cache_is_on_without_being_asked_for() -> None:
+    cache = read_text("schema: 1", overrides=["data.format=mindone-cache", "data.cache.dtype=fp16"]).recipe.data.cache
+    assert (cache.latents, cache.text, cache.content, cache.dtype) == (True, True, "sample", "fp16")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "write data.cache.latents=true data.cache.text=true data.cache.content=sample"),
+        (["data.cache.latents=false"], "leave out data.cache.latents"),
+        (["data.cache.text=false"], "leave out data.cache.latents"),
+        (["data.cache.content=moments"], "leave out data.cache.latents"),
         (["data.flip=0.5"], "leave out data.crop, data.flip"),
         (["data.crop=random"], "leave out data.crop, data.flip"),
         (["data.captions.dropout=0.1"], "leave out data.crop, data.flip"),
     ],
 )
 def test_settings_that_would_need_the_pictures_are_refused(words: list[str], said: str) -> None:
-    cached = ["data.cache.latents=true", "data.cache.text=true", "data.cache.content=sample"] if words else []
     with pytest.raises(RecipeError, match="holds") as error:
-        read_text("schema: 1", overrides=["data.format=mindone-cache", *cached, *words])
+        read_text("schema: 1", overrides=["data.format=mindone-cache", *words])
     assert said in str(error.value)

@@ -104,7 +104,8 @@ def test_the_barest_line_equals_the_documented_defaults() -> None:
         "optim.schedule.power": 1.0, "optim.accumulation": 1, "optim.clip.norm": 1.0, "optim.clip.scope": "all",
         "optim.ema.rule": "none", "optim.ema.decay": 0.9999, "optim.ema.interval": 1,
         "run.epochs": 100, "run.seed": 0, "run.precision": "fp32", "run.weight_dtype": "fp32",
-        "run.frozen_dtype": "fp32", "run.recompute.enabled": False, "run.save.every": "500 steps",
+        "run.frozen_dtype": "fp32", "run.vae_dtype": "fp32", "run.recompute.enabled": False,
+        "run.save.every": "500 steps",
         "run.save.keep": None, "run.export.folder": "sdxl-model-finetuned", "run.folder": "sdxl-model-finetuned",
         "run.name": "sdxl-model-finetuned", "run.resume": "never", "run.preview.every": None,
         "run.preview.weights": "raw", "run.tensorboard": True,
@@ -186,6 +187,7 @@ def test_flags_that_both_scripts_have_act_alike() -> None:
     differ = {path for path in sd.keys() & xl.keys() if sd[path] != xl[path]}
     assert differ == {"model.family", "sample.steps", "sample.guidance"}
     assert sd.keys() - xl.keys() == {"optim.ema.device"}
+    assert xl["run.vae_dtype"] == "fp32", "whatever the precision, as there"
     assert xl["optim.lr"] == pytest.approx(1e-5 * 3 * 2 * 8)
 
 

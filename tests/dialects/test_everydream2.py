@@ -350,7 +350,7 @@ def test_counts_of_batches_are_divided_by_the_accumulation_and_rounded_up(
              "--lr_warmup_steps=0", f"--log_step={batches}"]  # fmt: skip
     found = flat(translate(*words).settings)
     assert (found["optim.schedule.decay_steps"], found["run.log_every"]) == (steps, steps)
-    told = f"{counted(batches, 'batch')} are {counted(steps, 'step')} of {counted(accumulation, 'batch')}"
+    told = f"{counted(batches, 'batch')}, here {counted(steps, 'step')} of {counted(accumulation, 'batch')}"
     assert {f"--lr_decay_steps: {told}", *([f"--log_step: {told}"] if batches > 1 else [])} <= set(notes(*words))
 
 

@@ -304,6 +304,16 @@ def test_no_layer_at_all_is_refused() -> None:
     assert "must be 1 or more" in what
 
 
+def test_all_that_is_wrong_is_told_together() -> None:
+    written("opt.json", {"base": {"optimizer": "scalar_dowg"}, "text_encoder_overides": {}})
+    found = problems("--optimizer_config=opt.json", "--gpuid=1", "--clip_skip=5", "--lr_shceduler=cosine")
+    remedies = {where: remedy for where, _, _, remedy in found}
+    assert remedies.keys() == {
+        "--lr_shceduler", "text_encoder_overides in opt.json", "--gpuid", "--clip_skip", "base.optimizer in opt.json"
+    }  # fmt: skip
+    assert remedies["text_encoder_overides in opt.json"] == "did you mean text_encoder_overrides?"
+
+
 def test_freezing_a_text_encoder_that_is_not_trained_is_a_note() -> None:
     found = optimized({"text_encoder_freezing": {"unfreeze_last_n_layers": 2}}, "--disable_textenc_training")
     assert "last_layers" not in found.settings["model"]
@@ -319,7 +329,7 @@ def test_the_loss_scale_s_paces_can_be_left_off() -> None:
     [
         ({"base": {"learning_rate": 1}}, "base.learning_rate in opt.json", "no such key"),
         ({"base": {"weight_decy": 1}}, "base.weight_decy in opt.json", "did you mean base.weight_decay?"),
-        ({"bass": {"lr": 1}}, "bass in opt.json", "no such key"),
+        ({"bass": {"lr": 1}}, "bass in opt.json", "did you mean base?"),
         ({"base": 3}, "base in opt.json", 'write { "key": value } there'),
         ({"base": {"betas": [0.9, "x"]}}, "base.betas in opt.json", "must be a number"),
     ],

@@ -99,6 +99,22 @@ def test_remainder_is_trained_short_filled_up_or_left_out(feed: Make, noisy: Mak
     }  # fmt: skip
 
 
+# breaks if the listing's order were shuffled all the same, or the drawn one were the same in each epoch
+@pytest.mark.effect("data.shuffle")
+def test_without_shuffling_samples_come_as_they_are_listed(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(32, 32)] * 9 + [(64, 32)] * 4)
+
+    def keys(epoch: int, **settings: object) -> list[str]:
+        fed = feed(folder, batch_size=2, **settings)
+        return [fed.dataset.catalogue.key(row) for row in fed.epoch(epoch).order]
+
+    listed = keys(0, shuffle=False)
+    assert listed == keys(3, shuffle=False) == sorted(listed)
+    assert keys(0) != listed
+    assert keys(0) != keys(1)
+    assert sorted(keys(0)) == listed
+
+
 # breaks if the bucket table were not made of the settings
 @pytest.mark.effect("data.resolution", "data.buckets.shape", "data.buckets.step", "data.buckets.max_aspect")
 def test_resolution_and_buckets_are_the_sizes_of_batches(feed: Make, noisy: Make, tmp_path: Path) -> None:

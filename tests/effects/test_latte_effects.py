@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import av
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor
 
+from mezzotint.cli import main
 from mezzotint.errors import RecipeError
 from mezzotint.families.latte import Family
 from mezzotint.recipe.read import located, read_text
@@ -181,3 +185,39 @@ def test_captions_are_cleaned_before_they_are_seen(
     assert set(plain.batches()[0].captions) == {"A <b>RED</b> Cat https://example.com/cat.png (1024x768)", "picture 1"}
     assert set(cleaned.batches()[0].captions) == {"a red cat .", "picture 1"}
     assert cleaned.catalogue.fingerprint != plain.catalogue.fingerprint
+
+
+QUICK = ("model.family=latte", "model.weights=random", "run.device=cpu", "--size=32x32", "--steps=2", "--guidance=2")
+
+
+def probe(path: Path) -> tuple[int, int, int, float, dict[str, str]]:
+    """Frames, width, height, rate and texts of a file, by decoding it."""
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        count = sum(1 for _ in container.decode(stream))
+        return count, stream.width, stream.height, float(stream.average_rate or 0), dict(container.metadata)
+
+
+def drawn(folder: Path, *words: str) -> list[Path]:
+    assert main(["sample", "tiny-latte", "--prompt=a red ball", f"--out={folder}", *QUICK, *words]) == 0
+    return sorted(folder.glob("*-seed*"))
+
+
+# breaks if the file has another length, rate, size or codec than asked, or does not say how it was drawn
+@pytest.mark.effect("sample.clip.frames", "sample.clip.rate", "sample.clip.codec", "sample.clip.quality")
+def test_clips_play_and_say_how_they_were_drawn(tmp_path: Path) -> None:
+    one, two = drawn(tmp_path / "h264", "--frames=7", "--rate=12.5", "--seed=3,4")
+    count, width, height, rate, told = probe(one)
+    assert (count, width, height, rate) == (7, 32, 32, 12.5)
+    facts = json.loads(told["comment"])
+    assert (facts["prompt"], facts["frames"], facts["seed"], facts["solver"]) == ("a red ball", "7", "3", "ddim")
+    assert one.suffix == two.suffix == ".mp4"
+    with av.open(str(one)) as container:
+        assert container.streams.video[0].codec_context.name == "h264"
+    with Image.open(tmp_path / "h264" / "contact.png") as sheet:
+        assert sheet.width > 2 * 4 * 32
+    (old,) = drawn(tmp_path / "mpeg4", "--frames=7", "sample.clip.codec=mpeg4", "--seed=3")
+    with av.open(str(old)) as container:
+        assert container.streams.video[0].codec_context.name == "mpeg4"
+    (rough,) = drawn(tmp_path / "rough", "--frames=7", "--seed=3", "sample.clip.quality=31")
+    assert rough.stat().st_size < one.stat().st_size

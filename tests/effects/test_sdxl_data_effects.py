@@ -86,3 +86,22 @@ def test_original_size_is_that_before_or_after_the_turn(
         for kind in ("turned", "stored")
     }
     assert told == {"turned": [[[40, 64]]], "stored": [[stored]]}
+
+
+# breaks if the order were still drawn, or batches of several sizes stood in the order of their sizes
+@pytest.mark.effect("data.shuffle")
+def test_without_shuffling_batches_of_several_sizes_keep_to_the_listing(
+    feed: Make, noisy: Make, tmp_path: Path
+) -> None:
+    folder = noisy(tmp_path / "one", [((64, 32), (32, 32), (32, 64))[number % 3] for number in range(12)])
+
+    def keys(**settings: Any) -> list[int]:
+        return [int(key[:3]) for batch in feed(folder, batch_size=2, **settings).batches() for key in batch.keys]
+
+    listed = keys(shuffle=False)
+    assert listed == [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]
+    assert keys(shuffle=False, seed=7, steps=12) == listed * 2
+    assert keys(shuffle=False, buckets__shape="square") == list(range(12))
+    assert keys(shuffle=False, buckets__shape="square", repeats=2) == [n for n in range(12) for _ in range(2)]
+    assert keys(seed=1) != keys(seed=2)
+    assert sorted(keys(seed=1)) == list(range(12))

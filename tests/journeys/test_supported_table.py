@@ -36,6 +36,7 @@ DATA = f"{HERE}::test_every_form_of_data_is_checked_cached_and_trained"
 LINE = "tests/journeys/test_diffusers_line.py"
 XL_LINE = "tests/journeys/test_diffusers_sdxl_line.py"
 EVERYDREAM = "tests/journeys/test_everydream_line.py"
+MINDONE_LINE = "tests/journeys/test_mindone_line.py"
 CONVERT = "tests/tasks/test_convert.py"
 
 TESTS: dict[str, tuple[str, ...]] = {
@@ -115,6 +116,14 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{EVERYDREAM}::test_the_line_is_measured",
         f"{HERE}::test_the_line_trains_in_two_processes_that_torchrun_started",
         f"{HERE}::test_the_line_trains_in_two_processes_that_torchrun_started",
+    ),
+    "the line of MindONE's train.py for SDXL, with its YAML": (
+        f"{MINDONE_LINE}::test_check_and_bench_read_the_line",
+        "tests/dialects/test_mindone_sdxl.py::test_every_flag_has_one_row_with_its_documented_default",
+        f"{MINDONE_LINE}::test_the_document_from_its_cache_to_its_model",
+        f"{MINDONE_LINE}::test_check_and_bench_read_the_line",
+        f"{MINDONE_LINE}::test_the_line_trains_in_two_processes",
+        f"{MINDONE_LINE}::test_the_line_trains_in_two_processes",
     ),
     "lines of diffusers' other scripts": (
         "tests/dialects/test_diffusers_sd.py::"

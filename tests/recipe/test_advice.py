@@ -11,6 +11,22 @@ from mezzotint.recipe.paths import by_path
 from mezzotint.recipe.read import read_text
 
 
+@pytest.mark.parametrize(
+    ("words", "paths"),
+    [
+        ([], []),
+        (["run.precision=fp16", "run.frozen_dtype=same"], ["run.vae_dtype"]),
+        (["run.precision=fp16", "run.frozen_dtype=same", "run.vae_dtype=fp32"], []),
+        (["run.precision=fp16", "run.frozen_dtype=same", "model.vae=fix"], []),
+        (["run.precision=fp16", "run.weight_dtype=same"], ["run.weight_dtype"]),
+        (["objective.min_snr_gamma=1"], ["objective.min_snr_gamma"]),
+        (["objective.min_snr_gamma=5", "objective.noise_offset=0.5"], []),
+    ],
+)
+def test_sdxl_has_advice_of_its_own(words: list[str], paths: list[str]) -> None:
+    assert left("model.family=sdxl", *words) == paths
+
+
 def left(*words: str, **seen: Any) -> list[str]:
     """The settings at which a recipe leaves the advice."""
     recipe = read_text("schema: 1", overrides=["optim.lr=1e-6", *words]).recipe

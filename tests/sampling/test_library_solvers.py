@@ -61,3 +61,10 @@ def test_what_has_no_such_class_is_refused() -> None:
     with pytest.raises(RecipeError, match="library") as met:
         Solver("lms", Schedule.linear(), "epsilon", steps=5, device="cpu", spacing="library")
     assert met.value.code == "E1070"
+
+
+def test_the_single_step_solver_never_begins_at_pure_noise() -> None:
+    schedule = Schedule.linear().rescaled_to_zero_terminal_snr()
+    for spacing in ("auto", "leading", "library"):
+        with pytest.raises(RecipeError, match="pure noise"):
+            Solver("dpm++-single", schedule, "v", steps=4, device="cpu", spacing=spacing)  # type: ignore[arg-type]

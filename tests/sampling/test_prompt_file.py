@@ -79,11 +79,11 @@ def test_our_own_words_say_the_same(write: Any) -> None:
 
 
 def test_a_solver_that_we_have_not_is_drawn_by_the_nearest_and_said(write: Any) -> None:
-    file = prompt_file.read(write({"scheduler": "dpm++_2s_k", "samples": [{"prompt": "a", "scheduler": "ddim"}]}))
-    assert file.settings["solver"] == "dpm++"
+    file = prompt_file.read(write({"scheduler": "dpm++_sde_k", "samples": [{"prompt": "a", "scheduler": "dpm++_2s"}]}))
+    assert (file.settings["solver"], file.lines[0].solver) == ("dpm++-sde", "dpm++-single")
     assert [note.partition(": ")[2] for note in file.notes] == [
-        "dpm++_2s is not offered; dpm++ draws instead",
-        "dpm++_2s_k is drawn with timesteps spaced as sample.spacing says",
+        "dpm++_sde is not offered; dpm++-sde draws instead",
+        "dpm++_sde_k is drawn with timesteps spaced as sample.spacing says",
     ]
 
 

@@ -143,7 +143,7 @@ def test_zero_terminal_snr_starts_at_the_very_end(stock: Any, ours: Any, family:
     torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("solver", [s for s in SOLVERS if s not in FROM_PURE_NOISE])
+@pytest.mark.parametrize("solver", [s for s in SOLVERS if s not in (*FROM_PURE_NOISE, "dpm++-single")])
 def test_what_cannot_begin_at_pure_noise_says_so_and_names_what_can(solver: SolverName) -> None:
     schedule = Schedule.scaled_linear().rescaled_to_zero_terminal_snr()
     with pytest.raises(RecipeError, match=r"pure noise; take one of ddim, .*sample.spacing=leading") as caught:
@@ -184,7 +184,8 @@ def _cases() -> Iterator[Any]:
     for solver in SOLVERS:
         for prediction in ("epsilon", "v", "x0"):
             for terminal in (False, True):
-                if (prediction == "x0" and solver in ("pndm", "dpm2")) or (terminal and solver not in FROM_PURE_NOISE):
+                knows_none = prediction == "x0" and solver in ("pndm", "dpm2", "dpm2-a")
+                if knows_none or (terminal and solver not in FROM_PURE_NOISE):
                     continue
                 yield pytest.param(solver, prediction, terminal, id=f"{solver}-{prediction}-{terminal}")
 
@@ -197,7 +198,7 @@ def test_a_denoiser_that_knows_the_picture_is_led_to_it(solver: SolverName, pred
     assert _led(solver, prediction, schedule) < 0.15
 
 
-@pytest.mark.parametrize("solver", ["pndm", "dpm2"])
+@pytest.mark.parametrize("solver", ["pndm", "dpm2", "dpm2-a"])
 def test_what_knows_no_prediction_of_the_picture_says_so(solver: SolverName) -> None:
     with pytest.raises(RecipeError, match=f"{solver} needs a model that predicts epsilon or v"):
         Solver(solver, Schedule.scaled_linear(), "x0", steps=5, device="cpu")

@@ -23,11 +23,14 @@ from mezzotint.data.catalogue import Catalogue, stills_settings
 from mezzotint.data.loader import Loader
 from mezzotint.data.pieces import to_pixels
 from mezzotint.diffusion import noise
+from mezzotint.errors import CacheError
 from mezzotint.families.base import Encodes, Grid, ModelFamily
 from mezzotint.recipe.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, TextEmbedding
+from mezzotint.tasks import assemble, cache
 from mezzotint.tasks._filling import CacheSummary, fill
+from mezzotint.weights import text_cache_npz
 
 CPU = torch.device("cpu")
 
@@ -213,3 +216,32 @@ def test_a_kept_draw_is_one_of_the_posterior(world: World) -> None:
     assert batch.stills is not None
     assert batch.stills.latents is not None
     assert batch.stills.latents.shape[1:] == (3, 4, 4)
+
+
+def test_the_verb_takes_embeddings_over_and_never_opens_the_text_encoder(
+    films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(3):
+        states = np.full((24, 32), n, np.float32)
+        text = text_cache_npz.TextFile(states, (np.arange(24) < 5).astype(np.uint8))
+        text_cache_npz.write(tmp_path / f"texts/{n}.npz", text)
+    (tmp_path / "list.txt").write_text(f"{films}/media,texts,{films}/clips.json\n")
+    (tmp_path / "recipe.yaml").write_text(
+        "model: {family: latte, path: tiny-latte, weights: random}\n"
+        "data: {path: list.txt, format: clip-list, resolution: 32, buckets: {shape: square, step: 16}, batch_size: 2,\n"
+        f"  workers: 0, clips: {{frames: 5, texts: true}}, cache: {{text: true, path: '{tmp_path}/cache'}}}}\n"
+        "run: {device: cpu}\n"
+    )
+    monkeypatch.setattr(assemble, "encoders", lambda *_: pytest.fail)
+    assert cache.run([str(tmp_path / "recipe.yaml")]) == 0
+    told = capsys.readouterr().out
+    assert "3 embeddings to take over from files, whose age cannot be checked" in told
+    assert "3 entries, 0 were there, made 3" in told
+    assert cache.run([str(tmp_path / "recipe.yaml")]) == 0
+    assert "3 entries, 3 were there, nothing to make" in capsys.readouterr().out
+    text_cache_npz.write(
+        tmp_path / "texts/1.npz", text_cache_npz.TextFile(states[:20], (np.arange(20) < 5).astype(np.uint8))
+    )
+    with pytest.raises(CacheError, match="holds 20 tokens and the model is given 24") as caught:
+        cache.run([str(tmp_path / "recipe.yaml")])
+    assert caught.value.code == "E1310"

@@ -62,9 +62,6 @@ def settings(sdxl_folder: Path, folder: Path) -> dict[str, Any]:
         "data__crop": "center",
         "data__flip": 0,
         "data__captions__dropout": 0,
-        "data__cache__latents": True,
-        "data__cache__text": True,
-        "data__cache__content": "sample",
         "run__steps": 3,
     }
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+from diffusers.schedulers.scheduling_ddim import DDIMScheduler
+from diffusers.schedulers.scheduling_edm_euler import EDMEulerScheduler
+from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
+from diffusers.schedulers.scheduling_pndm import PNDMScheduler
 
-from mezzotint.weights.scheduler_file import corrected
+from mezzotint.diffusion import preconditioning
+from mezzotint.weights.scheduler_file import corrected, prediction_of
 
 PNDM: dict[str, Any] = {"_class_name": "PNDMScheduler", "beta_start": 0.00085, "skip_prk_steps": True}
 EULER: dict[str, Any] = {"_class_name": "EulerDiscreteScheduler", "prediction_type": "v_prediction"}
@@ -42,3 +48,45 @@ def test_epsilon_does_not_start_where_it_tells_nothing(base: dict[str, Any]) -> 
 def test_a_schedule_that_no_longer_ends_in_pure_noise_is_told_too() -> None:
     before = EULER | {"rescale_betas_zero_snr": True}
     assert corrected(before, prediction="v", zero_terminal=False)["rescale_betas_zero_snr"] is False
+
+
+@pytest.mark.parametrize("sigma_data", [0.5, 1.0])
+def test_edm_goes_out_as_the_scheduler_that_computes_it(sigma_data: float) -> None:
+    told = corrected(PNDM, prediction="edm", zero_terminal=False, sigma_data=sigma_data)
+    assert prediction_of(told) == "edm"
+    assert told["beta_start"] == 0.00085, "what the levels of training were"
+    scheduler = EDMEulerScheduler.from_config(told)
+    sigma = torch.tensor([0.01, 0.5, 3.0, 50.0])
+    ours = preconditioning.scaling("edm", sigma, sigma_data=sigma_data)
+    x, said = torch.randn(4, generator=torch.Generator().manual_seed(0)), torch.tensor([0.3, -1.0, 2.0, 0.5])
+    for place in range(4):
+        at = sigma[place : place + 1]
+        torch.testing.assert_close(scheduler.precondition_inputs(x[place], at)[0], ours.c_in[place] * x[place])
+        torch.testing.assert_close(scheduler.precondition_noise(at)[0], ours.c_noise[place])
+        clean = ours.c_skip[place] * x[place] + ours.c_out[place] * said[place]
+        torch.testing.assert_close(scheduler.precondition_outputs(x[place], said[place], at)[0], clean)
+
+
+def test_a_velocity_that_is_told_the_logarithm_goes_out_with_continuous_timesteps() -> None:
+    for prediction, tells in (("v-edm", None), ("v", True)):
+        told = corrected(PNDM, prediction=prediction, zero_terminal=False, tells_sigma=tells)
+        assert prediction_of(told) == "v-edm"
+        scheduler = EulerDiscreteScheduler.from_config(told)
+        scheduler.set_timesteps(5)
+        torch.testing.assert_close(scheduler.timesteps, 0.25 * scheduler.sigmas[:-1].log())
+    back = corrected(told, prediction="epsilon", zero_terminal=False)
+    assert "timestep_type" not in back
+    assert prediction_of(back) == "epsilon"
+    assert prediction_of(corrected(told, prediction="v-edm", zero_terminal=False, tells_sigma=False)) == "v"
+
+
+@pytest.mark.parametrize(("prediction", "tells"), [("epsilon-unscaled", None), ("edm", False)])
+def test_what_diffusers_cannot_compute_it_refuses(prediction: str, tells: bool | None) -> None:
+    told = corrected(PNDM, prediction=prediction, zero_terminal=False, tells_sigma=tells)
+    assert prediction_of(told) == prediction
+    for kind in (PNDMScheduler, EulerDiscreteScheduler, DDIMScheduler):
+        scheduler = kind.from_config(told)
+        scheduler.set_timesteps(4)
+        with pytest.raises(ValueError, match="prediction_type"):
+            scheduler.step(torch.zeros(1, 4, 2, 2), scheduler.timesteps[0], torch.zeros(1, 4, 2, 2))
+    assert prediction_of({"prediction_type": "flow"}) is None

@@ -2,9 +2,9 @@
 
     python tools/mini/knobs.py offset-noise          # trains what is missing, draws, measures
     python tools/mini/knobs.py all
-    python tools/mini/knobs.py page                  # lays the stored figures into what-the-knobs-do.md again
+    python tools/mini/knobs.py page                  # lays the stored figures into docs/what-the-knobs-do.md again
 
-Each knob ends as docs/pictures/knobs/NAME.png and NAME.json, and as a table of what-the-knobs-do.md. Runs lie in
+Each knob ends as docs/pictures/knobs/NAME.png and NAME.json, and as a table of docs/what-the-knobs-do.md. Runs lie in
 demo/knobs/ and are shared by the knobs; what is there is not trained again. A run takes about a minute on one core.
 """
 
@@ -28,17 +28,19 @@ from mezzotint.sampling import grids
 from mezzotint.weights.folder import shipped
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from mini import lesson, measure, night
+from mini import check_vae, lesson, measure, night
 from mini.measure import Pixels
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "docs" / "pictures" / "knobs"
-PAGE = Path(__file__).with_name("what-the-knobs-do.md")
+PAGE = ROOT / "docs" / "what-the-knobs-do.md"
 STEPS = 300
 ASKED = 80
 """Questions of each kind that a model is asked."""
 SHOWN = (0, 5, 10, 3, 4, 9)
 """Those of them that are on the sheet."""
+NEAR = 10.0
+"""A picture is as dark or bright as asked when its mean is so near to what the VAE makes of the true one, of 255."""
 
 Subject = Literal["wug", "night"]
 Figures = dict[str, float]
@@ -152,7 +154,7 @@ def train(run: Run, place: Path, folder: Path, base: Path, steps: int) -> None:
         wugs, others = lesson.write(folder / "pictures")
         words += [f"data.path=[{wugs}, {others}]", f"data.repeats=[{lesson.REPEATS[0]}, {lesson.REPEATS[1]}]"]
     else:
-        words += [f"data.path={night.write(folder / 'night')}", "data.repeats=4"]
+        words += [f"data.path={night.write(folder / 'night-pictures')}", "data.repeats=4"]
     status = mezzotint(["train", "mini", *words, *run.words])
     if status != 0:
         raise SystemExit(status)
@@ -181,9 +183,13 @@ def _night_answers(family: Family, row: Row) -> tuple[list[Pixels], Figures]:
     figures: Figures = {}
     for light in night.LIGHTS:
         own = [(pixels, scene) for pixels, (_, scene, lit) in zip(drawn, asked, strict=True) if lit == light]
-        true = np.mean([np.asarray(night.draw(scene, light)).mean() for _, scene in own])
-        figures[f"{light}: level"] = float(np.mean([pixels.mean() for pixels, _ in own]))
-        figures[f"{light}: true level"] = float(true)
+        true = np.stack([np.asarray(night.draw(scene, light)) for _, scene in own])
+        levels = np.array([pixels.mean() for pixels, _ in own])
+        best = check_vae.reconstruct(family.parts()["vae"], true)[0].mean(axis=(1, 2, 3))
+        figures[f"{light}: as asked"] = float(np.mean(np.abs(levels - best) < NEAR))
+        figures[f"{light}: level"] = float(levels.mean())
+        figures[f"{light}: best level"] = float(best.mean())
+        figures[f"{light}: true level"] = float(true.mean())
     return drawn[: len(SHOWN)], figures
 
 
@@ -208,7 +214,7 @@ def try_out(name: str, folder: Path, base: Path, steps: int) -> None:
         asked = [text for text, _, _ in night.prompts(len(SHOWN))]
     PICTURES.mkdir(parents=True, exist_ok=True)
     sheet = grids.sheet(cells, rows=[row.what for row in knob.rows], columns=asked, title=knob.title)
-    sheet.quantize(128).save(PICTURES / f"{name}.png", optimize=True)
+    sheet.save(PICTURES / f"{name}.png", optimize=True)
     durable.write_json(PICTURES / f"{name}.json", {"knob": knob.title, "steps": steps, "rows": rows})
 
 

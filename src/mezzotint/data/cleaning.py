@@ -36,8 +36,3 @@ def cleaned(item: Item) -> Item:
         return item
     clean = cleaner()
     return replace(item, captions=tuple(map(clean, item.captions)))
-
-
-def prompt(text: str, clean: bool) -> str:
-    """A prompt as captions are shown. clean: `data.captions.clean`."""
-    return cleaner()(text) if clean else text

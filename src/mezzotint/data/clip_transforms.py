@@ -15,21 +15,18 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
+from mezzotint.data import media
 from mezzotint.stages import Placement
 
 
-def place(frame: NDArray[np.uint8], placement: Placement, *, resize: str) -> NDArray[np.uint8]:
+def place(
+    frame: NDArray[np.uint8], placement: Placement, *, resize: str, antialias: bool = True
+) -> NDArray[np.uint8]:  # fmt: skip
     """A frame in its bucket, as `media.picture` places a picture of the same pixels.
 
-    frame: (H, W, 3) RGB. resize: a name of `data.resize`. Returns (3, h, w), the size of `placement.bucket`.
+    frame: (H, W, 3) RGB. resize, antialias: of `data`. Returns (3, h, w), the size of `placement.bucket`.
     """
-    image = Image.fromarray(frame)
-    target, (top, left) = placement.resized, placement.crop_top_left
-    if image.size != (target.width, target.height):
-        image = image.resize((target.width, target.height), Image.Resampling[resize.upper()])
-    image = image.crop((left, top, left + placement.bucket.width, top + placement.bucket.height))
-    pixels = np.asarray(image, dtype=np.uint8)
-    return np.ascontiguousarray((pixels[:, ::-1] if placement.flipped else pixels).transpose(2, 0, 1))
+    return media.placed(Image.fromarray(frame), placement, resize=resize, antialias=antialias)
 
 
 def project_square(clip: Tensor, side: int) -> Tensor:

@@ -97,7 +97,9 @@ def _each(placed: Placement, settings: DataSettings) -> Callable[[NDArray[np.uin
     """What becomes of one frame (H, W, 3) → (3, h, w)."""
     square = _SQUARES.get(settings.resize)
     if square is None:
-        return lambda frame: clip_transforms.place(frame, placed, resize=settings.resize)
+        return lambda frame: clip_transforms.place(
+            frame, placed, resize=settings.resize, antialias=settings.antialias
+        )  # fmt: skip
 
     def squared(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
         pixels = square(torch.from_numpy(frame.copy()).permute(2, 0, 1)[None], placed.bucket.width)[0]

@@ -188,7 +188,8 @@ def _seconds(tick: int | None, stream: VideoStream) -> str:
 
 
 def _converted(frame: VideoFrame, each: Each) -> NDArray[np.generic]:
-    picture = frame.to_ndarray(format="rgb24").astype(np.uint8, copy=False)
+    # one thread: a frame that a process forked after this lets go of would wait for threads that it has not got
+    picture = frame.to_ndarray(format="rgb24", threads=1).astype(np.uint8, copy=False)
     return each(np.ascontiguousarray(_turned(picture, turn_of(frame))))
 
 

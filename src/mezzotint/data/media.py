@@ -109,22 +109,27 @@ def probe(path: Path, max_pixels: int) -> Probe:
 def picture(
     path: Path, placement: Placement, *, resize: str, background: str, max_pixels: int, antialias: bool = True
 ) -> NDArray[np.uint8]:
-    """The pixels of a placed picture, (3, H, W) uint8 in sRGB, H and W those of `placement.bucket`.
-
-    resize: "lanczos", "bicubic", "bilinear", "hamming" or "box", antialiased when it shrinks, or "nearest"; then the
-    crop: the order of torchvision's transforms on pictures, with identical pixels. "area", and any without antialias,
-    is that of `resampling.py`. background: #rrggbb behind what is
+    """The pixels of a placed picture, (3, H, W) uint8 in sRGB, see `placed`. background: #rrggbb behind what is
     transparent. Raises DatasetError E1206.
     """
     with readable_file(path) as file:
-        image, _ = _decoded(file, max_pixels, background)
-        target, (top, left) = placement.resized, placement.crop_top_left
-        if image.size != (target.width, target.height):
-            image = _resized(image, target, resize if antialias else f"plain {resize}")
-        image = image.crop((left, top, left + placement.bucket.width, top + placement.bucket.height))
-        if placement.flipped:
-            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        return np.ascontiguousarray(np.asarray(image, dtype=np.uint8).transpose(2, 0, 1))
+        return placed(_decoded(file, max_pixels, background)[0], placement, resize=resize, antialias=antialias)
+
+
+def placed(image: Image.Image, placement: Placement, *, resize: str, antialias: bool = True) -> NDArray[np.uint8]:
+    """A picture in its bucket, (3, H, W) uint8, H and W those of `placement.bucket`.
+
+    resize: "lanczos", "bicubic", "bilinear", "hamming" or "box", antialiased when it shrinks, or "nearest"; then the
+    crop: the order of torchvision's transforms on pictures, with identical pixels. "area", and any without antialias,
+    is that of `resampling.py`.
+    """
+    target, (top, left) = placement.resized, placement.crop_top_left
+    if image.size != (target.width, target.height):
+        image = _resized(image, target, resize if antialias else f"plain {resize}")
+    image = image.crop((left, top, left + placement.bucket.width, top + placement.bucket.height))
+    if placement.flipped:
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return np.ascontiguousarray(np.asarray(image, dtype=np.uint8).transpose(2, 0, 1))
 
 
 def _resized(image: Image.Image, target: Size, kind: str) -> Image.Image:

@@ -160,15 +160,21 @@ def plan(columns: PlanColumns, settings: DataSettings, *, accumulation: int, see
     address, and `accumulation` of them after one another make a step (the last step may have fewer). What does not
     fill a batch becomes a smaller one (`short`), is filled up with visits of its bucket from the first on (`fill`) or
     with its own, drawn by address (`repeat`: the whole batch then counts less) — both counted, each a further visit of
-    its sample — or is left out (`drop`: counted).
+    its sample — or is left out (`drop`: counted). Without `shuffle` visits keep to the order of the samples, and
+    batches to that of their first visits.
     """
     seed_of, epoch_of = epoch_address(settings, seed, epoch)
     counts = _num_visits(columns, settings, seed, epoch)
     cells, visits = cells_of(columns.bucket, columns.group), _visits(counts)
     sizes = cells.sizes(counts)
-    order = _dealt(columns, visits, cells, sizes, settings.batch_size, (seed_of, epoch_of))
+    order = _dealt(
+        columns, visits, cells, sizes, settings.batch_size, (seed_of, epoch_of) if settings.shuffle else None
+    )
     cut = _cut(cells.settled(sizes, settings.batch_size), settings)
-    batches = arranged(cells.group[cut.cell], accumulation, seed=seed_of, epoch=epoch_of)
+    if settings.shuffle:
+        batches = arranged(cells.group[cut.cell], accumulation, seed=seed_of, epoch=epoch_of)
+    else:
+        batches = np.argsort(order[cut.first], kind="stable")
     cell, lengths = cut.cell[batches], cut.lengths[batches]
     starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
     within = np.arange(starts[-1], dtype=np.int32)
@@ -289,9 +295,9 @@ def _visits(counts: _Ints) -> _Visits:
 
 
 def _dealt(
-    columns: PlanColumns, visits: _Visits, cells: Cells, sizes: _Ints, batch_size: int, address: tuple[int, int]
+    columns: PlanColumns, visits: _Visits, cells: Cells, sizes: _Ints, batch_size: int, address: tuple[int, int] | None
 ) -> _Rows:
-    """All visits, sorted by cell and within a cell by the draw "order"."""
+    """All visits, sorted by cell and within a cell by the draw "order", or without an address as they are listed."""
     order = _sorted(columns, visits, lambda which, sample: cells.of_sample[sample], len(cells.bucket), address)
     if not cells.is_named:
         return order
@@ -309,19 +315,20 @@ def _sorted(
     visits: _Visits,
     cell_of: Callable[[_Rows, _Rows], _Rows],
     num_cells: int,
-    address: tuple[int, int],
+    address: tuple[int, int] | None,
 ) -> _Rows:
     # One sort of plain numbers, several times faster than sorting indices: cell, then the draw's upper bits, then
     # the visit's own number, which also decides between draws that agree in the bits there is room for (33 and more
     # of them up to a hundred million visits without names).
-    seed, epoch = address
     low = np.uint64(max(visits.num - 1, 0).bit_length())
     high = np.uint64(max(num_cells - 1, 0).bit_length())
     packed = np.empty(visits.num, np.uint64)
     for start in range(0, visits.num, _CHUNK):
         which = np.arange(start, min(start + _CHUNK, visits.num), dtype=np.int32)
         sample, visit = visits.at(which)
-        drawn = draws.keys(seed, "order", epoch, columns.key_hash[sample], visit) >> high
+        drawn = np.zeros(len(which), np.uint64)
+        if address is not None:
+            drawn = draws.keys(address[0], "order", address[1], columns.key_hash[sample], visit) >> high
         cell = cell_of(which, sample).astype(np.uint64) << (np.uint64(64) - high) if high else np.uint64(0)
         packed[start : start + _CHUNK] = cell | (drawn >> low << low) | which.astype(np.uint64)
     packed.sort()

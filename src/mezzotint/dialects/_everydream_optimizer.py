@@ -119,7 +119,7 @@ def _tell_division(draft: Draft, flag: str) -> None:
     if draft.given[flag] and times > 1:
         count = draft.whole(flag)
         steps = in_steps(draft, count)
-        draft.note(flag, f"{counted(count, 'batch')} are {counted(steps, 'step')} of {counted(times, 'batch')}")
+        draft.note(flag, f"{counted(count, 'batch')}, here {counted(steps, 'step')} of {counted(times, 'batch')}")
 
 
 def in_steps(draft: Draft, batches: int) -> int:

@@ -52,7 +52,8 @@ def _begin(draft: Draft, folder: str) -> None:
     if model == "findlast":
         draft.set("model.path", folder, "resume_ckpt")
         draft.set("run.resume", "latest", "resume_ckpt")
-        draft.note("resume_ckpt", f"goes on with the newest run of {folder}: optimizer, average and order included")
+        shown = folder.replace(STAMP, "*")
+        draft.note("resume_ckpt", f"goes on with the newest run of {shown}: optimizer, average and order included")
     else:
         draft.set("model.path", model, "resume_ckpt")
         draft.set("run.resume", "never", "resume_ckpt")
@@ -119,7 +120,7 @@ def _showing(draft: Draft) -> None:
         draft.set(path, steps if path == "run.log_every" else f"{steps} steps", flag)
         if batches > 1 and draft.whole("grad_accum") > 1:
             many = counted(draft.whole("grad_accum"), "batch")
-            draft.note(flag, f"{counted(batches, 'batch')} are {counted(steps, 'step')} of {many}")
+            draft.note(flag, f"{counted(batches, 'batch')}, here {counted(steps, 'step')} of {many}")
     _prompts(draft)
     draft.set("sample.steps", 30, "sample_prompts")
     draft.set("sample.guidance", [7.0, 4.0, 1.01], "sample_prompts")

@@ -101,6 +101,9 @@ def _advice(key: str, specs: Mapping[str, Spec]) -> str:
         return 'write { "key": value } there'
     home, _, last = key.rpartition(".")
     beside = {known.rpartition(".")[2]: known for known in specs if known.rpartition(".")[0] == home}
+    inside = f"{home}." if home else ""
+    levels = {known.removeprefix(inside).partition(".")[0] for known in specs if known.startswith(inside)} - set(beside)
+    beside |= {level: f"{inside}{level}" for level in levels}
     near = [beside[one] for one in difflib.get_close_matches(last, beside, n=1, cutoff=0.7)]
     near = near or difflib.get_close_matches(key, specs, n=1, cutoff=0.8)
     return f"did you mean {near[0]}?" if near else "the trainer has no such key"

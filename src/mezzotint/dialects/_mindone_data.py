@@ -9,6 +9,7 @@ from typing import Any
 
 from mezzotint.dialects._mindone_targets import BATCH_TRANSFORM, DATASET, TRANSFORM
 from mezzotint.dialects._targets import Config, Node, Param, flag_of, lists
+from mezzotint.dialects.base import Draft
 from mezzotint.recipe.yaml_rules import Place
 
 DATA = {
@@ -16,9 +17,7 @@ DATA = {
     "total_step": Param("whole", 1000),
     "num_epochs": Param("whole", 0),
     "num_parallel_workers": Param("whole", 8),
-    "shuffle": Param(
-        "switch", True, only=(True,), about="pictures come in a new order each epoch, drawn by --seed"
-    ),
+    "shuffle": Param("switch", True),
     "drop_remainder": Param("switch", True),
     "python_multiprocessing": Param("switch", False, idle=True, about="workers are processes anyway"),
     "dataset_config": Param("object"),
@@ -38,6 +37,7 @@ def data(config: Config) -> Node:
     section = config.section(("data",), DATA)
     draft = config.draft
     draft.set("data.workers", section.values["num_parallel_workers"], flag_of(("data", "num_parallel_workers")))
+    draft.set("data.shuffle", section.values["shuffle"], flag_of(("data", "shuffle")))
     keep = "drop" if section.values["drop_remainder"] else "short"
     draft.set("data.remainder", keep, flag_of(("data", "drop_remainder")))
     dataset = config.node(_HERE, DATASET)
@@ -77,6 +77,7 @@ def _files(config: Config, dataset: Node) -> None:
         draft.set("data.format", "mindone-cache", flag)
         draft.set("data.path", [theirs], flag)
         draft.note(flag, f"{theirs} holds what MindONE has encoded; it is trained as it is, and its age is not known")
+        _taken_over(draft, flag)
         return
     if not folder:
         draft.refuse("data_path", "is missing; name the folder with the .csv files", code="E1017")
@@ -86,6 +87,18 @@ def _files(config: Config, dataset: Node) -> None:
     if is_web:
         draft.set("data.columns.caption", dataset.values["caption_key"], dataset.flag("caption_key"))
     _cached(config)
+
+
+def _taken_over(draft: Draft, flag: str) -> None:
+    """What is encoded is cut, mirrored and chosen already."""
+    for path, value in (("latents", True), ("text", True), ("content", "sample")):
+        draft.set(f"data.cache.{path}", value, flag)
+    data = draft.settings["data"]
+    if data.get("flip") or data["captions"]["dropout"]:
+        draft.note(flag, "pictures in it are mirrored and captions dropped as they were when it was made")
+    draft.set("data.crop", "center", flag)
+    draft.set("data.flip", 0.0, flag)
+    draft.set("data.captions.dropout", 0.0, flag)
 
 
 def _is_foreign_cache(name: str) -> bool:

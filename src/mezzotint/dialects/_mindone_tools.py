@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
 
-from mezzotint.dialects._mindone_run import RATIOS
+from mezzotint.dialects._mindone_run import SIZES
 from mezzotint.dialects.base import Draft, Outcome, Row, Tool
 
 _WEIGHT = "checkpoints/sd_xl_base_1.0_ms.ckpt"
@@ -177,8 +177,8 @@ def _prompts(draft: Draft, *, is_refiner: bool) -> list[str]:
 def _numbers(draft: Draft) -> list[str]:
     """Size, steps, guidance, solver, seeds."""
     ratio = draft.text("sd_xl_base_ratios")
-    if ratio not in RATIOS:
-        draft.refuse("sd_xl_base_ratios", f"takes {', '.join(RATIOS)}, got {ratio!r}", code="E1017")
+    if ratio not in SIZES:
+        draft.refuse("sd_xl_base_ratios", f"takes {', '.join(SIZES)}, got {ratio!r}", code="E1017")
     steps = min(1000, max(1, draft.whole("sample_step")))
     scale = min(100.0, max(0.0, draft.number("guidance_scale")))
     if draft.text("guider") == "IdentityGuider":
@@ -190,8 +190,9 @@ def _numbers(draft: Draft) -> list[str]:
     sampler = draft.text("sampler")
     if sampler == "LinearMultistepSampler":
         draft.note("sampler", "each step is taken once; there, twice by mistake")
+    width, height = SIZES.get(ratio, (0, 0))
     return [
-        f"--size=sdxl-{ratio}", f"--steps={steps}", f"--guidance={scale:g}", f"--solver={SAMPLERS[sampler]}",
+        f"--size={width}x{height}", f"--steps={steps}", f"--guidance={scale:g}", f"--solver={SAMPLERS[sampler]}",
         f"--seed={','.join(map(str, seeds))}",
     ]  # fmt: skip
 

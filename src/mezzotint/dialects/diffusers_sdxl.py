@@ -81,6 +81,7 @@ def compute(draft: Draft) -> None:
     _timestep_bias.notes(draft)
     _prediction(draft)
     _diffusers.precision(draft)
+    draft.set("run.vae_dtype", "fp32", "mixed_precision")
     _diffusers.saving(draft)
     _showing(draft)
     _quirks(draft)

@@ -34,11 +34,11 @@ def compute(draft: Draft) -> None:
 
 
 def _counts(draft: Draft) -> bool:
-    """Refuses what nothing can be counted with."""
-    for flag in ("batch_size", "grad_accum", "max_epochs"):
-        if draft.whole(flag) < 1:
-            draft.refuse(flag, f"must be 1 or more, got {draft.whole(flag)}", code="E1017")
-    return not draft.problems
+    """Refuses what nothing can be counted with, and says whether there was nothing of that kind."""
+    wrong = [flag for flag in ("batch_size", "grad_accum", "max_epochs") if draft.whole(flag) < 1]
+    for flag in wrong:
+        draft.refuse(flag, f"must be 1 or more, got {draft.whole(flag)}", code="E1017")
+    return not wrong
 
 
 def _parts(draft: Draft) -> tuple[str, ...]:
@@ -131,7 +131,10 @@ def _zero_frequency(draft: Draft) -> None:
         draft.note(flag, f"{ratio:g} is taken for 0; -1 alone is zero terminal SNR")
     if is_zero:
         named = switch if draft.given[switch] else flag
-        draft.note(named, "is for models that predict v (SD 2.1 at 768); samples are drawn with trailing timesteps")
+        draft.note(
+            named,
+            "zero terminal SNR is for models that predict v (SD 2.1 at 768); samples are drawn with trailing timesteps",
+        )
 
 
 def _precision(draft: Draft) -> None:

@@ -50,7 +50,7 @@ class Posterior:
             assert len(timesteps) > 1, timesteps
             assert sorted(set(timesteps)) == list(timesteps), timesteps
             alpha_bar = alpha_bar[torch.tensor(list(timesteps))]
-        assert alpha_bar[-1] > 0, "no way back from pure noise"
+        assert not schedule.zero_terminal, "no way back from pure noise"
         before = torch.cat([torch.ones(1, dtype=torch.float64), alpha_bar[:-1]])
         beta = 1.0 - alpha_bar / before
         variance = beta * (1.0 - before) / (1.0 - alpha_bar)

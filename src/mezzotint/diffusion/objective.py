@@ -247,10 +247,13 @@ class Objective:
         huber = functional.huber_loss(predicted, wanted, reduction="none", delta=self.settings.huber_delta)
         return torch.lerp(huber, functional.mse_loss(predicted, wanted, reduction="none"), share)
 
+    def timestep(self, noised: Noised) -> Tensor:
+        """The timestep of each sample, (B,) float32; of a σ the nearest."""
+        return preconditioning.nearest(self._sigma, noised.level).float() if self._has_sigma else noised.level
+
     def _lateness(self, noised: Noised) -> Tensor:
-        """t/T, (B, 1, …); of a σ, that of the nearest timestep."""
-        t = preconditioning.nearest(self._sigma, noised.level).float() if self._has_sigma else noised.level
-        return expand_to(t / self.schedule.num_timesteps, noised.x_0.ndim)
+        """t/T, (B, 1, …)."""
+        return expand_to(self.timestep(noised) / self.schedule.num_timesteps, noised.x_0.ndim)
 
 
 def _usable_range(asked: tuple[int, int], num_timesteps: int) -> tuple[int, int]:

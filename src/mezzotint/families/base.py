@@ -24,11 +24,17 @@ Encodes = Literal["media", "text"]
 @dataclass(frozen=True, slots=True)
 class Grid:
     """The latent grid. channels: of a latent. pixels: per latent, in height and width. frames: per latent, 1 for
-    pictures."""
+    pictures. cell: latents in height and width that the denoiser takes as one, of which sides must be multiples."""
 
     channels: int
     pixels: int
     frames: int = 1
+    cell: int = 1
+
+    @property
+    def side(self) -> int:
+        """Pixels of which every side of a picture must be a multiple."""
+        return self.pixels * self.cell
 
 
 @dataclass(frozen=True, slots=True)

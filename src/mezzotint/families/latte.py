@@ -36,7 +36,9 @@ class Family(ModelFamily):
     def __init__(self, source: Source, parts: Mapping[str, nn.Module], settings: ModelSettings) -> None:
         self.schedule = Schedule.from_config(source.scheduler)
         self.prediction = source.prediction(settings)
-        self.grid = Grid(channels=source.config.in_channels, pixels=PIXELS, frames=FRAMES)
+        self.grid = Grid(
+            channels=source.config.in_channels, pixels=PIXELS, frames=FRAMES, cell=source.config.patch_size
+        )
         self.notes = tuple(source.notes(parts))
         self._source = source
         self._parts = dict(parts)
@@ -87,6 +89,12 @@ class Family(ModelFamily):
         source = open_source(settings, seed)
         encoder, tokenizer = source.fingerprint("text_encoder"), source.tokenizer_fingerprint()
         return f"latte-text-1 encoder={encoder} tokenizer={tokenizer} tokens={source.length}"
+
+    @classmethod
+    def text_shape(cls, settings: ModelSettings) -> tuple[int, int] | None:
+        """See ModelFamily."""
+        source = open_source(settings, 0)
+        return source.length, source.config.caption_channels
 
     @classmethod
     def media_identity(cls, settings: ModelSettings, *, seed: int = 0) -> str:

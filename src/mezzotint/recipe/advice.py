@@ -1,5 +1,6 @@
 """What those who have trained many models advise, by setting: for `mezzotint explain`, and for `mezzotint check`, which
-says so when a recipe leaves it. Never an error. Taken from EveryDream2's documents; they speak of Stable Diffusion.
+says so when a recipe leaves it. Never an error. Taken from EveryDream2's documents, which speak of Stable Diffusion,
+and MindONE's of SDXL.
 """
 
 from __future__ import annotations
@@ -42,6 +43,11 @@ ADVICE = MappingProxyType(
         "optim.ema.interval": "1 on the GPU; on the CPU a larger one keeps updates cheap, and wants a lower decay.",
         "optim.ema.device": "cpu on cards of 16 GB and less, same from 40 GB on.",
         "optim.ema.strength": "0.01 to 0.15.",
+        "run.device_memory": "59GB where a card has 64.",
+        "run.vae_dtype": "fp32 for SDXL, whose own VAE overflows in fp16.",
+        "run.weight_dtype": "fp32: weights in fp16 may make a training of SDXL unstable. If they have to be, the "
+        "repaired VAE (fp16-fix) in model.vae helps a little, and so does a cache made in fp32.",
+        "objective.timestep_bias.strategy": "earlier for fine detail, later for composition.",
         "run.seed": "A fixed one to compare settings; -1 when a model is stopped and taken up in new runs often.",
     }
 )
@@ -78,10 +84,11 @@ def notes(
 ) -> list[str]:
     """Where a recipe leaves the advice, a sentence each. A model from nothing, or of another kind, is not advised.
     steps, memory, prediction: as of `Seen`; a prediction that the recipe names comes first."""
-    if recipe.model.family != "sd" or recipe.model.weights == "random":
+    rules = {"sd": _RULES, "sdxl": _RULES_OF_SDXL}.get(recipe.model.family, ())
+    if recipe.model.weights == "random":
         return []
     seen = Seen(recipe, steps, memory, recipe.model.prediction or prediction)
-    left = [(path, words) for path, rule in _RULES for words in rule(seen)]
+    left = [(path, words) for path, rule in rules for words in rule(seen)]
     return [f"{path} {words}; advised: {ADVICE[path]}" for path, words in left]
 
 
@@ -200,6 +207,25 @@ def _home_of_average(seen: Seen) -> Iterator[str]:
         yield f"is cpu on {seen.memory / 1e9:.0f} GB"
 
 
+def _vae(seen: Seen) -> Iterator[str]:
+    run = seen.recipe.run
+    is_half = run.precision == "fp16" and (run.vae_dtype or run.frozen_dtype) == "same"
+    if is_half and seen.recipe.model.vae is None:
+        yield "comes to fp16, and model.vae names no other VAE"
+
+
+def _weights(seen: Seen) -> Iterator[str]:
+    run = seen.recipe.run
+    if run.precision == "fp16" and run.weight_dtype == "same":
+        yield "is same, and run.precision is fp16"
+
+
+def _gamma_of_sdxl(seen: Seen) -> Iterator[str]:
+    gamma = seen.recipe.objective.min_snr_gamma
+    if gamma is not None and gamma != 5.0:
+        yield f"is {gamma:g}"
+
+
 _RULES: tuple[tuple[str, Callable[[Seen], Iterator[str]]], ...] = (
     ("optim.lr", _rate),
     ("optim.schedule.decay_steps", _decay),
@@ -217,3 +243,10 @@ _RULES: tuple[tuple[str, Callable[[Seen], Iterator[str]]], ...] = (
     ("optim.ema.strength", _strength),
     ("optim.ema.device", _home_of_average),
 )
+
+_RULES_OF_SDXL: tuple[tuple[str, Callable[[Seen], Iterator[str]]], ...] = (
+    ("objective.min_snr_gamma", _gamma_of_sdxl),
+    ("run.vae_dtype", _vae),
+    ("run.weight_dtype", _weights),
+)
+"""What MindONE's documents say of SDXL."""

@@ -213,7 +213,8 @@ class DataSettings(Section):
     """How the data set is written down: a file name in `data/formats/`. `image-folder` takes every picture below the
     folder, captions beside it; `everydream` takes a folder as EveryDream2 reads it, with its yaml and txt files, or
     its manifest, a .json file; `mindone` takes those that the .csv files of a folder name, columns `dir` and `text`;
-    `mindone-cache` takes what MindONE has encoded, from its folders latent_cache, vector_cache and crossattn_cache;
+    `mindone-cache` takes what MindONE has encoded, from its folders latent_cache, vector_cache and crossattn_cache,
+    over into the cache of latents (`content=sample`) and text, which is on then;
     `webdataset` takes the pictures inside tar shards (`data.path` may name them: shards/{000..011}.tar); `metadata`
     takes the pictures that metadata.jsonl, .csv or .parquet name, those that parquet or arrow files hold, or a data set
     of the Hugging Face hub (`data.path=OWNER/NAME`; extra `data`). Clips (extra `video`): `clip-list` takes a list file
@@ -253,6 +254,10 @@ class DataSettings(Section):
     discount: Annotated[PositiveFloat, ALLOW] = 1.5
     """With `remainder=repeat`, a batch of k pictures that was filled up to `batch_size` counts (k / batch_size) to this
     power."""
+
+    shuffle: Annotated[bool, ALLOW] = True
+    """Another order in each epoch, drawn by address. `false` takes every epoch as files or rows stand there, batches of
+    several sizes by their first picture. What is trained last is remembered best: leave it on but for comparisons."""
 
     resolution: Annotated[int, Field(ge=16, le=4096, multiple_of=8), ALLOW] = 512
     """The base size in pixels: buckets have about resolution² pixels. 512 for SD1.x and SD2-base, 768 for SD2.1-v,
@@ -332,6 +337,16 @@ class DataSettings(Section):
     epoch_seed: Annotated[Literal["address", "add"], ALLOW] = "address"
     """How an epoch gets its own order: `address` draws it from (seed, epoch); `add` makes epoch e of seed s equal
     epoch 0 of seed s + e, as EveryDream2 does."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _encoded_already(cls, value: Any) -> Any:
+        """What another trainer has encoded can be kept in one way only, which need not be written."""
+        if not isinstance(value, dict) or value.get("format") != "mindone-cache":
+            return value
+        cache = value.get("cache", {})
+        kept = {"latents": True, "text": True, "content": "sample"}
+        return {**value, "cache": kept | cache} if isinstance(cache, dict) else value
 
     @field_validator("background")
     @classmethod
@@ -418,6 +433,11 @@ class DataSettings(Section):
                 "data.clips.texts takes embeddings over into the text cache; set data.cache.text=true, or leave it out "
                 "and let the captions be encoded"
             )
+        if self.clips.texts and self.captions.shuffle_tags:
+            raise ValueError(
+                "data.captions.shuffle_tags has no effect on embeddings of files (data.clips.texts); leave out one of "
+                "them"
+            )
         if self.has_clips and self.clips.buckets and (self.buckets != BucketSettings() or self.resolution != 512):
             raise ValueError(
                 "data.clips.buckets lists all sizes, so that data.resolution and data.buckets have no effect; leave "
@@ -444,7 +464,8 @@ class DataSettings(Section):
         if not (self.cache.latents and self.cache.text and self.cache.content == "sample"):
             raise ValueError(
                 "data.format=mindone-cache holds one draw of each picture's latents, and text embeddings, which the "
-                "cache takes over; write data.cache.latents=true data.cache.text=true data.cache.content=sample"
+                "cache takes over; leave out data.cache.latents, data.cache.text and data.cache.content, or write "
+                "true, true and sample"
             )
         captions = self.captions
         if self.crop != "center" or self.flip or captions.dropout or captions.shuffle_tags:

@@ -1,8 +1,8 @@
 """Which setting someone meant: by the key's name, and by the words of its help text.
 
-`learning_rate` shares no letters worth counting with `lr`, but the help of `optim.lr` begins "The peak learning rate".
-So every word of an unknown key is looked for in the name, the path and the help of every setting, and the one that
-explains most of it is proposed.
+Names of other trainers often share few letters with ours, while the help of a setting uses their words. So every word
+of an unknown key is looked for in the name, the path and the help of every setting, and the one that explains most of
+it is proposed.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ _SAME = {
 }
 """Words of other trainers for ours."""
 
+_CALLED = {"learning_rate": "lr"}
+"""Whole names of other trainers for ours."""
+
 _EMPTY = frozenset(("the", "a", "an", "of", "to", "and", "or", "in", "per", "num", "use", "is", "max", "train"))
 _ENOUGH = 0.8
 
@@ -34,7 +37,11 @@ def nearest(path: str) -> str | None:
     paths = {section: section for section in sections()} | {s.path: s.path for s in settings()}
     if path.replace("-", "_").lower() in paths:
         return path.replace("-", "_").lower()
-    name = path.rpartition(".")[2]
+    home, _, name = path.rpartition(".")
+    plain = re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower().replace("-", "_")
+    if plain in _CALLED:
+        name = _CALLED[plain]
+        path = f"{home}.{name}" if home else name
     scored = [(_score(path, name, setting), -index, setting.path) for index, setting in enumerate(settings())]
     scored += [(_score_section(path, name, section), -1000, section) for section in sections()]
     best = max(scored)
@@ -64,7 +71,7 @@ def _score(path: str, name: str, setting: Setting) -> float:
     )
     found = [max((worth for worth, known in fields if word in known), default=0.0) for word in wanted]
     cover = sum(found) / max(1, len(found))
-    phrase = 0.4 if len(wanted) > 1 and " ".join(wanted) in " ".join(_words(first)) else 0.0
+    phrase = 0.7 if len(wanted) > 1 and " ".join(wanted) in " ".join(_words(first)) else 0.0
     return cover + phrase + _explained(setting.name, wanted) + _name_score(path, name, setting.path)
 
 
@@ -90,7 +97,7 @@ def _name_score(path: str, name: str, known: str) -> float:
     # as written, too: `imag` is near to `image`, not to what `image` stands for
     alike = max(alike, difflib.SequenceMatcher(None, name.lower(), last).ratio())
     whole = difflib.SequenceMatcher(None, path.lower(), known).ratio()
-    near = 0.9 if alike >= 0.94 else 0.6 if alike >= 0.75 and abs(len(name) - len(last)) < 4 else 0.4 * alike
+    near = 1.2 if alike >= 0.94 else 0.6 if alike >= 0.75 and abs(len(name) - len(last)) < 4 else 0.4 * alike
     home = path.rpartition(".")[0]
     return near + 0.3 * whole + (0.3 if home and known.rpartition(".")[0] == home else 0.0)
 

@@ -38,10 +38,11 @@ _SHAPES: dict[str, SolverName] = {
     "kdpm2": "dpm2",
     "dpm++_2m": "dpm++",
     "dpm++_2m_sde": "dpm++-sde",
+    "dpm++_2s": "dpm++-single",
 }
 """EveryDream2's names for solvers that we have under another one."""
-_NEAR: dict[str, SolverName] = {"dpm++_2s": "dpm++", "dpm++_sde": "dpm++-sde"}
-"""Its names for solvers that we have not, with those that are taken instead, which is said."""
+_NEAR: dict[str, SolverName] = {"dpm++_sde": "dpm++-sde"}
+"""Its name for a solver that we have not, with that which is taken instead, which is said."""
 
 
 @dataclass(frozen=True, slots=True)

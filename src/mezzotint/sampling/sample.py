@@ -68,7 +68,7 @@ WHOLE = Span()
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A drawn picture. pixels: (H, W, 3) uint8."""
+    """A drawn picture or clip. pixels: (H, W, 3) or (F, H, W, 3) uint8."""
 
     request: Request
     pixels: NDArray[np.uint8]
@@ -127,7 +127,7 @@ def sample(
             span=span,
         )
         for request, pixels in zip(some, family.decode_media(latents), strict=True):
-            yield Picture(request, as_bytes(pixels))
+            yield Picture(request, as_bytes(pixels, request.size.frames))
 
 
 def alike(requests: Sequence[Request], batch_size: int) -> Iterator[list[Request]]:
@@ -252,7 +252,8 @@ def _both(predict: Predict, text: TextEmbedding, negative: TextEmbedding | None,
 
 
 def initial_noise(family: ModelFamily, requests: Sequence[Request], stage: int = 0) -> Tensor:
-    """(B, C, h, w) float32 standard normal noise, on the CPU, each picture's by its own address."""
+    """(B, C, h, w), of clips (B, C, f, h, w), float32 standard normal noise, on the CPU, each picture's by its own
+    address."""
     word = "sample-again" if stage else "sample"
     return _noise(family, requests, [draws.key(r.seed, word, r.index) for r in requests])
 
@@ -269,6 +270,7 @@ def _noise(family: ModelFamily, requests: Sequence[Request], addresses: Sequence
     assert size.width % grid.pixels == 0, size
     assert size.height % grid.pixels == 0, size
     keys = torch.from_numpy(np.array(addresses, dtype=np.uint64).view(np.int64))
+    # rounded up: a clip of any number of frames is a part of what its latents make
     frames = () if size.frames == 1 else (-(-(size.frames - 1) // grid.frames) + 1,)
     return normal(keys, (grid.channels, *frames, size.height // grid.pixels, size.width // grid.pixels))
 
@@ -277,10 +279,12 @@ def _kind(request: Request) -> tuple[int | None, float | None, SolverName | None
     return request.steps, request.guidance, request.solver
 
 
-def as_bytes(pixels: Tensor) -> NDArray[np.uint8]:
-    """Pixels (3, H, W) in [−1, 1] → (H, W, 3) uint8, rounded to the nearest."""
-    levels = ((pixels.float() + 1.0) * 127.5).round().clamp(0, 255)
-    return levels.permute(1, 2, 0).to("cpu", torch.uint8).numpy()
+def as_bytes(pixels: Tensor, frames: int = 1) -> NDArray[np.uint8]:
+    """Pixels (3, H, W) or (3, F, H, W) in [−1, 1] → (H, W, 3) or (F, H, W, 3) uint8, rounded to the nearest. frames:
+    of a clip, those that were asked for, where its latents make more."""
+    levels = ((pixels.float() + 1.0) * 127.5).round().clamp(0, 255).movedim(0, -1)
+    found: NDArray[np.uint8] = levels.to("cpu", torch.uint8).numpy()
+    return found if found.ndim == 3 else found[:frames]
 
 
 def _said(

@@ -38,6 +38,7 @@ ONLY_BY_LEVELS: frozenset[str] = frozenset({"dpm++-2s-a", "lcm"})
 SOLVERS: tuple[SolverName, ...] = tuple(name for name in get_args(SolverName) if name not in ONLY_BY_LEVELS)
 STOCHASTIC: frozenset[str] = frozenset({"ddpm", "euler-a", "dpm++-sde", "dpm2-a"})
 """Solvers that add fresh noise at every step."""
+_RUNGE_KUTTA = 4
 FROM_PURE_NOISE: frozenset[str] = frozenset({"ddim", "ddpm", "euler", "euler-a", "dpm++", "dpm++-sde", "unipc"})
 """Solvers that can begin where no signal is left (zero terminal SNR): the others divide by it."""
 
@@ -67,6 +68,14 @@ class Solver:
         self._name = name
         self._prediction = prediction
         self._scheduler = _scheduler(name, schedule, prediction, chosen)
+        if name == "pndm" and chosen == "library" and steps < _RUNGE_KUTTA:
+            raise RecipeError(
+                f"sample.steps is {steps}, and pndm as diffusers has it begins with {_RUNGE_KUTTA} Runge–Kutta steps; "
+                f"write sample.steps={_RUNGE_KUTTA} or more, or another sample.spacing",
+                code="E1070",
+            )
+        if name == "dpm++-single" and steps % 2:  # what the library does then, and warns of
+            self._scheduler.register_to_config(lower_order_final=True)
         self._scheduler.set_timesteps(steps, device=device)
         self.is_stochastic = name in STOCHASTIC
         """Whether `step` needs noise."""
@@ -152,7 +161,8 @@ def _refuse_what_cannot_be(name: SolverName, schedule: Schedule, prediction: str
             code="E1070",
         )
     # leading timesteps stop short of the last one; linspace and trailing begin there
-    if schedule.zero_terminal and spacing != "leading" and name not in FROM_PURE_NOISE:
+    stops_short = spacing == "leading" and name != "dpm++-single"  # which knows no spacing
+    if schedule.zero_terminal and not stops_short and name not in FROM_PURE_NOISE:
         usable = ", ".join(s for s in SOLVERS if s in FROM_PURE_NOISE)
         raise RecipeError(
             f"sample.solver: {name} cannot begin at the last timestep of this model, which is pure noise; "

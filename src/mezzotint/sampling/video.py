@@ -1,5 +1,4 @@
-"""A drawn clip as files: an MP4 that says how it was drawn, by PyAV (extra `video`); and a strip of its frames for
-contact sheets and boards.
+"""A drawn clip as a file: an MP4 that says how it was drawn, by PyAV (extra `video`).
 
 The file's `comment` holds the texts that a picture's PNG chunks hold, as JSON: `ffprobe clip.mp4` shows it.
 """
@@ -19,13 +18,11 @@ from numpy.typing import NDArray
 
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sample_clip import Codec
-from mezzotint.sampling.grids import spread
 
 _ENCODERS: Mapping[Codec, tuple[str, ...]] = {
     "h264": ("libx264", "libopenh264", "h264_videotoolbox"),
     "mpeg4": ("mpeg4",),
 }
-_STRIP = 4  # frames
 
 
 def encoder(asked: Codec, available: Collection[str] | None = None) -> tuple[str, str]:
@@ -52,7 +49,7 @@ def mp4(
     name = encoder(codec)[0]
     exact = Fraction(rate).limit_denominator(1001)
     file = io.BytesIO()
-    with open_container(file, "w", format="mp4", options={"movflags": "+faststart"}) as container:
+    with open_container(file, "w", format="mp4") as container:
         container.metadata["title"] = told.get("prompt", "")[:200]
         container.metadata["comment"] = json.dumps(dict(told), ensure_ascii=False)
         stream = container.add_stream(name, rate=exact, options=_options(name, quality))
@@ -73,12 +70,3 @@ def _options(name: str, quality: int) -> dict[str, str]:
             return {"qmin": str(quality), "qmax": str(quality)}
         case _:
             return {}
-
-
-def strip(frames: NDArray[np.uint8], count: int = _STRIP) -> NDArray[np.uint8]:
-    """(F, H, W, 3) → (H, n·W + …, 3): up to `count` frames from the first to the last, side by side, a thin line
-    between."""
-    chosen = [frames[i] for i in spread(len(frames), count)]
-    line = np.full((frames.shape[1], 2, 3), 255, np.uint8)
-    parts = [part for picture in chosen for part in (picture, line)][:-1]
-    return np.concatenate(parts, axis=1)

@@ -39,10 +39,13 @@ def found(reading: Reading) -> Reading:
 
 
 def _of_run(reading: Reading, run: Path, resume: str) -> Reading:
-    """Goes on with a run: its folder, and the model that it began with."""
-    began = read(run / "recipe.yaml").recipe.model
+    """Goes on with a run: its folder, and the model that it began with. What it knows itself need not be said: after
+    how many steps a foreign line takes it up."""
+    recipe = read(run / "recipe.yaml").recipe
+    began = recipe.model
     made = _with_model(reading, began.path, began.config, f"{run} is gone on with; its model is {began.path}")
-    settings = made.recipe.run.model_copy(update={"folder": run, "resume": resume})
+    update = {"folder": run, "resume": resume, "start": recipe.run.start}
+    settings = made.recipe.run.model_copy(update=update)
     return replace(made, recipe=made.recipe.model_copy(update={"run": settings}))
 
 
@@ -55,7 +58,7 @@ def _average(reading: Reading) -> Reading:
     exports = [path for run in reversed(_stamps.stamped(start.expanduser())) for path in _averages(run)]
     if not exports:
         raise CheckpointError(
-            f"{start}: no run of this name has exported an average; name a model instead of the newest",
+            f"{_stamps.starred(start)}: no run of this name has exported an average; name a model instead",
             code="E1507",
         )
     ema = optim.ema.model_copy(update={"start": exports[0]})

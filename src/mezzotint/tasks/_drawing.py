@@ -16,12 +16,14 @@ from PIL import Image
 from mezzotint import durable
 from mezzotint.errors import OutOfMemory, RecipeError
 from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.counting import counted
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sample import SampleSettings
 from mezzotint.sampling import grids, pictures
 from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line
 from mezzotint.sampling.sample import Request, is_unconditional
 from mezzotint.shapes import Size
+from mezzotint.tasks import _clips, _prompts
 from mezzotint.tasks._places import free_folder
 from mezzotint.tasks._sample_model import Model, find, open_model
 from mezzotint.tasks._sample_stages import drawn, size_of
@@ -48,7 +50,7 @@ def draw(asked: Asked, say: Callable[[str], None]) -> Iterator[str]:
     source = find(asked.place, asked.overrides)
     for sentence in (*asked.notes, *source.said):
         say(sentence)
-    lines, recipe = _lines_of(asked, source.recipe)
+    lines, recipe = _cleaned(*_lines_of(asked, source.recipe))
     if not lines:
         raise RecipeError(
             f"mezzotint sample: no prompt is given and {asked.place} has none; write --prompt='a red fox'", code="E1072"
@@ -57,11 +59,14 @@ def draw(asked: Asked, say: Callable[[str], None]) -> Iterator[str]:
     model = open_model(source, asked.weights)
     wanted = _wanted(asked, lines, recipe, model, is_model=source.is_model)
     _refuse_taken(out, wanted)
+    if any(one.request.size.frames > 1 for one in wanted) and (sentence := pictures.written_as(recipe.sample.clip)):
+        say(sentence)
     _tell_of_lost_words(model.family, wanted, say)
     tiles = _draw_all(out, wanted, model, recipe, say)
     sheets = _write_sheets(out, wanted, tiles, title=source.name)
     where = ", ".join(str(path) for path in sheets)
-    yield f"{len(wanted)} picture{'s' if len(wanted) > 1 else ''} in {out}; contact sheet: {where}"
+    what = "clip" if wanted[0].request.size.frames > 1 else "picture"
+    yield f"{counted(len(wanted), what)} in {out}; contact sheet: {where}"
 
 
 def _lines_of(asked: Asked, recipe: Recipe) -> tuple[tuple[Line, ...], Recipe]:
@@ -75,6 +80,14 @@ def _lines_of(asked: Asked, recipe: Recipe) -> tuple[tuple[Line, ...], Recipe]:
     return file.lines, recipe.model_copy(update={"sample": recipe.sample.model_copy(update=settings)})
 
 
+def _cleaned(lines: Sequence[Line], recipe: Recipe) -> tuple[tuple[Line, ...], Recipe]:
+    """The prompts as captions are shown, the negative one of the recipe among them."""
+    captions, sample = recipe.data.captions, recipe.sample
+    negative = _prompts.cleaned(sample.negative_prompt, captions)
+    cleaned = recipe.model_copy(update={"sample": sample.model_copy(update={"negative_prompt": negative})})
+    return tuple(_prompts.shown(line, captions) for line in lines), cleaned
+
+
 def _wanted(asked: Asked, lines: Sequence[Line], recipe: Recipe, model: Model, *, is_model: bool) -> list[Wanted]:
     """Every picture, those of one size after one another, so that they can be drawn together."""
     settings = recipe.sample
@@ -82,14 +95,16 @@ def _wanted(asked: Asked, lines: Sequence[Line], recipe: Recipe, model: Model, *
     if settings.image is not None and settings.size is None:
         own = size_of(settings.image)
     usual = settings.size or ((own.width, own.height) if own else (recipe.data.resolution, recipe.data.resolution))
-    negative = settings.negative_prompt if asked.negative is None else asked.negative
+    given = settings.negative_prompt if asked.negative is None else asked.negative
+    negative = _prompts.cleaned(given, recipe.data.captions)
+    frames = _clips.drawn_frames(recipe, model.family.grid, own.frames if own else 1)
     found: list[tuple[Request, int, int]] = []
     new = {row: secrets.randbelow(2**31) for row, line in enumerate(lines) if line.seed == NEW_EACH_TIME}
     of_lines = [_kinds(line, asked, settings, new.get(row)) for row, line in enumerate(lines)]
     across = max(map(len, of_lines))
     for column, (width, height) in enumerate(asked.sizes or (usual,)):
         for row, line in enumerate(lines):
-            size = _checked(Size(*line.size(width, height)), model.family)
+            size = _checked(Size(*line.size(width, height), frames), model.family)
             # a line's own seed is an address of its own, wherever in the file the line stands
             index = asked.index + (row if line.seed is None else 0)
             for place, (seed, scale) in enumerate(of_lines[row]):
@@ -106,10 +121,11 @@ def _wanted(asked: Asked, lines: Sequence[Line], recipe: Recipe, model: Model, *
                 found.append((request, row, column * across + place))
     found.sort(key=lambda entry: (entry[0].size.width, entry[0].size.height, entry[0].solver or "", entry[0].guidance))
     width = len(str(max(1, len(lines) - 1)))
-    return [
-        Wanted(request, row, column, f"{row:0{max(3, width)}d}-{column}-seed{request.seed}.png")
-        for request, row, column in found
-    ]
+    return [Wanted(request, row, column, _name(row, column, request, max(3, width))) for request, row, column in found]
+
+
+def _name(row: int, column: int, request: Request, digits: int) -> str:
+    return f"{row:0{digits}d}-{column}-seed{request.seed}{pictures.ending(request.size)}"
 
 
 def _kinds(line: Line, asked: Asked, settings: SampleSettings, new: int | None) -> list[tuple[int, float]]:
@@ -120,7 +136,7 @@ def _kinds(line: Line, asked: Asked, settings: SampleSettings, new: int | None) 
 
 
 def _checked(size: Size, family: ModelFamily) -> Size:
-    pixels = family.grid.pixels
+    pixels = family.grid.side
     if size.width % pixels or size.height % pixels or min(size.width, size.height) < pixels:
         raise RecipeError(
             f"a picture of {size.width}x{size.height} cannot be drawn: sides are multiples of {pixels}", code="E1007"
@@ -140,8 +156,8 @@ def _draw_all(
         pictured = drawn(model, [one.request for one in wanted], recipe, say)
         for number, (one, picture) in enumerate(zip(wanted, pictured, strict=True), 1):
             told = pictures.facts(one.request, settings) | _guidance_from(one.request, settings, model) | model.told
-            durable.write_file(out / one.name, pictures.png(picture.pixels, told))
-            tiles[one.row, one.column] = _small(picture.pixels)
+            durable.write_file(out / one.name, pictures.file(picture.pixels, told, settings.clip))
+            tiles[one.row, one.column] = _small(pictures.strip(picture.pixels))
             if number % max(1, settings.batch_size) == 0 or number == len(wanted):
                 say(f"drawn {number} of {len(wanted)}")
     except torch.OutOfMemoryError as error:

@@ -44,6 +44,8 @@ def words(verb: str, name: str, arguments: Sequence[str], ours: Sequence[str]) -
     """What stands behind a verb of ours to do what a foreign line says; the notes are printed. ours: words and switches
     that are laid over it. Raises RecipeError in the words of the line."""
     made, notes = dialect(name).words(verb, arguments)
+    switches = {word.partition("=")[0] for word in ours if word.startswith("--")}
+    made = [word for word in made if word.partition("=")[0] not in switches]
     for note in notes:
         print(f"note: {note}", flush=True)
     print(f"mezzotint {shlex.join([verb, *made, *ours])}", flush=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -218,7 +218,9 @@ class Outline:
         """Noised latents, text of a frozen encoder, weights of samples. Called among fakes."""
         grid = self.family.grid
         place = latent_size(size, grid.pixels, grid.frames)
-        x = torch.zeros(samples, grid.channels, place.height, place.width, device=self.device)
+        stills = self.recipe.data.clips.stills if self.recipe.data.has_clips else 0
+        frames = (place.frames + stills,) if place.frames + stills > 1 else ()
+        x = torch.zeros(samples, grid.channels, *frames, place.height, place.width, device=self.device)
         t = torch.zeros(samples, dtype=torch.int64, device=self.device)
         noised = Noised(x_0=x, noise=x.clone(), x_t=x, model_input=x, model_t=t, level=t.float())
         return noised, self._frozen_text(samples), torch.ones(samples, device=self.device)
@@ -227,6 +229,9 @@ class Outline:
         device = torch.device(self.device)
         with attending(self.recipe.model.attention, device), self.precision.autocast(device):
             condition = self.family.condition(text or self.family.encode_text([""] * len(weight)), None)
+            if self.recipe.data.has_clips and self.recipe.data.clips.stills:
+                beside = self._frozen_text(len(weight) * self.recipe.data.clips.stills)
+                condition = replace(condition, stills=beside)
             predicted = self.family.predict(noised, condition)
         return self.objective.loss(predicted, noised, weight).total
 

@@ -26,6 +26,7 @@ from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line, PromptFile
 from mezzotint.sampling.sample import Request, require_solver
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
+from mezzotint.tasks import _clips, _prompts
 from mezzotint.tasks.assemble import Caches, Dataset, Model, encoders, family_class
 from mezzotint.training.previews import Wanted
 
@@ -38,8 +39,10 @@ def captions(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
         return ()
     file = _read(recipe)
     texts = [line.prompt for line in _lines(recipe, file, dataset) if not line.random_caption]
-    texts += [line.negative for line in file.lines if line.negative is not None]
-    return (*texts, file.settings.get("negative_prompt", recipe.sample.negative_prompt))
+    lines = _lines(recipe, file, dataset)
+    texts += [line.negative for line in lines if line.negative is not None]
+    negative = file.settings.get("negative_prompt", recipe.sample.negative_prompt)
+    return (*texts, _prompts.cleaned(negative, recipe.data.captions))
 
 
 class PreviewPrompts:
@@ -91,11 +94,12 @@ class PreviewPrompts:
     def _asked(self, step: int) -> tuple[list[Request], SampleSettings]:
         file = self._file
         settings = self._recipe.sample.model_copy(update=dict(file.settings))
+        negative = _prompts.cleaned(settings.negative_prompt, self._recipe.data.captions)
         made: list[Request] = []
         for index, line in enumerate(_lines(self._recipe, file, self._dataset)):
             request = Request(
                 prompt=self._caption(step, index) if line.random_caption else line.prompt,
-                negative=settings.negative_prompt if line.negative is None else line.negative,
+                negative=negative if line.negative is None else line.negative,
                 size=self._size(line, file),
                 seed=settings.seed if line.seed is None else self._seed(line.seed, step, index),
                 index=index if line.seed is None else 0,  # a seed of its own is an address of its own
@@ -125,10 +129,10 @@ class PreviewPrompts:
         file = _read(self._recipe)
         for line in file.lines:
             self._size(line, file)
-        schedule, prediction = self._model.objective.schedule, self._model.objective.form.solved
+        schedule, kind = self._model.objective.schedule, self._model.objective.form.solved
         asked: list[SolverName | None] = [file.settings.get("solver"), *(line.solver for line in file.lines)]
         for name in sorted({name for name in asked if name is not None}):
-            require_solver(name, schedule, prediction, self._recipe.sample, self._recipe.sample.spacing)
+            require_solver(name, schedule, kind, self._recipe.sample, self._recipe.sample.spacing)
         for note in file.notes:
             self._say(note)
         return file
@@ -153,14 +157,14 @@ class PreviewPrompts:
         side = self._recipe.data.resolution
         usual = file.settings.get("size") or self._recipe.sample.size or (side, side)
         width, height = line.size(*usual)
-        pixels = self._model.family.grid.pixels
+        pixels = self._model.family.grid.side
         if width % pixels or height % pixels:
             raise RecipeError(
                 f"{self._recipe.sample.file}: a picture of {width}x{height} cannot be drawn; sides are multiples of "
                 f"{pixels}",
                 code="E1073",
             )
-        return Size(width, height)
+        return Size(width, height, _clips.drawn_frames(self._recipe, self._model.family.grid))
 
     def _seed(self, seed: int, step: int, index: int) -> int:
         if seed != NEW_EACH_TIME:
@@ -207,11 +211,12 @@ def _read(recipe: Recipe) -> PromptFile:
 
 
 def _lines(recipe: Recipe, file: PromptFile, dataset: Dataset) -> tuple[Line, ...]:
-    """The prompts of the file, otherwise those of the recipe, otherwise the captions of the first four samples."""
+    """The prompts of the file, otherwise those of the recipe, otherwise the captions of the first four samples; cleaned
+    where captions are."""
     if file.lines:
-        return file.lines
+        return tuple(_prompts.shown(line, recipe.data.captions) for line in file.lines)
     if recipe.sample.prompts:
-        return tuple(Line(prompt) for prompt in recipe.sample.prompts)
+        return tuple(_prompts.shown(Line(prompt), recipe.data.captions) for prompt in recipe.sample.prompts)
     rows = np.sort(dataset.rows)[:4]
     return tuple(Line(dataset.catalogue.captions(int(row))[0]) for row in rows)
 

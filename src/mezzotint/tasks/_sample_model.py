@@ -55,11 +55,15 @@ class Model:
 
     @property
     def own_size(self) -> Size | None:
-        """The size of pictures the denoiser was made for, where its configuration says so."""
+        """The size of pictures or clips the denoiser was made for, where its configuration says so."""
         config = getattr(self.family.parts()["denoiser"], "config", None)
-        side = getattr(config, "sample_size", None)
-        pixels = self.family.grid.pixels
-        return Size(side * pixels, side * pixels) if isinstance(side, int) else None
+        told, grid = getattr(config, "sample_size", None), self.family.grid
+        sides = told if isinstance(told, (list, tuple)) else (told, told)
+        if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
+            return None
+        frames = (int(getattr(config, "video_length", 1)) - 1) * grid.frames + 1
+        height, width = (int(side) * grid.pixels for side in sides)
+        return Size(width, height, frames)
 
 
 def find(place: str, overrides: Sequence[str]) -> Source:
@@ -75,7 +79,8 @@ def find(place: str, overrides: Sequence[str]) -> Source:
     if (path / "checkpoints").is_dir():
         return _of_run(path.absolute(), place, overrides)
     model = locate(path, None, shipped=MODELS)
-    if (model / "model_index.json").is_file() or (model.is_file() and model.suffix.lower() in _MODEL_FILES):
+    is_model = any((model / name).is_file() for name in ("model_index.json", "config.json"))
+    if is_model or (model.is_file() and model.suffix.lower() in _MODEL_FILES):
         return _of_model(model, place, overrides)
     if path.is_dir():
         raise RecipeError(

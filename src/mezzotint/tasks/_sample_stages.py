@@ -73,7 +73,7 @@ def _sampled(model: Model, requests: Sequence[Request], settings: SampleSettings
         latents = _latents(model, some, settings, span)
         # frozen parts compute in the type they are kept in: the VAE outside of autocast
         for request, pixels in zip(some, model.family.decode_media(latents), strict=True):
-            yield Picture(request, as_bytes(pixels))
+            yield Picture(request, as_bytes(pixels, request.size.frames))
 
 
 def _latents(model: Model, requests: Sequence[Request], settings: SampleSettings, span: Span) -> Tensor:
@@ -102,6 +102,8 @@ def _begun(model: Model, requests: Sequence[Request], recipe: Recipe) -> list[Re
     moments: dict[Size, Tensor] = {}
     found = []
     for request in requests:
+        if request.size.frames != 1:
+            raise RecipeError("sample.image: clips do not begin with a picture; leave it out", code="E1091")
         if request.size not in moments:
             pixels = _pixels(path, request.size, recipe.data)
             moments[request.size] = model.family.encode_media(pixels.to(model.device)).cpu()

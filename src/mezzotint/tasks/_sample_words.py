@@ -33,6 +33,8 @@ FLAGS = {
     "--spacing=NAME": "sample.spacing",
     "--batch=N": "sample.batch_size",
     "--weights=KIND": "raw or shadow, of a run; without it the shadow where there is one",
+    "--frames=N": "sample.clip.frames, of models that draw clips",
+    "--rate=FPS": "sample.clip.rate, frames a second of a clip's file",
     "--out=FOLDER": "where the pictures go; without it a new folder in samples/",
 }
 _SETTINGS = {
@@ -42,6 +44,8 @@ _SETTINGS = {
     "--solver": "sample.solver",
     "--spacing": "sample.spacing",
     "--batch": "sample.batch_size",
+    "--frames": "sample.clip.frames",
+    "--rate": "sample.clip.rate",
 }
 _KNOWN = tuple(flag.partition("=")[0] for flag in FLAGS)
 _OVERRIDE = re.compile(r"[a-z_]+(\.[A-Za-z0-9_-]+)+\+?=")

@@ -17,6 +17,11 @@ def is_open(path: Path) -> bool:
     return STAMP in path.name
 
 
+def starred(path: Path) -> str:
+    """A path for messages, with a star for the stamp."""
+    return str(path).replace(STAMP, "*")
+
+
 def settled(folder: Path, resume: str) -> Path:
     """The folder of this start: a new one, or, for `resume` auto and latest, the newest that has a checkpoint.
 
@@ -50,7 +55,8 @@ def nothing_to_go_on_with(folder: Path) -> CheckpointError:
     listed = ", ".join(path.name for path in there[-3:])
     seen = f"those that are there ({listed}) have none" if there else "none is there"
     return CheckpointError(
-        f"{folder}: no run of this name has a checkpoint to go on from, {seen}; start a new run, or name a folder",
+        f"{starred(folder)}: no run of this name has a checkpoint to go on from, {seen}; start a new run, or name a "
+        "folder",
         code="E1507",
     )
 

@@ -44,7 +44,7 @@ def latents(
 ) -> None:
     """Keeps the latents of some entries, as the denoiser takes them. Raises CacheError E1371 for latents of another
     size than their bucket, or of another number of channels."""
-    cache.define(LatentLayout(channels=intake.channels, pixels=mindone_cache.PIXELS))
+    cache.define(LatentLayout(intake.channels, mindone_cache.PIXELS, 0))
     store = cache.store(wanted.bucket)
     assert store is not None
     for some in _chunks(entries):

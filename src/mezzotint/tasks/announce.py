@@ -158,10 +158,14 @@ def _length_line(dataset: Dataset, steps: int) -> str:
 def _objective_line(recipe: Recipe, model: Model) -> str:
     o = recipe.objective
     parts = [f"{model.objective.prediction}-prediction, {o.loss}"]
+    if o.weighting != "prediction":
+        parts.append(f"weighted as {o.weighting}")
+    if o.levels == "log-normal":
+        parts.append(f"log-normal levels ({o.log_normal[0]:g}, {o.log_normal[1]:g})")
     if o.min_snr_gamma is not None:
         parts.append(f"Min-SNR γ {o.min_snr_gamma:g} ({o.min_snr_form})")
     if o.noise_offset:
-        parts.append(f"noise offset {o.noise_offset:g}")
+        parts.append(f"noise offset {o.noise_offset:g} per {o.noise_offset_per}")
     if o.pyramid_discount:
         parts.append(f"pyramid noise {o.pyramid_discount:g}")
     if o.embedding_perturbation:
@@ -171,7 +175,7 @@ def _objective_line(recipe: Recipe, model: Model) -> str:
     if o.timesteps != (0, 1000):
         parts.append(f"timesteps {o.timesteps[0]} to {o.timesteps[1] - 1}")
     if recipe.data.captions.dropout:
-        parts.append(f"caption dropout {recipe.data.captions.dropout:g}")
+        parts.append(f"caption dropout {recipe.data.captions.dropout:g} ({recipe.data.captions.dropped})")
     return ", ".join(parts)
 
 
@@ -191,7 +195,8 @@ def _update_line(recipe: Recipe, steps: int) -> str:
 def _rule_words(recipe: Recipe, part: str, steps: int) -> str:
     """How a part moves, or those without settings of their own (""): optimizer, effective peak rate, schedule."""
     o = recipe.optim
-    kind = o.part_optimizer.get(part, o.optimizer).kind
+    rule = o.part_optimizer.get(part, o.optimizer)
+    kind = rule.class_name if rule.kind == "library" else rule.kind
     if kind == "adacoor":
         return kind
     schedule = o.part_schedule.get(part, o.schedule)

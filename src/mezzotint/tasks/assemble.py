@@ -192,8 +192,10 @@ def open_caches(recipe: Recipe, kind: type[ModelFamily]) -> Caches:
 def only_texts_of_files(recipe: Recipe) -> bool:
     """Whether every embedding of the run comes from files that another trainer has made, so that the text encoder is
     not even looked at: no caption is dropped, no prompt is drawn."""
+    clips = recipe.data.clips
     is_other = recipe.data.captions.dropout > 0 or recipe.run.preview.every is not None
-    return recipe.data.clips.texts and not is_other
+    is_other |= clips.stills_from == "images" and clips.stills_kind not in (None, "clip-list")
+    return clips.texts and not is_other
 
 
 def encoders(recipe: Recipe, kind: type[ModelFamily], device: torch.device) -> Callable[[Encodes], ModelFamily]:

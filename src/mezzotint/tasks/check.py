@@ -23,7 +23,7 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import differences, judge
 from mezzotint.reports import batch_report
 from mezzotint.run_folder import RunFolder
-from mezzotint.runtimes.base import Launch, device_for
+from mezzotint.runtimes.base import Launch, bytes_of, device_for
 from mezzotint.runtimes.single import Runtime
 from mezzotint.tasks import (
     _check_page,
@@ -170,7 +170,7 @@ def _look_at_settings(checked: Checked) -> None:
                     code="E1602",
                 )
             )
-    checked.at_hand = _memory_at_hand(checked.device)
+    checked.at_hand = _memory_at_hand(checked.device, checked.recipe.run.device_memory)
 
 
 def _look_at_model(checked: Checked) -> Outline | None:
@@ -314,9 +314,11 @@ def _look_at_disk(checked: Checked, folder: RunFolder) -> None:
             )
 
 
-def _memory_at_hand(device: torch.device) -> int | None:
+def _memory_at_hand(device: torch.device, cap: str | None) -> int | None:
+    """Bytes that are free; of a GPU no more than `run.device_memory`."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        free = torch.cuda.mem_get_info(device)[0]
+        return free if cap is None else min(free, bytes_of(cap))
     try:
         lines = Path("/proc/meminfo").read_text("ascii").splitlines()
     except OSError:

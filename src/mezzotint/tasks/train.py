@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import secrets
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,7 +28,7 @@ from mezzotint.reports import batch_report, data_report
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.stages import StepBatches, StepReport
+from mezzotint.stages import StepReport
 from mezzotint.tasks import (
     _exports,
     _foreign_start,
@@ -42,6 +42,7 @@ from mezzotint.tasks import (
     watchers,
 )
 from mezzotint.tasks._arguments import parse
+from mezzotint.tasks._export_name import name_of
 from mezzotint.tasks._failures import named_failures
 from mezzotint.tasks._live import LiveSettings
 from mezzotint.tasks.environment import environment
@@ -289,6 +290,7 @@ class Job:
             text=self.caches.text,
             keeps_company=bool(runtime.shares),
         )
+        self.prefetched = Prefetched.of(self.loader, recipe.run.device_prefetch, runtime.device)
         self.changes = LiveSettings(recipe, runtime, self.folder, self._take, self._require, self.live.say)
         observers = watchers.observers(
             recipe, runtime, self.folder, self.dataset, self.caches, self.model, self.live, start_step=start_step
@@ -296,7 +298,7 @@ class Job:
         self.trainer = Trainer(
             family=self.model.family,
             objective=self.model.objective,
-            batches=self._batches(),
+            batches=self.prefetched or self.loader,
             update=self.model.update,
             runtime=runtime,
             precision=self.model.precision,
@@ -317,13 +319,6 @@ class Job:
             warn=lambda text: self.live.say(f"warning: {text}"),
             watch=MovementWatch(self.model.update.masters),
         )
-
-    def _batches(self) -> Iterable[StepBatches]:
-        ahead = self.recipe.run.device_prefetch
-        if not ahead:
-            return self.loader
-        self.prefetched = Prefetched(self.loader, ahead=ahead, device=self.runtime.device, begin=self.loader.start)
-        return self.prefetched
 
     def _begin_epoch(self, number: int) -> None:
         if self.recipe.run.schedule_file and self.runtime.is_first:
@@ -427,27 +422,16 @@ class Job:
     def _export(self, trainer: Trainer) -> list[Path]:
         """The model as a folder: the trained weights, and beside them their average when there is one. All processes
         come here; the first writes."""
-        written, shadow = self._export_one(trainer.update.masters, self._export_name(trainer)), trainer.update.shadow
+        written, shadow = self._export_one(trainer.update.masters, name_of(self.recipe, trainer)), trainer.update.shadow
         if shadow is not None:
-            written += self._export_one(shadow.weights, self._export_name(trainer, "_ema"))
+            written += self._export_one(shadow.weights, name_of(self.recipe, trainer, "_ema"))
         return written
 
-    def _export_name(self, trainer: Trainer, ema: str = "") -> str:
-        template, progress = self.recipe.run.export.name or "step-{step:08}", trainer.progress
-        name = template.format(
-            name=self.recipe.run.name, step=progress.step, ema=ema,
-            epoch=progress.epoch + 1 if progress.epoch_ends or progress.is_done else progress.epoch,
-            micro_step=-(-progress.samples // self.recipe.data.batch_size),
-            last="last-" if progress.is_done else "interrupted-" if trainer.stopped else "",
-        )  # fmt: skip
-        return name if not ema or "{ema" in template else f"{name}-ema"
-
     def _export_one(self, weights: Mapping[str, Tensor], name: str) -> list[Path]:
-        weights = self.runtime.whole(weights)
+        whole, asked = self.runtime.whole(weights), self.changes.now.run.export
         if not self.runtime.is_first:
             return []
-        asked = self.changes.now.run.export
-        return [_exports.write(self.model, self.recipe, asked, self.folder.exports, name, weights)]
+        return [_exports.write(self.model, self.recipe, asked, self.folder.exports, name, whole)]
 
     def _note_bad_step(self, report: StepReport) -> None:
         # each process names its own samples: the one that spoilt the step may be anywhere

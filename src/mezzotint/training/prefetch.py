@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from queue import Queue
-from typing import overload
+from typing import Protocol, Self, overload
 
 import torch
 from torch import Tensor
@@ -21,6 +21,14 @@ from torch import Tensor
 from mezzotint.stages import Batch, StepBatches, TextEmbedding
 
 _WAIT = 0.05  # seconds between looks at whether the run has ended
+
+
+class Startable(Protocol):
+    """A loader."""
+
+    def __iter__(self) -> Iterator[StepBatches]: ...
+
+    def start(self) -> None: ...
 
 
 class Prefetched:
@@ -47,6 +55,11 @@ class Prefetched:
         self._ready: Queue[StepBatches | tuple[Batch, torch.cuda.Event | None] | BaseException | None] = Queue()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
+
+    @classmethod
+    def of(cls, loader: Startable, ahead: int, device: torch.device) -> Self | None:
+        """For `run.device_prefetch`; None for 0. The loader's workers belong to the caller's thread."""
+        return cls(loader, ahead=ahead, device=device, begin=loader.start) if ahead else None
 
     def __iter__(self) -> Iterator[StepBatches]:
         """Yields the steps as the loader does. Their batches are to be asked for once, in order; seconds waited are

@@ -4,6 +4,8 @@ those of a file as it then is, where a run has one.
 samples/step-00000500/00-raw.png     the picture of prompt 0 by the trained weights; its settings are in the PNG
 samples/step-00000500/00-shadow.png  the same by the averaged weights
 samples/grid.png                     all of them: prompts down, steps across
+
+A clip is an .mp4, and the .png beside it a strip of its frames.
 """
 
 from __future__ import annotations
@@ -93,8 +95,8 @@ class PreviewsElsewhere(Observer):
 class Previews(PreviewsElsewhere):
     """Draws before the first step, every so often, and at the end. Only the first process draws.
 
-    weights: which ones draw; without an average there are only raw ones. decode: scaled latents (B, C, h, w) → pixels
-    (B, 3, H, W) in [−1, 1]: the family's own, or that of a VAE loaded apart. sinks: get each picture as well.
+    weights: which ones draw; without an average there are only raw ones. decode: scaled latents (B, C, …) → pixels
+    (B, 3, …) in [−1, 1]: the family's own, or that of a VAE loaded apart. sinks: get each picture as well.
     only_draws: nothing is kept: for a process that shares the weights with the first, and so has to compute with it.
     """
 
@@ -165,8 +167,8 @@ class Previews(PreviewsElsewhere):
                         guidance_rescale=settings.guidance_rescale,
                         settings=settings,
                     )
-                for pixels in self._decode(latents):
-                    yield as_bytes(pixels)
+                for request, pixels in zip(some, self._decode(latents), strict=True):
+                    yield as_bytes(pixels, request.size.frames)
 
     def _keep(self, step: int, wanted: Wanted, drawn_by: Pictures) -> None:
         folder = self._folder / f"step-{step:08d}"
@@ -174,9 +176,12 @@ class Previews(PreviewsElsewhere):
             folder.mkdir(parents=True, exist_ok=True)
             for which, drawn in drawn_by.items():
                 for index, (request, pixels) in enumerate(zip(wanted.requests, drawn, strict=True)):
-                    told = pictures.facts(request, wanted.settings)
-                    data = pictures.png(pixels, told | {"training_step": f"{step}", "weights": which})
-                    durable.write_file(folder / _name(index, which), data)
+                    told = pictures.facts(request, wanted.settings) | {"training_step": f"{step}", "weights": which}
+                    name = _name(index, which)
+                    durable.write_file(folder / name, pictures.png(pictures.strip(pixels), told))
+                    if request.size.frames > 1:
+                        clip = pictures.file(pixels, told, wanted.settings.clip)
+                        durable.write_file((folder / name).with_suffix(".mp4"), clip)
             self._renew_grid(step, wanted)
         except OSError as error:
             reason = error.strerror or str(error)
@@ -187,7 +192,7 @@ class Previews(PreviewsElsewhere):
             for sink in self._sinks:
                 for which, drawn in drawn_by.items():
                     for index, pixels in enumerate(drawn):
-                        sink(step, f"{index}/{which}", pixels)
+                        sink(step, f"{index}/{which}", pictures.strip(pixels))
 
     def _renew_grid(self, step: int, wanted: Wanted) -> None:
         """All steps so far; of many, an even choice with the first and the last. A row has the caption and guidance of

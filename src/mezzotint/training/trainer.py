@@ -238,7 +238,8 @@ class Trainer:
             noised = self.objective.noise(x_0, drawn)
             predicted = self.family.predict(noised, condition)
         weight = batch.weight.to(device, non_blocking=True)
-        return self.objective.loss(predicted, noised, weight, condition.masks.get("latents")), noised.level
+        loss = self.objective.loss(predicted, noised, weight, condition.masks.get("latents"))
+        return loss, self.objective.timestep(noised)
 
     def _frozen_text(self, batch: Batch) -> TextEmbedding | None:
         """The captions' embeddings from the cache or a frozen encoder, in its own type; None when the encoder is

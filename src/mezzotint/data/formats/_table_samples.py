@@ -8,7 +8,7 @@ import os
 import posixpath
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,15 @@ _SHOWN = 10
 @dataclass(frozen=True, slots=True)
 class Kind:
     """What the rows name. endings: of the files. word: what they are called, in sentences. column: the column that
-    `data.columns.image` means where it says `image`."""
+    `data.columns.image` means where it says `image`. fixed: the columns of tables that are all .csv, whatever
+    `data.columns` says, and in which an empty caption is one. has_doubles: whether a row that says what an earlier one
+    says is a sample of its own."""
 
     endings: Collection[str]
     word: str
     column: str
+    fixed: Wanted | None = None
+    has_doubles: bool = False
 
 
 def samples(source: Source, kind: Kind) -> Iterator[Sample | Skipped | Noted]:
@@ -54,7 +58,7 @@ def samples(source: Source, kind: Kind) -> Iterator[Sample | Skipped | Noted]:
     yield from reading.rest()
 
 
-class _Unusable(Exception):
+class Unusable(Exception):
     """Why a row makes no sample."""
 
 
@@ -88,6 +92,7 @@ class _Reading:
         self._pictures = {name for name in source.listing.names if not is_table(name)}
         self._refused = dict(source.listing.refused)
         self._named: dict[str, dict[tuple[str, ...], str]] = {}  # picture → captions → the row that has them
+        self._times: dict[str, int] = {}
         self._missing, self._outside = _Some(), _Some()
 
     def table(self, name: str) -> Iterator[Sample | Skipped | Noted]:
@@ -98,9 +103,9 @@ class _Reading:
             if item is not None:
                 yield item
         if repeated.count:
-            word = self._kind.word
+            word, other = self._kind.word, "" if self._kind.has_doubles else " with other captions"
             many = f"rows name {word}s" if repeated.count > 1 else f"row names a {word}"
-            reason = f"{repeated.count} {many} of an earlier row with other captions: a sample each: {repeated}"
+            reason = f"{repeated.count} {many} of an earlier row{other}: a sample each: {repeated}"
             yield Noted(self._source.prefix + name, reason)
 
     def require(self) -> None:
@@ -135,15 +140,15 @@ class _Reading:
         where = self._source.prefix + place
         try:
             if row.fault:
-                raise _Unusable(row.fault)
+                raise Unusable(row.fault)
             name, path = self._picture(table, row)
-            captions = _captions(row.caption, self._source.settings.captions)
+            captions = captions_in(row.caption, self._source.settings.captions)
             if captions is None:
                 return self._without_caption(name or place, path, place)
             return self._sample(name or place, path, captions, place, repeated if name else None)
         except _Outside as error:
             self._outside.add(f"{place} ({error})")
-        except _Unusable as error:
+        except Unusable as error:
             return Skipped(where, str(error))
         return None
 
@@ -163,13 +168,14 @@ class _Reading:
         self, name: str, path: Path, captions: tuple[str, ...], place: str, repeated: _Some | None
     ) -> Sample | Skipped:
         before = self._named.setdefault(name, {})
-        if captions in before:
+        if captions in before and not self._kind.has_doubles:
             reason = f"the same {self._kind.word} and caption as {before[captions]}"
             return Skipped(self._source.prefix + place, reason)
-        before[captions] = place
+        before.setdefault(captions, place)
+        number = self._times[name] = self._times.get(name, 0) + 1
         key = name
-        if len(before) > 1:
-            key = f"{name}#{len(before)}"
+        if number > 1:
+            key = f"{name}#{number}"
             if repeated is not None:
                 repeated.add(f"{place} ({key})")
         return Sample(self._source.prefix + key, path, captions, repeats=self._source.repeats)
@@ -182,9 +188,9 @@ class _Reading:
         if isinstance(value, (bytes, bytearray)):
             return "", self._kept(bytes(value))
         if _is_absent(value):
-            raise _Unusable(f"no {self._kind.word}")
+            raise Unusable(f"no {self._kind.word}")
         if not isinstance(value, str):
-            raise _Unusable(f"its {self._kind.word} is {kind_of(value)}, not the name of a file")
+            raise Unusable(f"its {self._kind.word} is {kind_of(value)}, not the name of a file")
         if isinstance(row.picture, dict) and value.startswith("/"):
             kept = _of_library_cache(value, self._source)
             if kept is not None:
@@ -197,7 +203,7 @@ class _Reading:
         return self._source.pictures.put(data)
 
     def _inside(self, written: str, table: str) -> str:
-        """The listed file that a row names. Raises _Outside and _Unusable."""
+        """The listed file that a row names. Raises _Outside and Unusable."""
         shown = ascii(written[:100])
         if _OUTSIDE.match(written) or ".." in re.split(r"[/\\]", written):
             raise _Outside(shown)
@@ -206,17 +212,20 @@ class _Reading:
         if name in self._pictures:
             return name
         if name in self._refused:
-            raise _Unusable(f"{shown}: {self._refused[name]}")
+            raise Unusable(f"{shown}: {self._refused[name]}")
         suffix = os.path.splitext(name)[1].lower()
         if suffix not in self._kind.endings:
             ending = ascii(suffix) if suffix else "no ending"
-            raise _Unusable(f"{shown}: {ending} is not an ending of {self._kind.word}s")
+            raise Unusable(f"{shown}: {ending} is not an ending of {self._kind.word}s")
         hint = "; names are written with /" if "\\" in written else ""
-        raise _Unusable(f"{shown}: no such file below the folder of the table{hint}")
+        raise Unusable(f"{shown}: no such file below the folder of the table{hint}")
 
 
 def _rows(source: Source, name: str, kind: Kind) -> Iterator[Row]:
     path, columns = source.root / name, source.settings.columns
+    if kind.fixed is not None:
+        rows = csv_rows(path, kind.fixed)
+        return (row if row.fault else replace(row, caption=row.caption or "") for row in rows)
     image = kind.column if columns.image == "image" else columns.image
     of_names = (f"{image}_file_name", image)
     wanted = Wanted(("file_name", *of_names) if columns.image == "image" else of_names, columns.caption)
@@ -250,8 +259,8 @@ def _of_library_cache(path: str, source: Source) -> bytes | None:
     return _hub.cached_file(path, source.root, source.settings.hub_cache)
 
 
-def _captions(value: Any, settings: CaptionSettings) -> tuple[str, ...] | None:
-    """The captions of a row, None when it has none. Raises _Unusable."""
+def captions_in(value: Any, settings: CaptionSettings) -> tuple[str, ...] | None:
+    """The captions of a row, None when it has none. Raises Unusable."""
     if _is_absent(value):
         return None
     texts = [text for text in value if not _is_absent(text)] if isinstance(value, list) else [value]
@@ -259,7 +268,7 @@ def _captions(value: Any, settings: CaptionSettings) -> tuple[str, ...] | None:
     for text in texts:
         if not isinstance(text, str):
             among = "among its captions is" if isinstance(value, list) else "its caption is"
-            raise _Unusable(f"{among} {kind_of(text)}, not a text")
+            raise Unusable(f"{among} {kind_of(text)}, not a text")
         _require_text(text)
         lines = [line for line in map(str.strip, re.split(r"\r\n|\r|\n", text)) if line]
         found += lines if settings.lines == "choose" and lines else [" ".join(lines)]
@@ -270,11 +279,11 @@ def _require_text(text: str) -> None:
     try:
         size = len(text.encode("utf-8"))
     except UnicodeEncodeError as error:
-        raise _Unusable("its caption is not UTF-8, or holds half a surrogate pair") from error
+        raise Unusable("its caption is not UTF-8, or holds half a surrogate pair") from error
     if size > MAX_CAPTION_BYTES:
-        raise _Unusable(f"its caption has more than {MAX_CAPTION_BYTES:,} bytes")
+        raise Unusable(f"its caption has more than {MAX_CAPTION_BYTES:,} bytes")
     if "\0" in text:
-        raise _Unusable("its caption holds NUL")
+        raise Unusable("its caption holds NUL")
 
 
 def _is_absent(value: Any) -> bool:

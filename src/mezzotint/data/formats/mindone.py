@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from mezzotint.data import media
-from mezzotint.data.formats._finding import without
-from mezzotint.data.formats._row_samples import Reading
-from mezzotint.data.formats._tables import Row, Wanted, csv_rows
+from mezzotint.data.formats._finding import is_table, without
+from mezzotint.data.formats._table_samples import Kind, samples
+from mezzotint.data.formats._tables import Wanted
 from mezzotint.data.formats.base import Noted, Skipped, Source
 from mezzotint.data.listing import Listing, walk
 from mezzotint.errors import DatasetError
@@ -22,14 +20,15 @@ SUFFIXES = media.SUFFIXES | {".csv"}
 
 MANIFESTS = frozenset({".csv"})
 
-_WANTED = Wanted(("dir",), "text", "the first line of the table reads dir,text")
+_COLUMNS = Wanted(("dir",), "text", "the first line of the table reads dir,text")
+_PICTURES = Kind(media.SUFFIXES, "picture", "dir", fixed=_COLUMNS, has_doubles=True)
 
 
 def list_files(path: Path, _settings: DataSettings) -> Listing:
     """The pictures below a folder and the tables that lie directly in it. Raises DatasetError E1201 for a folder that
     cannot be read, E1210 without a table."""
     listing = walk(path, SUFFIXES)
-    tables = [name for name in listing.names if _is_table(name)]
+    tables = [name for name in listing.names if is_table(name)]
     found = [name for name in tables if "/" not in name]
     if not found:
         deeper = f"{', '.join(tables[:5])} lies deeper: name that folder in data.path" if tables else "put one there"
@@ -47,18 +46,4 @@ def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
 
     `dir` is a path below the folder of the table. Raises DatasetError E1211, E1212, E1213.
     """
-    reading = Reading(source, is_table=_is_table, has_doubles=True)
-    for name in source.listing.names:
-        if _is_table(name):
-            yield from reading.table(name, _rows(source.root / name))
-    reading.require()
-    yield from reading.rest()
-
-
-def _rows(path: Path) -> Iterator[Row]:
-    for row in csv_rows(path, _WANTED):
-        yield row if row.fault else replace(row, caption=row.caption or "")
-
-
-def _is_table(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() == ".csv"
+    return samples(source, _PICTURES)

@@ -10,8 +10,8 @@ from typing import Any
 
 from mezzotint.data import media, members
 from mezzotint.data.formats import _shards
-from mezzotint.data.formats._row_samples import MAX_CAPTION_BYTES, Unusable, captions_in
 from mezzotint.data.formats._shards import Field, Group
+from mezzotint.data.formats._table_samples import MAX_CAPTION_BYTES, Unusable, captions_in
 from mezzotint.data.formats.base import Noted, Skipped, Source
 from mezzotint.data.listing import Listing, walk
 from mezzotint.errors import DatasetError

@@ -1,0 +1,18 @@
+"""What an exported model is called: `run.export.name`, filled in for the moment of the export."""
+
+from __future__ import annotations
+
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.training.trainer import Trainer
+
+
+def name_of(recipe: Recipe, trainer: Trainer, ema: str = "") -> str:
+    """The name of an export as the trainer stands. ema: "_ema" for the average, "" for the trained weights."""
+    template, progress = recipe.run.export.name or "step-{step:08}", trainer.progress
+    name = template.format(
+        name=recipe.run.name, step=progress.step, ema=ema,
+        epoch=progress.epoch + 1 if progress.epoch_ends or progress.is_done else progress.epoch,
+        micro_step=-(-progress.samples // recipe.data.batch_size),
+        last="last-" if progress.is_done else "interrupted-" if trainer.stopped else "",
+    )  # fmt: skip
+    return name if not ema or "{ema" in template else f"{name}-ema"

@@ -1,0 +1,206 @@
+"""MindONE's document on vanilla fine-tuning from its first command to its last, at tiny size on a CPU: weights as a
+checkpoint of MindSpore's, pictures in a table, the cache, training on it; one process and two."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
+from safetensors.torch import load_file
+
+from mezzotint import durable
+from mezzotint.cli import main
+from mezzotint.dialects.mindone_sdxl import SHIPPED
+from mezzotint.families.sdxl import Family
+from mezzotint.tasks import bench
+
+PICTURES = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "shapes6"
+YAML = "configs/training/sd_xl_base_finetune_910b.yaml"
+CKPT = "checkpoints/sd_xl_base_1.0_ms.ckpt"
+
+
+@pytest.fixture
+def here(tmp_path: Path, sdxl_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to stand in, as the document has it: checkpoints/, configs/, a folder of pictures with a .csv."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(sdxl_folder, tmp_path / "model")
+    (tmp_path / "checkpoints").mkdir()
+    line = ["--task", "pt_to_ms", "--weight_safetensors", "model", "--weight_ms", CKPT]
+    assert main(["convert", "--as", "mindone-sdxl", "--", "python", "convert_weight.py", *line]) == 0
+    text = (SHIPPED / Path(YAML).name).read_text("utf-8")
+    for old, new in (("1024", "64"), ("total_step: 100000", "total_step: 2"), ("[1, 2, 10]", "[1, 2]"),
+                     ("num_parallel_workers: 2", "num_parallel_workers: 0")):  # fmt: skip
+        assert old in text
+        text = text.replace(old, new)
+    path = tmp_path / YAML
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    shutil.copytree(PICTURES, tmp_path / "pictures")
+    rows = [f'000{number}.png,"shape, number {number}"' for number in range(6)]
+    (tmp_path / "pictures" / "img_txt.csv").write_text("\n".join(["dir,text", *rows]))
+    return tmp_path
+
+
+OURS = ("model.config=model", "run.threads=1", "run.tensorboard=false")
+
+
+def line(*more: str, level: str = "O0") -> list[str]:
+    words = ["--config", YAML, "--weight", CKPT, "--data_path", "pictures", "--device_target", "CPU",
+             "--ms_amp_level", level, "--save_path_with_time", "False"]  # fmt: skip
+    return ["python", "train.py", *words, *more]
+
+
+CACHED = ("--cache_latent", "True", "--cache_text_embedding", "True", "--cache_path", "./cache_data")
+
+
+def run(verb: str, *words: str, over: tuple[str, ...] = ()) -> int:
+    return main([verb, "--as", "mindone-sdxl", *OURS, *over, "--", *words])
+
+
+def losses(folder: Path) -> list[float]:
+    return [line["loss"] for line in durable.read_lines(folder / "metrics.jsonl") if "loss" in line]
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> Callable[[], set[str]]:
+    """Which parts have been loaded since it was asked last."""
+    seen: set[str] = set()
+    plain = Family.load.__func__  # type: ignore[attr-defined]
+
+    def watched(cls: Any, told: Any, only: Any = None, *, seed: int = 0) -> Any:
+        found = plain(cls, told, only, seed=seed)
+        seen.update(found.parts())
+        return found
+
+    monkeypatch.setattr(Family, "load", classmethod(watched))
+
+    def since() -> set[str]:
+        found = set(seen)
+        seen.clear()
+        return found
+
+    return since
+
+
+def test_the_document_from_its_cache_to_its_model(
+    here: Path, loaded: Callable[[], set[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", *line("--task", "cache", *CACHED)) == 0
+    said = capsys.readouterr().out
+    assert "the line encodes and does not train: mezzotint cache" in said
+    assert not (here / "runs").exists(), "only the cache is written"
+    assert loaded() == {"vae", "text_encoder", "text_encoder_2"}
+
+    assert run("train", *line(*CACHED, "--save_path", "runs/cached")) == 0
+    assert loaded() == {"denoiser"}
+    assert len(losses(here / "runs/cached")) == 2
+    weights = here / "runs" / "cached" / "weights"
+    trained = weights / "SDXL-base-1.0_2.safetensors"
+    assert trained.is_file()
+    opened: Any = StableDiffusionXLPipeline.from_pretrained(str(weights / "SDXL-base-1.0_2"), local_files_only=True)
+    unet = opened.unet.state_dict()
+    base = load_file(here / "model" / "unet" / "diffusion_pytorch_model.safetensors")
+    assert any(not torch.equal(unet[name], tensor) for name, tensor in base.items())
+
+
+def test_half_precision_has_a_scale_that_stays(here: Path) -> None:
+    assert run("train", *line("--use_ema", "--clip_grad", "True", "--snr_gamma", "5.0", level="O2")) == 0
+    run_lines = [one for one in durable.read_lines(here / "runs" / "metrics.jsonl") if "loss" in one]
+    assert len(run_lines) == 2
+    assert {one["scale"] for one in run_lines if "scale" in one} <= {1024.0}
+    exports = here / "runs" / "weights"
+    assert (exports / "SDXL-base-1.0_2.safetensors").is_file()
+
+
+def test_check_and_bench_read_the_line(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("check", *line("--is_parallel", "True"), over=("--processes=2",)) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert "1 on each of 2 cards: a batch of 2" in page
+    monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
+    monkeypatch.setattr(bench, "plot", lambda runs, **told: b"")
+    assert run("bench", *line(), over=("--as-written", "--steps=2", "--out=bench")) == 0
+    [document] = (here / "bench").rglob("*.json")
+    assert [row["steps"] for row in json.loads(document.read_text())["rows"]] == [2]
+
+
+def test_a_run_goes_on_when_weight_names_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", *line("--save_path", "runs/mine")) == 0
+    assert run("train", *line("--save_path", "runs/mine")) == 2, "a second start is refused, and prints how to go on"
+    assert "mezzotint train runs/mine/recipe.yaml" in capsys.readouterr().err
+    text = (here / YAML).read_text()
+    (here / YAML).write_text(text.replace("total_step: 2", "total_step: 3"))
+    assert run("train", *line("--weight", "runs/mine", "--resume_step", "2", "--save_path", "elsewhere")) == 0
+    assert not (here / "elsewhere").exists()
+    assert len(losses(here / "runs" / "mine")) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "said"),
+    [
+        (("configs", "UNetModel", "UNetModle"), "E1080", "UNetModel"),
+        (("pictures", "dir,text", "dir,caption"), "E12", "text"),
+    ],
+)
+def test_what_is_wrong_is_a_sentence(
+    here: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str, str], code: str, said: str
+) -> None:
+    path = here / YAML if change[0] == "configs" else here / "pictures" / "img_txt.csv"
+    path.write_text(path.read_text().replace(*change[1:]))
+    assert run("train", *line()) == 2
+    message = capsys.readouterr().err
+    assert code in message
+    assert said in message
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate", "mpirun"])
+def test_the_line_trains_in_two_processes(here: Path, launcher: str) -> None:
+    """The variables that the launcher sets, in forked processes."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    words = ["train", "--as", "mindone-sdxl", *OURS, "run.steps=1", "--", *line("--is_parallel", "True")]
+    children = [forked(words, rank, launcher, port, here / f"{rank}.out") for rank in range(2)]
+    ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    assert ends == [0, 0], "".join((here / f"{rank}.out").read_text() for rank in range(2))
+    told = json.loads((here / "runs" / "environment.json").read_text())
+    assert (told["processes"], told["launcher"]) == (2, launcher)
+
+
+def variables(launcher: str, rank: int, port: str) -> dict[str, str]:
+    if launcher == "mpirun":
+        name = "OMPI_COMM_WORLD_"
+        return {f"{name}RANK": str(rank), f"{name}SIZE": "2", f"{name}LOCAL_RANK": str(rank), "MASTER_PORT": port}
+    more = {"ACCELERATE_USE_CPU": "true"} if launcher == "accelerate" else {}
+    return {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port, **more}  # fmt: skip
+
+
+def forked(words: list[str], rank: int, launcher: str, port: str, out: Path) -> int:
+    """Runs a line in a forked process with a launcher's variables; returns its process number."""
+    child = os.fork()
+    if child:
+        return child
+    status = 70
+    try:
+        handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+        os.environ |= {"GLOO_SOCKET_IFNAME": "lo", **variables(launcher, rank, port)}
+        status = main(words)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
