@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 from mezzotint import errors
-from mezzotint.dialects import diffusers_sd, diffusers_sdxl, everydream2, mindone_sdxl
+from mezzotint.dialects import diffusers_sd, diffusers_sdxl, everydream2, mindone_sdxl, open_sora_plan
 from mezzotint.dialects.base import Dialect, Row
 from mezzotint.errors import CODES, MezzotintError
 from mezzotint.recipe import reference
@@ -43,6 +43,7 @@ def pages() -> dict[Path, str]:
         DOCS / "diffusers.md": diffusers_page(),
         DOCS / "everydream2.md": everydream_page(),
         DOCS / "mindone-sdxl.md": with_part(DOCS / "mindone-sdxl.md", "flags", flag_table(mindone_sdxl.DIALECT)),
+        DOCS / "open-sora-plan.md": with_part(DOCS / "open-sora-plan.md", "flags", flag_table(open_sora_plan.DIALECT)),
         DOCS / "resume.md": with_part(DOCS / "resume.md", "rules", rule_table()),
     }
 

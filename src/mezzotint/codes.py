@@ -316,6 +316,8 @@ CODES: dict[str, str] = {
     "E1604": "Too many steps had a loss or gradient that was not finite. Each was skipped and named in "
     "bad_steps.jsonl with its samples and timesteps. Usual causes: a rate that is too high, fp16 where "
     "bf16 or fp32 is needed, a damaged picture.",
+    "E1670": "`run.weight_dtype: alone` keeps no float32 masters, and sharded parameters always are their own masters, "
+    "in float32. Take `same`, which computes in the smaller type as well.",
     "E1700": "The disk is full or cannot be written. Earlier checkpoints are untouched.",
     "E1701": "A file could not be written: the disk is full, the quota is used up, or the folder is read-only. Files"
     " are written aside and renamed when complete, so what was there before is untouched.",
@@ -360,6 +362,7 @@ CODES: dict[str, str] = {
     "training.",
     "E1880": "Under `run.runtime=fsdp` the processes of a run are divided into groups of `run.shard.group`, each of "
     "which holds the model once. The number has to divide the number of processes; leave it out to share among all.",
+    "E1881": "`run.whole_epochs` ends a run with the last whole epoch within `run.steps`, and there is room for none.",
     "E1900": "A signal stopped the run after it had saved. The line that was printed goes on from there.",
 }
 """Every stable code with the paragraph that `mezzotint explain CODE` prints. A test holds this table against the

@@ -300,6 +300,7 @@ def test_documented_advice_travels_as_notes() -> None:
     assert "a step that is not finite never moves weights" in notes()
     assert "never moves weights" not in notes("--ms_amp_level=O0")
     assert "each tensor is clipped on its own" in notes("--clip_grad=True")
+    assert "exported models in weights/ all stay" in notes("--max_num_ckpt=2")
     assert "without --data_sink True it has no effect" in notes("--sink_size=100")
     assert "the run ends there, and there at the end of an epoch" in notes()
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mezzotint.dialects._mindone_tools import SAMPLERS
-from mezzotint.dialects.mindone_sdxl import DIALECT
+from mezzotint.dialects.mindone_sdxl import DIALECT, SHIPPED
 from mezzotint.errors import RecipeError
 
 TOOLS = {tool.verb: tool for tool in DIALECT.tools}
@@ -131,6 +131,18 @@ def test_float32_is_float32_and_prompts_may_lie_in_a_file(tmp_path: Path) -> Non
     assert "taken once; there, twice by mistake" in notes("sample", "--sampler LinearMultistepSampler")
     assert "is for --discretization EDMDiscretization" in notes("sample", "--rho 5")
     assert "is for --task img2img" in notes("sample", "--strength 0.5")
+
+
+def test_the_yaml_of_the_sampler_counts_where_it_is_there(tmp_path: Path) -> None:
+    text = (SHIPPED / "sd_xl_base_finetune_910b.yaml").read_text("utf-8")
+    path = tmp_path / "mine.yaml"
+    path.write_text(text.replace("EpsScaling", "VScaling").replace("EpsWeighting", "VWeighting"))
+    assert changed(f"--config {path}") == ["model.prediction=v"]
+    path.write_text(text.replace("disable_first_stage_amp: True", "disable_first_stage_amp: False"))
+    assert changed(f"--config {path}") == ["run.vae_dtype=same"]
+    path.write_text(text.replace("UNetModel", "UNetModle"))
+    with pytest.raises(RecipeError, match="the nearest denoising network is UNetModel"):
+        words("sample", f"--config {path}")
 
 
 @pytest.mark.parametrize(

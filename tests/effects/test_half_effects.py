@@ -147,3 +147,31 @@ def test_a_norm_of_another_type_of_weights_computes_in_float32(prepare: Prepare)
     exact = nn.functional.group_norm(x, norm.num_groups, norm.weight.float(), norm.bias.float(), norm.eps)
     found: Tensor = norm(x)
     assert torch.equal(found, exact.to(B16))
+
+
+# breaks if masters were kept all the same, moments were float32, or the average took the smaller type
+@pytest.mark.effect("run.weight_dtype")
+@pytest.mark.parametrize("kind", ["adamw", "adam-weight-decay", "adafactor", "adacoor"])
+def test_weights_alone_are_their_own_masters(prepare: Prepare, kind: str) -> None:
+    given = {"run__precision": "bf16", "run__weight_dtype": "alone", "optim__optimizer__kind": kind}
+    ready = prepare(optim__lr=1e-2, **given)
+    trainer, weight = ready.trainer, ready.family.parts()["denoiser"].conv_in.weight
+    assert weight.dtype == B16
+    assert trainer.update.masters["denoiser/conv_in.weight"].data_ptr() == weight.data_ptr()
+    step = ready.step()
+    assert step.report.applied
+    assert weight.dtype == B16
+    assert step.largest("denoiser") > 1e-5
+    assert {
+        t.dtype for name, t in trainer.update.tensors().items() if name.startswith(("opt.mean/", "opt.square/"))
+    } <= {B16}
+    assert {t.dtype for t in trainer.update.shadow.weights.values()} == {F32}
+    trainer.save(trainer)
+    again = prepare(optim__lr=1e-2, **given)
+    again.trainer.update.load(trainer.update.tensors())
+    assert torch.equal(again.family.parts()["denoiser"].conv_in.weight, weight)
+    lost = prepare(optim__lr=1e-6, **given).step()
+    if kind == "adamw":
+        large = lost.before["denoiser/conv_in.weight"].abs() > 0.01
+        assert not lost.moved("denoiser/conv_in.weight")[large].any(), "less than a last bit"
+    assert "no masters" in (ready.job.folder.path / "run.log").read_text()

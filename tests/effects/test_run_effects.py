@@ -97,6 +97,32 @@ def test_epochs_are_resolved_into_steps(prepare: Prepare, epochs: float) -> None
     assert len(list(ready.job.loader)) == ready.trainer.progress.last_step
 
 
+# breaks if the run went into an epoch that it has no room for
+@pytest.mark.effect("run.whole_epochs")
+def test_whole_epochs_ends_with_the_last_one_that_fits(prepare: Prepare) -> None:
+    an_epoch = prepare().job.dataset.timeline.steps_of(0)
+    for steps, end in ((an_epoch, an_epoch), (2 * an_epoch + 1, 2 * an_epoch)):
+        assert prepare(run__steps=steps, run__whole_epochs=True).trainer.progress.last_step == end
+        assert prepare(run__steps=steps).trainer.progress.last_step == steps
+    with pytest.raises(RecipeError, match=rf"write run\.steps={an_epoch} or more"):
+        prepare(run__steps=an_epoch - 1, run__whole_epochs=True)
+
+
+# breaks if nothing were written, other steps were watched, or watching changed the numbers
+@pytest.mark.effect("run.profile.steps", "run.profile.folder")
+def test_profile_leaves_a_trace_of_so_many_steps(prepare: Prepare, tmp_path: Path) -> None:
+    plain = prepare(run__steps=4)
+    plain.trainer.run()
+    ready = prepare(run__steps=4, run__profile__steps=1)
+    ready.trainer.run()
+    trace = json.loads((ready.job.folder.logs / "profile" / "rank0.json").read_text())
+    assert any("convolution" in str(event.get("name")) for event in trace["traceEvents"])
+    for name, weight in plain.trainer.update.masters.items():
+        assert torch.equal(weight, ready.trainer.update.masters[name])
+    prepare(run__steps=4, run__profile__steps=2, run__profile__folder=tmp_path / "there").trainer.run()
+    assert (tmp_path / "there" / "rank0.json").is_file()
+
+
 # breaks if a GPU were taken although `cpu` is asked for, left although `auto`, or its absence passed over
 @pytest.mark.effect("run.device")
 def test_device_is_where_the_run_computes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +266,7 @@ def saved_bytes(ready: Any) -> tuple[int, Any]:
 
 
 # breaks if blocks kept their activations all the same, the exempt ones did not, or recomputing gave other gradients
-@pytest.mark.effect("run.recompute.enabled", "run.recompute.exempt")
+@pytest.mark.effect("run.recompute.enabled", "run.recompute.exempt", "run.recompute.exempt_last")
 def test_recompute_keeps_less_and_gives_the_same_gradients(prepare: Prepare) -> None:
     plain = prepare()
     blocks = len(list(plain.family.blocks()))
@@ -253,6 +279,10 @@ def test_recompute_keeps_less_and_gives_the_same_gradients(prepare: Prepare) -> 
         assert all(torch.equal(grad, wanted.grads[name]) for name, grad in step.grads.items())
     assert sizes[0] < sizes[blocks // 2] < sizes[blocks] == whole
     assert sizes[0] < whole / 3
+    ready = prepare(run__recompute__enabled=True, run__recompute__exempt=1, run__recompute__exempt_last=1)
+    assert ready.job.model.recomputed_blocks == blocks - 2
+    first, *_, last = [block[0] for block in ready.family.blocks()]
+    assert [getattr(b.forward, "__name__", "") for b in (first, last)] == ["forward", "forward"]
 
 
 # breaks if the compiled code were not what runs, or more than the blocks were compiled; the compiler is imitated

@@ -1,5 +1,5 @@
 """MindONE's document on vanilla fine-tuning from its first command to its last, at tiny size on a CPU: weights as a
-checkpoint of MindSpore's, pictures in a table, the cache, training on it; one process and two."""
+checkpoint of MindSpore's, pictures in a table, the cache, training on it, merging, drawing; one process and two."""
 
 from __future__ import annotations
 
@@ -110,6 +110,22 @@ def test_the_document_from_its_cache_to_its_model(
     unet = opened.unet.state_dict()
     base = load_file(here / "model" / "unet" / "diffusion_pytorch_model.safetensors")
     assert any(not torch.equal(unet[name], tensor) for name, tensor in base.items())
+
+
+def test_a_trained_unet_is_merged_and_drawn_from(here: Path) -> None:
+    alone = ("run.export.parts=trained", "run.export.single_file=false", "run.export.name=unet_{micro_step}",
+             "run.export.mindspore=true")  # fmt: skip
+    assert run("train", *line(*CACHED, "--save_path", "runs/unet"), over=alone) == 0
+    [file] = list((here / "runs" / "unet" / "weights").glob("unet_2.ckpt"))
+    merging = ["python", "tools/weight_merge/merge_weight.py", "--base_weight", CKPT, "--additional_weights", str(file)]
+    assert main(["merge", "--as", "mindone-sdxl", "--config=model", "--", *merging]) == 0
+    assert (here / "merged_weight.ckpt").is_file()
+    drawing = ["python", "demo/sampling_without_streamlit.py", "--weight", "merged_weight.ckpt", "--prompt", "a shape",
+               "--device_target", "CPU", "--ms_amp_level", "O0", "--sample_step", "2",
+               "--sd_xl_base_ratios", "1.0_512"]  # fmt: skip
+    ours = ["model.config=model", "--size=64x64"]
+    assert main(["sample", "--as", "mindone-sdxl", *ours, "--", *drawing]) == 0
+    assert list((here / "outputs" / "demo" / "txt2img" / "SDXL-base-1.0").glob("0*.png"))
 
 
 def test_half_precision_has_a_scale_that_stays(here: Path) -> None:

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from mezzotint.dialects._mindone_optim import in_steps
 from mezzotint.dialects._targets import Config, Node, flag_of
 from mezzotint.dialects.base import Draft, run_name
+from mezzotint.recipe.sample import SDXL_SIZES
 
 STAMP = "{stamp}"
 PROMPT = "Astronaut in a jungle, cold color palette, muted colors, detailed, 8k"
 """What is drawn during training there."""
-
-SIZES = MappingProxyType(
-    {
-        "0.5": (704, 1408), "0.52": (704, 1344), "0.57": (768, 1344), "0.6": (768, 1280), "0.68": (832, 1216),
-        "0.72": (832, 1152), "0.78": (896, 1152), "0.82": (896, 1088), "0.88": (960, 1088), "0.94": (960, 1024),
-        "1.0": (1024, 1024), "1.0_768": (768, 768), "1.0_512": (512, 512), "1.07": (1024, 960), "1.13": (1088, 960),
-        "1.21": (1088, 896), "1.29": (1152, 896), "1.38": (1152, 832), "1.46": (1216, 832), "1.67": (1280, 768),
-        "1.75": (1344, 768), "1.91": (1344, 704), "2.0": (1408, 704), "2.09": (1472, 704), "2.4": (1536, 640),
-        "2.5": (1600, 640), "2.89": (1664, 576), "3.0": (1728, 576),
-    }
-)  # fmt: skip
-"""Sizes, width and height, by their names there: width over height."""
 
 _HALVES = {"O0": "most", "O1": "products", "O2": "most", "O3": "all"}
 _SCALE = 1024.0
@@ -180,6 +167,8 @@ def _saving(draft: Draft) -> None:
         draft.set("run.export.every", f"{steps} steps", "save_ckpt_interval")
     if draft.given["max_num_ckpt"] is None or draft.above_zero("max_num_ckpt"):
         draft.set("run.save.keep", draft.given["max_num_ckpt"], "max_num_ckpt")
+        if draft.says("max_num_ckpt"):
+            draft.note("max_num_ckpt", "so many checkpoints stay to go on from; exported models in weights/ all stay")
     if draft.above_zero("log_interval"):
         draft.set("run.log_every", in_steps(draft, draft.whole("log_interval")), "log_interval")
     if draft.whole("gradient_accumulation_steps") > 1:
@@ -191,8 +180,8 @@ def _showing(draft: Draft) -> None:
     draft.set("sample.guidance", 5.0, "infer_during_train")
     draft.set("sample.solver", "euler", "infer_during_train")
     ratio = draft.text("sd_xl_base_ratios")
-    if ratio not in SIZES:
-        draft.refuse("sd_xl_base_ratios", f"takes {', '.join(SIZES)}, got {ratio!r}", code="E1017")
+    if ratio not in SDXL_SIZES:
+        draft.refuse("sd_xl_base_ratios", f"takes {', '.join(SDXL_SIZES)}, got {ratio!r}", code="E1017")
         return
     if not draft.given["infer_during_train"]:
         draft.set("run.preview.every", None, "infer_during_train")
@@ -204,4 +193,4 @@ def _showing(draft: Draft) -> None:
         steps = in_steps(draft, draft.whole("infer_interval"))
         draft.set("run.preview.every", f"{steps} steps", "infer_interval", "infer_during_train")
     draft.set("sample.prompts", [PROMPT], "infer_during_train")
-    draft.set("sample.size", list(SIZES[ratio]), "sd_xl_base_ratios", "infer_during_train")
+    draft.set("sample.size", list(SDXL_SIZES[ratio]), "sd_xl_base_ratios", "infer_during_train")

@@ -7,12 +7,16 @@ demo/sampling_without_streamlit.py         mezzotint sample
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from mezzotint.dialects._mindone_run import SIZES
+from mezzotint.dialects._mindone_model import model
+from mezzotint.dialects._mindone_targets import TARGETS
+from mezzotint.dialects._targets import Config, read_text
 from mezzotint.dialects.base import Draft, Outcome, Row, Tool
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.sample import SDXL_SIZES
 
 _WEIGHT = "checkpoints/sd_xl_base_1.0_ms.ckpt"
 _TO_MINDSPORE, _FROM_MINDSPORE = ("pt_to_ms", "st_to_ms"), ("ms_to_pt", "ms_to_st")
@@ -134,7 +138,7 @@ _SAMPLE = (
 
 
 def _sample(draft: Draft) -> list[str]:
-    is_refiner = "refiner" in draft.text("config").lower()
+    is_refiner, read = _inference(draft)
     version = "SDXL-refiner-1.0" if is_refiner else "SDXL-base-1.0"
     folder = Path(draft.text("save_path")) / draft.text("task") / version
     return [
@@ -145,9 +149,30 @@ def _sample(draft: Draft) -> list[str]:
         *_told(draft),
         *_picture(draft),
         *_second(draft),
-        *_computing(draft),
+        *_computing(draft, read),
         f"--out={folder}",
     ]
+
+
+def _inference(draft: Draft) -> tuple[bool, Mapping[str, str]]:
+    """(whether the model is a refiner, settings of ours) by the YAML of --config; by its name where it is not there."""
+    name = draft.text("config")
+    path = Path(name).expanduser()
+    if not path.is_file():
+        return "refiner" in name.lower(), {"run.vae_dtype": "fp32"}
+    try:
+        config = Config(draft, name, read_text(path, name), TARGETS)
+    except RecipeError as error:
+        draft.problems += error.problems
+        return False, {}
+    model(config)
+    embedders = config.at(("model", "params", "conditioner_config", "params", "emb_models"))
+    is_refiner = any(isinstance(one, dict) and one.get("input_key") == "aesthetic_score" for one in embedders or [])
+    run, told = draft.settings.get("run", {}), draft.settings.get("model", {})
+    read = {"run.vae_dtype": run["vae_dtype"]} if "vae_dtype" in run else {}
+    if told.get("prediction", "epsilon") != "epsilon":
+        read["model.prediction"] = told["prediction"]
+    return is_refiner, read
 
 
 def _model(draft: Draft) -> str:
@@ -177,8 +202,8 @@ def _prompts(draft: Draft, *, is_refiner: bool) -> list[str]:
 def _numbers(draft: Draft) -> list[str]:
     """Size, steps, guidance, solver, seeds."""
     ratio = draft.text("sd_xl_base_ratios")
-    if ratio not in SIZES:
-        draft.refuse("sd_xl_base_ratios", f"takes {', '.join(SIZES)}, got {ratio!r}", code="E1017")
+    if ratio not in SDXL_SIZES:
+        draft.refuse("sd_xl_base_ratios", f"takes {', '.join(SDXL_SIZES)}, got {ratio!r}", code="E1017")
     steps = min(1000, max(1, draft.whole("sample_step")))
     scale = min(100.0, max(0.0, draft.number("guidance_scale")))
     if draft.text("guider") == "IdentityGuider":
@@ -190,7 +215,7 @@ def _numbers(draft: Draft) -> list[str]:
     sampler = draft.text("sampler")
     if sampler == "LinearMultistepSampler":
         draft.note("sampler", "each step is taken once; there, twice by mistake")
-    width, height = SIZES.get(ratio, (0, 0))
+    width, height = SDXL_SIZES.get(ratio, (0, 0))
     return [
         f"--size={width}x{height}", f"--steps={steps}", f"--guidance={scale:g}", f"--solver={SAMPLERS[sampler]}",
         f"--seed={','.join(map(str, seeds))}",
@@ -263,10 +288,11 @@ def _second(draft: Draft) -> list[str]:
     ]
 
 
-def _computing(draft: Draft) -> list[str]:
-    words = ["model.family=sdxl"]
+def _computing(draft: Draft, read: Mapping[str, str]) -> list[str]:
+    """read: what the YAML says."""
+    words = ["model.family=sdxl", *(f"{path}={read[path]}" for path in ("model.prediction",) if path in read)]
     if draft.text("ms_amp_level") != "O0":
-        words += ["run.precision=fp16", "run.frozen_dtype=same", "run.vae_dtype=fp32"]
+        words += ["run.precision=fp16", "run.frozen_dtype=same", f"run.vae_dtype={read.get('run.vae_dtype', 'fp32')}"]
     if draft.text("device_target") == "CPU":
         words.append("run.device=cpu")
     return words

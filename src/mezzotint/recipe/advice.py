@@ -209,7 +209,8 @@ def _home_of_average(seen: Seen) -> Iterator[str]:
 
 def _vae(seen: Seen) -> Iterator[str]:
     run = seen.recipe.run
-    is_half = run.precision == "fp16" and (run.vae_dtype or run.frozen_dtype) == "same"
+    kept = run.vae_dtype or run.frozen_dtype
+    is_half = kept == "fp16" or (run.precision == "fp16" and kept == "same")
     if is_half and seen.recipe.model.vae is None:
         yield "comes to fp16, and model.vae names no other VAE"
 

@@ -46,6 +46,8 @@ class Recipe(Section):
     def _agree(self) -> Recipe:
         if self.run.steps is not None and self.run.epochs is not None:
             raise ValueError("run.steps and run.epochs are both set; give one of them")
+        if self.run.whole_epochs and self.run.steps is None:
+            raise ValueError("run.whole_epochs is about run.steps, which is not set; set it, or leave this out")
         encoders = self.model.trained_encoders
         if self.data.cache.text and encoders:
             raise ValueError(
@@ -72,6 +74,11 @@ class Recipe(Section):
         """An optimizer that looks at a whole tensor, or at all of them, cannot work on rows of it."""
         if self.run.runtime != "fsdp":
             return
+        if self.run.export.mindspore_optimizer or self.run.start.optimizer is not None:
+            raise ValueError(
+                "run.export.mindspore_optimizer and run.start.optimizer hold whole tensors, and with run.runtime=fsdp "
+                "no process has any; leave them out, or take run.runtime=ddp"
+            )
         for place, optimizer in {"optimizer": self.optim.optimizer, **self.optim.part_optimizer}.items():
             if optimizer.kind not in SHARED_OPTIMIZERS:
                 where = "optim.optimizer" if place == "optimizer" else f"optim.part_optimizer of {place}"

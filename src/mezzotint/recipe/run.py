@@ -145,6 +145,10 @@ class RecomputeSettings(Section):
     """How many of the model's blocks, from the first, keep their activations all the same; raise it until memory is
     full."""
 
+    exempt_last: Annotated[NonNegativeInt, RECORDED] = 0
+    """The same from the last block on, as Open-Sora-Plan's num_no_recompute counts pairs of blocks. What is kept there
+    is needed first in the backward pass."""
+
 
 Factor = Annotated[float, Field(gt=1.0, le=16.0)]
 
@@ -200,6 +204,18 @@ class WandbSettings(Section):
     """The project there under which the run appears, by `run.name`."""
 
 
+class ProfileSettings(Section):
+    """Where the time of a few steps goes, as torch's profiler sees it."""
+
+    steps: Annotated[NonNegativeInt, FREE] = 0
+    """How many steps are looked at, after two that warm up; the run goes on as it would have. 0 looks at none. Steps
+    take longer while they are watched; their results are the same."""
+
+    folder: Annotated[NamedPath | None, FREE] = None
+    """Where the traces lie, one of each process, for chrome://tracing or Perfetto. None is `logs/profile` in the run
+    folder."""
+
+
 class StartSettings(Section):
     """A run that goes on from foreign weights, which `model.path` names: the first step is not step 0."""
 
@@ -239,6 +255,9 @@ class LiveFileSettings(Section):
     """With `dialect`: the words of the command line that the run was started with, which count before the file."""
 
 
+FrozenType = Literal["fp32", "same", "bf16", "fp16"]
+
+
 class RunSettings(Section):
     """Length, place, precision, saving, showing."""
 
@@ -261,6 +280,10 @@ class RunSettings(Section):
     """The run's length in epochs; 2.5 is possible. Resolved into steps from the data set at the first start, printed
     and recorded."""
 
+    whole_epochs: Annotated[bool, ALLOW] = False
+    """End with the last whole epoch within `run.steps`, and leave out the steps beyond it, as Open-Sora-Plan does. How
+    many are left out is said at the start."""
+
     device: Annotated[Literal["auto", "cpu", "cuda"], RECORDED] = "auto"
     """Where the run computes; `auto` takes the accelerator when there is one."""
 
@@ -268,15 +291,17 @@ class RunSettings(Section):
     """The type of the arithmetic. bf16 and fp16 run the networks under autocast with float32 gradients and updates;
     fp16 scales the loss. bf16 is the choice on GPUs that have it."""
 
-    weight_dtype: Annotated[Literal["fp32", "same"], NEVER] = "fp32"
+    weight_dtype: Annotated[Literal["fp32", "same", "alone"], NEVER] = "fp32"
     """How trained weights are kept for the forward pass: `fp32`, or the `same` type as `run.precision`, with float32
-    masters in the optimizer: less memory traffic per step, gradients rounded to that type."""
+    masters in the optimizer: less memory traffic per step, gradients rounded to that type. `alone` is the same type
+    without masters, moments in it as well: the least memory, and updates that are rounded to it, so that steps smaller
+    than a weight's last bit are lost."""
 
-    frozen_dtype: Annotated[Literal["fp32", "same"], RECORDED] = "fp32"
-    """The type of frozen parts (VAE, text encoder): `fp32`, or the `same` as `run.precision`."""
+    frozen_dtype: Annotated[FrozenType, RECORDED] = "fp32"
+    """The type of frozen parts (VAE, text encoder): `fp32`, the `same` as `run.precision`, or one that is named."""
 
-    vae_dtype: Annotated[Literal["fp32", "same"] | None, RECORDED] = None
-    """The type of the VAE alone: `fp32`, or the `same` as `run.precision`; null takes `run.frozen_dtype`. SDXL's own
+    vae_dtype: Annotated[FrozenType | None, RECORDED] = None
+    """The type of the VAE alone, in the same words; null takes `run.frozen_dtype`. SDXL's own
     VAE overflows in fp16: leave it in fp32, or name the repaired one (fp16-fix) in `model.vae`."""
 
     half: Annotated[Literal["autocast", "products", "most", "all"], RECORDED] = "autocast"
@@ -345,6 +370,9 @@ class RunSettings(Section):
 
     log_every: Annotated[PositiveInt, FREE] = 1
     """Steps between lines of metrics.jsonl and TensorBoard."""
+
+    profile: ProfileSettings = ProfileSettings()
+    """A look at where the time goes."""
 
     schedule_file: Annotated[bool, FREE] = False
     """Write at the start of each epoch which pictures make which batch, in `logs/ep{N}_batch_schedule.txt`: a line a

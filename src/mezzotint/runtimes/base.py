@@ -207,16 +207,17 @@ def _each(grads: list[Tensor]) -> list[Tensor]:
 
 
 def recompute_blocks(blocks: Iterable[tuple[nn.Module, ...]], settings: RecomputeSettings) -> int:
-    """Makes each block but the first `exempt` compute its activations again in the backward pass; returns how many
-    do."""
-    done = 0
-    for number, block in enumerate(blocks):
-        if number < settings.exempt:
-            continue
+    """Makes each block but the exempt ones compute its activations again in the backward pass; returns how many do."""
+    chosen = not_exempt(list(blocks), settings)
+    for block in chosen:
         for module in block:
             module.forward = _recomputed(module.forward)
-        done += 1
-    return done
+    return len(chosen)
+
+
+def not_exempt(blocks: Sequence[tuple[nn.Module, ...]], settings: RecomputeSettings) -> Sequence[tuple[nn.Module, ...]]:
+    """All blocks but the first and the last that `run.recompute` exempts."""
+    return blocks[settings.exempt : max(len(blocks) - settings.exempt_last, 0)]
 
 
 def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,7 +23,7 @@ from mezzotint.diffusion.objective import Objective
 from mezzotint.families.base import Grid, ModelFamily
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.runtimes.base import recompute_blocks
+from mezzotint.runtimes.base import not_exempt, recompute_blocks
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Noised, TextEmbedding
 from mezzotint.tasks.assemble import family_class, needed_parts
@@ -183,7 +183,7 @@ class Outline:
         self._again_most = 0
         if recipe.run.recompute.enabled:
             blocks = list(self.family.blocks())
-            for block in blocks[recipe.run.recompute.exempt :]:
+            for block in not_exempt(blocks, recipe.run.recompute):
                 for module in block:
                     module.forward = self._watched(module.forward)
             recompute_blocks(blocks, recipe.run.recompute)

@@ -215,6 +215,11 @@ def worked_out(recipe: Recipe, steps: int) -> list[str]:
     length."""
     o = recipe.optim
     sentences = []
+    if recipe.run.whole_epochs and recipe.run.steps:
+        sentences.append(
+            f"run.whole_epochs ends the run at step {steps:,}, with its last whole epoch; "
+            f"{counted(recipe.run.steps - steps, 'step')} of run.steps left out"
+        )
     if o.lr_batch_power:
         data = f"({recipe.data.batch_size} × {o.accumulation})"
         sentences.append(

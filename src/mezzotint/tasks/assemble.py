@@ -159,10 +159,25 @@ def length_in_steps(recipe: Recipe, timeline: Timeline) -> int:
             code="E1207",
         )
     if recipe.run.steps is not None:
-        return recipe.run.steps
+        return _within(recipe, timeline) if recipe.run.whole_epochs else recipe.run.steps
     if recipe.run.epochs is not None:
         return max(1, timeline.steps_until(recipe.run.epochs))
     return DEFAULT_STEPS
+
+
+def _within(recipe: Recipe, timeline: Timeline) -> int:
+    """The steps of the whole epochs that `run.steps` has room for. Raises RecipeError E1881 when it is not one."""
+    most, steps, epochs = recipe.run.steps or 0, 0, 0
+    while (until := timeline.steps_until(epochs + 1)) <= most and until > steps:
+        steps, epochs = until, epochs + 1
+    if not steps:
+        least = timeline.steps_until(1)
+        raise RecipeError(
+            f"run.steps is {most}, and an epoch has {least} steps, so that run.whole_epochs leaves nothing; write "
+            f"run.steps={least} or more, or run.whole_epochs=false",
+            code="E1881",
+        )
+    return steps
 
 
 def identities(recipe: Recipe, kind: type[ModelFamily], parts: Collection[str]) -> dict[str, str]:
@@ -268,6 +283,10 @@ def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
         model.compiled_blocks = compile_blocks(blocks)
     if recipe.run.recompute.enabled:
         model.recomputed_blocks = recompute_blocks(blocks, recipe.run.recompute)
+    if precision.alone:
+        _refuse_sharded(runtime)
+        for name in recipe.model.train:  # before the update takes them: there are no others
+            cast(family.parts()[name], precision.weights)
     model.trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
     is_apart = precision.separate_masters and not runtime.holds_masters
     model.update = Update(model.trained, optim, separate_masters=is_apart, written=runtime.written)
@@ -276,6 +295,15 @@ def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
             cast(family.parts()[name], precision.weights)
     model.scale = LossScale(recipe.run.scaler, precision, runtime.device)
     return model
+
+
+def _refuse_sharded(runtime: Runtime) -> None:
+    if runtime.holds_masters:
+        raise RecipeError(
+            "run.weight_dtype is alone, and run.runtime fsdp keeps float32 masters of its own; write "
+            "run.weight_dtype=same, or run.runtime=ddp",
+            code="E1670",
+        )
 
 
 def intervals(recipe: Recipe) -> Mapping[str, tuple[Every, ...]]:

@@ -20,6 +20,7 @@ from mezzotint.training.live import LiveLine
 from mezzotint.training.metrics_log import MetricsLog, SampleLog
 from mezzotint.training.observers import Exporter, Observer, Saver, Wish
 from mezzotint.training.previews import Previews, PreviewsElsewhere
+from mezzotint.training.profiling import Profiler
 from mezzotint.training.progress import Progress
 from mezzotint.training.tensorboard_log import TensorBoardLog
 from mezzotint.training.validation import Validation
@@ -57,6 +58,9 @@ def observers(
     boards = [log for log in (board, elsewhere) if log is not None]
     if run.log_samples:
         found.append(SampleLog(folder, runtime.rank))
+    if run.profile.steps:
+        place = run.profile.folder or folder.logs / "profile"
+        found.append(Profiler(place, run.profile.steps, rank=runtime.rank, device=runtime.device, say=live.say))
     timed: list[Observer] = []
     warn = _warner(live)
     if _held_out.is_measured(recipe, dataset):

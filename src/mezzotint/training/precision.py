@@ -2,9 +2,9 @@
 
 | | fp32 | bf16, fp16 |
 |---|---|---|
-| trained weights | float32 | float32, or the type itself with float32 masters (`run.weight_dtype: same`) |
+| trained weights | float32 | float32, or the type itself (`run.weight_dtype`), with or without float32 masters |
 | their forward and backward | float32 | by `run.half`: see `half.py` |
-| frozen text encoders | float32 | float32, or the type itself (`run.frozen_dtype: same`) |
+| frozen text encoders | float32 | float32, the type itself, or another (`run.frozen_dtype`) |
 | VAE | float32 | as frozen parts, or by `run.vae_dtype` |
 | noise, coefficients, loss, gradient norms, moments, average | float32 | float32 |
 """
@@ -32,6 +32,8 @@ class Precision:
     weights: torch.dtype
     frozen: torch.dtype
     vae: torch.dtype
+    alone: bool = False
+    """Whether the weights of the forward pass are all there is: no float32 masters."""
 
     @staticmethod
     def of(settings: RunSettings) -> Precision:
@@ -39,9 +41,10 @@ class Precision:
         compute = DTYPES[settings.precision]
         return Precision(
             compute,
-            compute if settings.weight_dtype == "same" else torch.float32,
-            compute if settings.frozen_dtype == "same" else torch.float32,
-            compute if (settings.vae_dtype or settings.frozen_dtype) == "same" else torch.float32,
+            compute if settings.weight_dtype != "fp32" else torch.float32,
+            DTYPES.get(settings.frozen_dtype, compute),
+            DTYPES.get(settings.vae_dtype or settings.frozen_dtype, compute),
+            alone=settings.weight_dtype == "alone" and compute != torch.float32,
         )
 
     def of_frozen(self, part: str) -> torch.dtype:
@@ -51,7 +54,7 @@ class Precision:
     @property
     def separate_masters(self) -> bool:
         """Whether the optimizer keeps float32 masters beside the weights of the forward pass."""
-        return self.weights != torch.float32
+        return self.weights != torch.float32 and not self.alone
 
     @property
     def scaled(self) -> bool:
@@ -66,7 +69,7 @@ class Precision:
 
     def __str__(self) -> str:
         name = {value: key for key, value in DTYPES.items()}
-        masters = "float32 masters apart" if self.separate_masters else "float32"
+        masters = "float32 masters apart" if self.separate_masters else "no masters" if self.alone else "float32"
         return (
             f"{name[self.compute]} arithmetic, trained weights {name[self.weights]} ({masters}), "
             f"frozen {name[self.frozen]}" + (f", VAE {name[self.vae]}" if self.vae != self.frozen else "")

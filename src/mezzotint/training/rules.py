@@ -102,7 +102,7 @@ class AdamWRule(Rule):
             mine.copy_(tensors[name])
 
     def state_bytes(self, masters: Mapping[str, Tensor]) -> int:
-        return sum(2 * 4 * master.numel() for master in masters.values())
+        return sum(2 * master.element_size() * master.numel() for master in masters.values())
 
 
 class AdamWeightDecayRule(AdamWRule):

@@ -141,7 +141,7 @@ class Update:
     def _gradient(self, name: str) -> Tensor:
         grad = self._trained[name].grad
         assert grad is not None
-        return grad.to(torch.float32)
+        return grad.to(self._masters[name].dtype)
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything to be remembered, by flat name: `w/…`, `ema/…`, `opt.STATE/…`, and the counts."""
@@ -193,7 +193,9 @@ class Shadow:
     def __init__(self, masters: Mapping[str, Tensor], settings: OptimSettings, *, apart: bool | None = None) -> None:
         self._rule = settings.ema
         on_cpu = settings.ema.device == "cpu"
-        self._weights = {name: m.detach().to("cpu" if on_cpu else m.device, copy=True) for name, m in masters.items()}
+        self._weights = {
+            name: m.detach().to("cpu" if on_cpu else m.device, torch.float32, copy=True) for name, m in masters.items()
+        }
         self.device = next(iter(self._weights.values())).device
         # float64: 1 − decay loses four digits in float32 when the decay is near 1
         self._updates = torch.zeros((), dtype=torch.float64, device=self.device)
