@@ -67,8 +67,11 @@ class Family(ModelFamily):
 
     @classmethod
     def described(cls, settings: ModelSettings) -> Self:
-        """See ModelFamily."""
-        return cls._opened(replace(open_source(settings, 0), weights="random", hollow=True), settings, None)
+        """See ModelFamily. Without a text encoder where none is to be found: embeddings may come from files."""
+        source = replace(open_source(settings, 0), weights="random", hollow=True)
+        return cls._opened(
+            source, settings, [part for part in _PARTS if part != "text_encoder" or part in source.parts]
+        )
 
     @classmethod
     def tiny(cls, seed: int = 0) -> Self:

@@ -26,7 +26,7 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import not_exempt, recompute_blocks
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Noised, TextEmbedding
-from mezzotint.tasks.assemble import family_class, needed_parts
+from mezzotint.tasks.assemble import family_class, needed_parts, only_texts_of_files
 from mezzotint.training import attention, decay, half
 from mezzotint.training.precision import DTYPES, Precision, cast
 from mezzotint.training.trained import trained_parameters
@@ -161,6 +161,8 @@ class Outline:
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         kind = family_class(recipe)
         self.family = described(kind, recipe.model)
+        if not only_texts_of_files(recipe) and set(kind.text_parts) - self.family.parts().keys():
+            kind.text_identity(recipe.model, seed=recipe.run.seed)  # says which is nowhere, and where to get it
         for name, module in self.family.parts().items():
             cast(module, self.precision.weights if name in recipe.model.train else self.precision.of_frozen(name))
         self.trained = trained_parameters(self.family.parts(), recipe.model, kind.trainable)
@@ -212,7 +214,7 @@ class Outline:
     def text_numbers(self) -> int:
         """Numbers of a caption's embedding."""
         with self._fake, torch.no_grad():
-            return layout_of(self.family.encode_text([""])).numbers
+            return layout_of(self._said(1)).numbers
 
     def _micro_batch(self, size: Size, samples: int) -> tuple[Noised, TextEmbedding | None, Tensor]:
         """Noised latents, text of a frozen encoder, weights of samples. Called among fakes."""
@@ -240,7 +242,15 @@ class Outline:
         if set(self.family.text_parts) & set(self.recipe.model.train):
             return None
         with torch.no_grad():
+            return self._said(samples)
+
+    def _said(self, samples: int) -> TextEmbedding:
+        """Of the text encoder; where none lies with the model, as its embeddings in files must be."""
+        shape = type(self.family).text_shape(self.recipe.model)
+        if shape is None or "text_encoder" in self.family.parts():
             return self.family.encode_text([""] * samples)
+        states = torch.zeros(samples, *shape, dtype=self.precision.frozen, device=self.device)
+        return TextEmbedding(states, torch.ones(samples, shape[0], dtype=torch.int64, device=self.device))
 
     def _own(self) -> Iterable[Tensor]:
         for module in self.family.parts().values():

@@ -9,7 +9,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.tasks import _held_out, _preview_prompts, assemble
+from mezzotint.tasks import _held_out, _preview_prompts, _text_files, assemble
 from mezzotint.tasks._arguments import parse
 from mezzotint.tasks._filling import VERIFIED_BYTES, CacheSummary, fill
 from mezzotint.tasks.assemble import Caches, Dataset
@@ -46,6 +46,8 @@ def encode(reading: Reading) -> int:
 
 def _fill(recipe: Recipe, runtime: Runtime) -> None:
     """Fills the caches of a recipe and checks every entry."""
+    say = _aloud if runtime.is_first else lambda line: None
+    _text_files.make(recipe, runtime, say)
     kind = assemble.family_class(recipe)
     dataset = assemble.open_dataset(recipe, runtime)
     caches = assemble.open_caches(recipe, kind)
@@ -60,7 +62,7 @@ def _fill(recipe: Recipe, runtime: Runtime) -> None:
         runtime,
         dataset,
         caches,
-        _aloud if runtime.is_first else lambda line: None,
+        say,
         checks=True,
     )
 

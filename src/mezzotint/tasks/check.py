@@ -33,6 +33,7 @@ from mezzotint.tasks import (
     _held_out,
     _preview_prompts,
     _shadow_start,
+    _text_files,
     announce,
     assemble,
     resume,
@@ -103,7 +104,7 @@ def run(arguments: Sequence[str]) -> int:
     if launch.rank:
         return 0  # the first process looks for all
     processes = _processes(flags.get("--processes"), launch)
-    checked = check(reading, processes=processes, dry="--dry" in flags)
+    checked = check(reading, processes=processes, dry="--dry" in flags, words=_without_switches(arguments))
     if "--json" in flags:
         print(json.dumps(_check_page.document(checked), indent=1, ensure_ascii=False))
     else:
@@ -113,11 +114,21 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def check(reading: Reading, *, processes: int = 1, dry: bool = False) -> Checked:
-    """Looks at everything. Problems are in the answer; none of them is raised."""
+def _without_switches(arguments: Sequence[str]) -> list[str]:
+    """The words of another verb for the same recipe."""
+    known = {flag.partition("=")[0] for flag in FLAGS}
+    end = list(arguments).index("--") if "--" in arguments else len(arguments)
+    return [word for word in arguments[:end] if word.partition("=")[0] not in known] + list(arguments[end:])
+
+
+def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Sequence[str] = ()) -> Checked:
+    """Looks at everything. Problems are in the answer; none of them is raised. words: what stands behind other verbs to
+    do the same."""
     checked = Checked(reading, located(reading), processes, notes=list(reading.notes))
     _look_at_settings(checked)
     outline = _look_at_model(checked)
+    with checked.gathering():
+        _text_files.require(checked.recipe, words or [reading.name])
     _look_at_data(checked)
     prediction = outline.prediction if outline is not None else None
     checked.notes += notes(

@@ -35,6 +35,7 @@ from mezzotint.tasks import (
     _held_out,
     _shadow_start,
     _stamps,
+    _text_files,
     announce,
     assemble,
     cache,
@@ -65,6 +66,7 @@ def run(arguments: Sequence[str]) -> int:
     if reading.verb == "cache":
         print("the line encodes and does not train: mezzotint cache", flush=True)
         return cache.encode(reading)
+    _text_files.require(located(reading), arguments)
     return train(reading)
 
 

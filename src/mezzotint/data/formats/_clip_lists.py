@@ -48,8 +48,9 @@ class Entry:
     others: tuple[tuple[str, str], ...] = ()
 
 
-def read_list(path: Path, *, has_texts: bool) -> tuple[Line, ...]:
-    """The data sets of a list file. has_texts: lines have three paths (`text_embed_cache`) and not two.
+def read_list(path: Path, *, has_texts: bool, may_lack_texts: bool = False) -> tuple[Line, ...]:
+    """The data sets of a list file. has_texts: lines have three paths (`text_embed_cache`) and not two. may_lack_texts:
+    a folder of embeddings that is not there is taken to belong beside the list.
 
     What a line names is looked up beside the list, then in the current folder. Raises DatasetError E1231 with every
     line that is malformed or names nothing, and for a list that is empty or no text.
@@ -62,6 +63,8 @@ def read_list(path: Path, *, has_texts: bool) -> tuple[Line, ...]:
         parts = [part.strip() for part in written.split(",")]
         fault = _count_fault(parts, has_texts)
         places = [] if fault else [_found(path.parent, part) for part in parts]
+        if may_lack_texts and has_texts and places and places[1] is None:
+            places[1] = path.parent.resolve() / Path(parts[1]).expanduser()
         missing = [part for part, place in zip(parts, places, strict=False) if place is None]
         if missing:
             fault = f"no such file or folder: {', '.join(map(ascii, missing))}"
@@ -144,7 +147,7 @@ def _count_fault(parts: list[str], has_texts: bool) -> str:
     hint = ""
     if len(parts) == other:
         hint = (
-            "; without a folder of embeddings set data.clips.texts=false"
+            "; name the folder into which mezzotint cache shall write embeddings, or set data.clips.texts=false"
             if has_texts
             else "; with a folder of embeddings set data.clips.texts=true"
         )

@@ -42,6 +42,17 @@ def named_files(path: Path, settings: ListSettings) -> Iterator[Path]:
                 yield texts
 
 
+def embeddings(path: Path) -> Iterator[tuple[Path, str]]:
+    """Of every entry of a list with embeddings whose clip or picture is there: the file of its embedding, there or not,
+    and its caption as it is written. Raises DatasetError E1231 and E1232."""
+    for line in read_list(path, has_texts=True, may_lack_texts=True):
+        for entry in read_annotation(line.annotation):
+            texts = _texts(line, entry)
+            assert texts is not None
+            if _media(line.media, entry).is_file():
+                yield texts, entry.caption
+
+
 def samples(
     path: Path, settings: ListSettings, *, prefix: str = "", repeats: float = 1.0
 ) -> Iterator[Sample | Skipped]:  # fmt: skip

@@ -1,0 +1,269 @@
+"""The command line of Open-Sora-Plan's train_t2v.py, pasted: clips and pictures written here, a small LatteT2V in the
+release's layout; killed and resumed, from a text cache that lies there, and by two processes that share."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from torch import Tensor
+
+from mezzotint import durable
+from mezzotint.cli import main
+from mezzotint.data.cleaning import cleaner
+from mezzotint.families.latte import Family
+from mezzotint.recipe.model import ModelSettings
+from mezzotint.training import state
+from mezzotint.weights import text_cache_npz
+from mezzotint.weights.folder import shipped
+
+OURS = ("data.cache.path=cache", "data.workers=0", "run.threads=1", "run.tensorboard=false")
+CAPTIONS = ("A Red Ball <br> example.com/ball.png", "A Green Ball", "A Blue Ball", "A Grey Ball")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Path]) -> Path:
+    """Four clips, seven pictures, their lists, and a small model as the release lays it out: 5x32x32, vae, t5."""
+    root = tmp_path_factory.mktemp("sora")
+    for n in range(4):
+        write_clip(root / f"films/{n}.mp4", 8 + n, size=(48, 32))
+    (root / "pictures").mkdir()
+    for n in range(7):
+        Image.new("RGB", (40, 32 + n), (30 * n, 90, 200 - 20 * n)).save(root / f"pictures/{n}.png")
+    clips = [{"path": f"{n}.mp4", "cap": caption, "frame_idx": "0:8"} for n, caption in enumerate(CAPTIONS)]
+    (root / "clips.json").write_text(json.dumps(clips))
+    (root / "clips.txt").write_text("films,clips.json\n")
+    pictures = [{"path": f"{n}.png", "cap": f"picture {n}"} for n in range(7)]
+    (root / "pictures.json").write_text(json.dumps(pictures))
+    (root / "pictures.txt").write_text("pictures,pictures.json\n")
+    family = Family.tiny(seed=3)
+    for part, folder in (("denoiser", "5x32x32"), ("vae", "vae"), ("text_encoder", "t5")):
+        (root / folder).mkdir()
+        where = shipped("tiny-latte") / {"denoiser": ".", "vae": "vae", "text_encoder": "text_encoder"}[part]
+        shutil.copy(where / "config.json", root / folder)
+        tensors = {n: t.contiguous() for n, t in family.parts()[part].state_dict().items()}
+        name = "model" if part == "text_encoder" else "diffusion_pytorch_model"
+        save_file(tensors, root / folder / f"{name}.safetensors")
+    for file in (shipped("tiny-latte") / "tokenizer").iterdir():
+        shutil.copy(file, root / "t5")
+    return root
+
+
+@pytest.fixture
+def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to stand in, with all of it."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def flags(**more: Any) -> list[str]:
+    """The line; an option that is None is left out."""
+    given = {
+        "video_data": "clips.txt", "image_data": "pictures.txt", "use_image_num": 2, "num_frames": 5,
+        "max_image_size": 32, "model_max_length": 24, "pretrained": "5x32x32", "ae_path": "vae",
+        "text_embed_cache": False, "text_encoder_name": "t5", "use_recompute": True, "num_no_recompute": 1,
+        "device": "cpu", "precision": "fp32", "vae_precision": "fp32", "text_encoder_precision": "fp32",
+        "batch_size": 2, "max_train_steps": 4, "checkpointing_steps": 2, "start_learning_rate": "1e-3",
+        "output_dir": "out",
+    }  # fmt: skip
+    return [f"--{key}={value}" for key, value in (given | more).items() if value is not None]
+
+
+def line(*words: str, verb: str = "train", over: tuple[str, ...] = ()) -> list[str]:
+    return [verb, "--as", "open-sora-plan", *OURS, *over, "--", *words]
+
+
+def forked(words: list[str], out: Path, env: dict[str, str]) -> int:
+    """Starts a line in a forked process, which can be killed; returns its process number."""
+    child = os.fork()
+    if child:
+        return child
+    status = 70
+    try:
+        handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+        os.environ |= env
+        status = main(words)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def ended(*children: int) -> list[int]:
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+def two(words: list[str], here: Path) -> None:
+    """The line in two processes, as torchrun starts them."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo"}
+    children = [forked(words, here / "two", {"RANK": rank, "LOCAL_RANK": rank, **common}) for rank in "01"]
+    assert ended(*children) == [0, 0], (here / "two").read_text()
+
+
+def kept(folder: Path) -> dict[str, Tensor]:
+    found = state.newest(folder / "checkpoints").path
+    assert found is not None
+    return dict(state.read(found).tensors)
+
+
+def losses(folder: Path) -> list[float]:
+    return [told["loss"] for told in durable.read_lines(folder / "metrics.jsonl") if "loss" in told]
+
+
+def assert_alike(mine: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    """Up to rounding, which Adam's first steps enlarge where a gradient is next to nothing."""
+    assert mine.keys() == other.keys()
+    for name, tensor in other.items():
+        apart = torch.linalg.vector_norm((mine[name] - tensor).double())
+        assert apart <= 2e-3 * torch.linalg.vector_norm(tensor.double()) + 1e-9, name
+
+
+@pytest.mark.faults
+def test_killed_it_goes_on_to_the_same_bits_and_leaves_both_models_in_ckpt(here: Path) -> None:
+    child = forked(line(*flags()), here / "said", {"MEZZOTINT_FAULT": "step.begin@3:kill"})
+    assert ended(child) == [-signal.SIGKILL], (here / "said").read_text()
+    assert main(line(*flags(resume_from_checkpoint=True))) == 0
+    assert main(line(*flags(output_dir="whole"))) == 0
+    mine, other = kept(here / "out"), kept(here / "whole")
+    assert mine.keys() == other.keys()
+    assert all(torch.equal(mine[name], tensor) for name, tensor in other.items())
+    assert losses(here / "out") == losses(here / "whole")
+    assert len(losses(here / "out")) == 4
+    models = {path.name: path for path in (here / "out" / "ckpt").iterdir()}
+    for suffix, prefix in (("", "w/denoiser/"), ("-ema", "ema/denoiser/")):
+        family = Family.load(ModelSettings(family="latte", path=models[f"step-00000004{suffix}"]), only=["denoiser"])
+        for name, tensor in family.parts()["denoiser"].state_dict().items():
+            assert f"{prefix}{name}" not in mine or torch.equal(tensor, mine[f"{prefix}{name}"]), name
+
+
+def test_check_reads_the_line_and_everything_beside_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line(*flags(), verb="check")) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    for said in (
+        "denoiser 167,504 trained", "4 clips beside each 2 of 7 pictures, groups",
+        "32×32×5 4 4 2", "an epoch has 2 batches of 2, 2 steps; the run has 4 steps",
+    ):  # fmt: skip
+        assert said in page, page
+
+
+def test_the_barest_line_is_told_what_it_lacks(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line("--video_data=clips.txt", verb="check")) == 2
+    assert "LanguageBind/Open-Sora-Plan-v1.1.0` puts it there, or give a folder" in capsys.readouterr().err
+    assert main(line("--video_data=clips.txt", "--ae_path=vae", verb="check")) == 2
+    said = capsys.readouterr()
+    assert "not given: every weight is random" in said.out
+    assert "line 1: 2 paths where 3 are needed: media folder,folder of embeddings,annotation.json" in said.err
+
+
+@pytest.mark.parametrize(
+    ("more", "files", "said"),
+    [
+        ({"num_frames": 4}, {}, "--num_frames  E1017 must be odd, got 4; write 3 or 5"),
+        ({"image_data": None}, {}, "2 pictures beside each clip, and no source of them; name a list with --image_data"),
+        ({"use_img_from_vid": True, "use_image_num": 6}, {}, "6 pictures cannot be taken from 5 frames; write 5"),
+        ({"video_data": "a.txt"}, {"a.txt": "\n"}, "a.txt: is empty; write a line for each data set"),
+        ({"video_data": "a.txt"}, {"a.txt": "films,a.json", "a.json": '[{"path": "0.mp4"}]'},
+         "a.json: entry 1: no 'cap'; it has 'path'"),
+        ({"max_train_steps": 1}, {}, "an epoch has 2 steps, so that run.whole_epochs leaves nothing"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_a_sentence_with_a_remedy(
+    here: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any], files: dict[str, str], said: str
+) -> None:
+    for name, text in files.items():
+        (here / name).parent.mkdir(exist_ok=True)
+        (here / name).write_text(text)
+    assert main(line(*flags(**more))) == 2
+    assert said in capsys.readouterr().err
+    assert not (here / "out" / "checkpoints").exists()
+
+
+def test_an_autoencoder_of_v1_0_is_told_from_its_layers(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = json.loads((here / "vae" / "config.json").read_text())
+    told |= {"encoder_conv_in": "CausalConv3d", "encoder_resnet_blocks": ["ResnetBlock3D"] * 3}
+    (here / "vae" / "config.json").write_text(json.dumps(told))
+    assert main(line(*flags())) == 2
+    assert "this looks like another version's (v1.0?): take the folder `vae` of" in capsys.readouterr().err
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("over", [(), ("run.shard.parameters=true",)], ids=["optim", "full"])
+def test_two_that_share_end_as_one_does_and_one_goes_on_from_both(here: Path, over: tuple[str, ...]) -> None:
+    """A batch of 1 on each of two is one of 2; optimizer state, gradients and average are shared, weights if asked."""
+    plain = {"batch_size": 2, "max_train_steps": 2, "checkpointing_steps": 2, "lr_scheduler": "constant"}
+    assert main(line(*flags(**plain, output_dir="one"))) == 0
+    words = flags(**plain | {"batch_size": 1}, use_parallel=True, parallel_mode="optim")
+    two(line(*words, over=over), here)
+    assert_alike(kept(here / "out"), kept(here / "one"))
+    assert losses(here / "out") == pytest.approx(losses(here / "one"), rel=1e-4)
+    longer = plain | {"max_train_steps": 4}
+    assert main(line(*flags(**longer, resume_from_checkpoint=True))) == 0
+    assert main(line(*flags(**longer, output_dir="one", resume_from_checkpoint=True))) == 0
+    assert len(losses(here / "out")) == 4
+    assert_alike(kept(here / "out"), kept(here / "one"))
+
+
+@pytest.fixture
+def cached(here: Path) -> dict[str, Any]:
+    """The line with a text cache, whose folders are not there; no text encoder is named."""
+    (here / "clips.txt").write_text("films,said/clips,clips.json\n")
+    (here / "pictures.txt").write_text("pictures,said/pictures,pictures.json\n")
+    return {"text_embed_cache": True, "text_encoder_name": None, "max_train_steps": 2}
+
+
+def test_a_text_cache_that_is_not_there_is_an_error_with_the_line_that_makes_it(
+    here: Path, cached: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for verb in ("train", "check"):
+        assert main(line(*flags(**cached), verb=verb)) == 2
+        said = capsys.readouterr().err
+        assert "0-frame_idx-0:8.npz: is not there, nor any other of 11 embeddings that the lists name" in said
+        assert shlex.join(line("model.text_encoder", verb="cache")[:7])[:-1] in said
+    printed = shlex.split(said.partition("this makes them: mezzotint ")[2].partition("\n")[0])
+    assert [word for word in printed if word.startswith("model.")] == ["model.text_encoder=DeepFloyd/t5-v1_1-xxl"]
+    printed[printed.index("model.text_encoder=DeepFloyd/t5-v1_1-xxl")] = "model.text_encoder=t5"
+    assert main(printed) == 0
+    said = capsys.readouterr().out
+    assert "cache: 11 embeddings to write into files, by" in said
+    made = text_cache_npz.read(here / "said/clips/0-frame_idx-0:8.npz", length=24, width=32)
+    family = Family.load(ModelSettings(family="latte", path=here / "5x32x32", text_encoder=here / "t5"))
+    told = family.encode_text([cleaner()(CAPTIONS[0])])
+    assert told.mask is not None
+    assert np.array_equal(made.mask, told.mask[0].numpy())
+    assert np.abs(made.states - told.states[0].detach().numpy()).max() < 1e-5
+    assert main(printed) == 0
+    assert "to write" not in capsys.readouterr().out
+    shutil.rmtree(here / "t5")
+    assert main(line(*flags(**cached), verb="check")) == 0
+    assert main(line(*flags(**cached))) == 0
+    assert len(losses(here / "out")) == 2
+
+
+def test_embeddings_of_another_length_are_refused(
+    here: Path, cached: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for n in range(4):
+        text = text_cache_npz.TextFile(np.zeros((20, 32), np.float32), np.ones(20, np.uint8))
+        text_cache_npz.write(here / f"said/clips/{n}-frame_idx-0:8.npz", text)
+    assert main(line(*flags(**cached, image_data=None, use_image_num=0))) == 2
+    assert "holds 20 tokens and the model is given 24; make the text cache again" in capsys.readouterr().err
