@@ -303,8 +303,9 @@ def _shipped(path: Path, header: Mapping[str, TensorInfo], prediction: Predictio
                 code="E1413",
             )
         case width, _:
+            layout = "SDXL" if kinds.family_of(header.keys()) == "sdxl" else "Stable Diffusion"
             raise WeightsError(
-                f"{path}: has the layout of Stable Diffusion in another size ({channels} channels, text of width "
+                f"{path}: has the layout of {layout} in another size ({channels} channels, text of width "
                 f"{width}); write model.config=FOLDER with its configurations (convert: --config=FOLDER)",
                 code="E1414",
             )
