@@ -252,10 +252,14 @@ def test_ls_names_what_a_recipe_may_name(
     assert main(["ls"]) == 0
     text = capsys.readouterr().out
     assert "  fox  Foxes, in ten minutes.\n" in text
-    for word in ("families\n  latte\n  sd\n", "runtimes\n", "tiny-sd"):
+    for word in ("dialects\n", "runtimes\n", "tiny-sd ", "mezzotint-mini  whole, with its weights\n"):
         assert word in text
-    assert main(["ls", "families"]) == 0
-    assert capsys.readouterr().out.startswith("families\n  latte\n  sd")
+    assert main(["ls", "families", "formats"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("families\n  latte  LatteT2V of Open-Sora-Plan v1.1\n  sd     Stable Diffusion 1.x and 2.x,")
+    assert "  sdxl   SDXL's base model and its refiner, from" in text, "without the paper's number"
+    assert "  metadata       captions in a table\n" in text
+    assert all(len(line.split(maxsplit=1)) == 2 for line in text.splitlines() if line.startswith("  "))
 
 
 def test_cp_copies_and_never_writes_over(

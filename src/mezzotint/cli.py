@@ -52,7 +52,7 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "cache",
-        "encode pictures and captions once, ahead of the training",
+        "encode pictures, clips and captions once, ahead of the training",
         "RECIPE [key=value …]",
         True,
         (
@@ -128,7 +128,7 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "sample",
-        "draw pictures from a model, a run or a recipe",
+        "draw pictures or clips from a model, a run or a recipe",
         "MODEL|RUN|RECIPE [--prompt=TEXT …] [key=value …]",
         False,
         (
@@ -218,13 +218,13 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "ls",
-        "list shipped recipes and models, families, formats, runtimes",
-        "[recipes|models|families|formats|runtimes]",
+        "list shipped recipes and models, families, formats, dialects, runtimes",
+        "[recipes|models|families|formats|dialects|runtimes]",
         False,
         (
             ("mezzotint ls", "everything that can be named in a recipe"),
             ("mezzotint ls recipes", "the shipped recipes"),
-            ("mezzotint ls families", "the kinds of models"),
+            ("mezzotint ls families formats", "the kinds of models, and of data"),
         ),
     ),
     Verb(

@@ -6,9 +6,11 @@ No list has to be kept: what is a module in the folder can be chosen, `base` and
 
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib
 import pkgutil
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -25,6 +27,19 @@ def names(folder: str) -> tuple[str, ...]:
     """
     found = pkgutil.iter_modules([str(_HERE / folder)])
     return tuple(sorted(m.name.replace("_", "-") for m in found if m.name != "base" and not m.name.startswith("_")))
+
+
+def about(folder: str) -> dict[str, str]:
+    """What each choice in a folder is, by name: the head of its module's docstring up to the first full stop,
+    semicolon or colon, without the words that name it. Nothing is imported."""
+    return {name: _head(_HERE / folder / f"{name.replace('-', '_')}.py") for name in names(folder)}
+
+
+def _head(path: Path) -> str:
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) if path.is_file() else None
+    first = " ".join((docstring or "").partition("\n\n")[0].split())
+    named = re.sub(r"^The \w+ `[\w-]+`: ", "", re.sub(r" \([^()]*arXiv:[^()]*\)", "", first))
+    return re.split(r"[;:](?=\s)|\.(?=\s|$)", named, maxsplit=1)[0]
 
 
 def find(folder: str, name: str) -> ModuleType:

@@ -104,7 +104,7 @@ def test_the_barest_line_equals_the_documented_defaults() -> None:
         "optim.accumulation": 1, "optim.clip.norm": None, "optim.ema.rule": "none", "optim.ema.decay": 0.9999,
         "run.steps": 100000, "run.folder": "./runs/{stamp}", "run.name": "SDXL-base-1.0", "run.resume": "never",
         "run.export.link": "weights", "run.export.single_file": True,
-        "run.export.name": "SDXL-base-1.0_{micro_step}", "run.export.every": "1000 steps",
+        "run.export.name": "SDXL-base-1.0_{micro_step}{ema}", "run.export.every": "1000 steps",
         "run.save.every": "1000 steps", "run.save.keep": None, "run.export.mindspore_optimizer": False,
         "run.log_every": 1, "run.preview.every": None, "run.seed": 42,
         "run.precision": "fp16", "run.half": "most", "run.frozen_dtype": "same", "run.weight_dtype": "fp32",
@@ -126,7 +126,7 @@ def test_the_barest_line_is_a_recipe() -> None:
 ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "version": (
         ["--version=SDXL-refiner-1.0"],
-        {"run.name": "SDXL-refiner-1.0", "run.export.name": "SDXL-refiner-1.0_{micro_step}"},
+        {"run.name": "SDXL-refiner-1.0", "run.export.name": "SDXL-refiner-1.0_{micro_step}{ema}"},
     ),
     "config": (
         ["--config=sd_xl_base_finetune_910b_fa.yaml"], {"model.attention": "auto"},

@@ -516,6 +516,31 @@ def test_data_sets_in_tar_files_are_a_format(here: Path) -> None:
     assert (data["format"], data["columns"]["caption"]) == ("webdataset", "text_english")
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (replaced("nn.AdamWeightDecay\n    params:\n", "nn.AdamWeightDecayZeRO1\n    params:\n      shard_size: 2\n"),
+         {"parameters": False, "group": 2}),
+        (replaced("AdamWeightDecay", "AdamWeightDecayZeRO1"), {"parameters": False, "group": None}),
+        (replaced("DiscreteSampling", "DiscreteSamplingForZero3"), {"parameters": True, "group": None}),
+    ],
+)  # fmt: skip
+def test_sharded_optimizers_and_weights_are_shared_among_processes(
+    here: Path, text: str, expected: dict[str, Any]
+) -> None:
+    found = _foreign.dialect("mindone-sdxl")
+    Path("mine.yaml").write_text(text)
+    words = ["--config=mine.yaml", "--data_path=pictures", "--is_parallel=True"]
+    run = found.translate(words, Launched(processes=4, launcher="torchrun")).settings["run"]
+    assert (run["runtime"], run["shard"]) == ("fsdp", expected)
+    alone = found.translate(words, ALONE)
+    assert (alone.settings["run"]["runtime"], "shard" in alone.settings["run"]) == ("auto", False)
+    assert any("shares with nobody" in str(note) for note in alone.notes)
+    if expected["group"]:
+        with pytest.raises(RecipeError, match="does not divide the 3 processes"):
+            found.translate(words, Launched(processes=3, launcher="torchrun"))
+
+
 def test_small_pictures_may_be_left_out(here: Path) -> None:
     asked = "target_size: 1024\n      image_filter_size: 1024\n      filter_small_size: True"
     assert recipe(replaced("target_size: 1024", asked)).data.small == "skip"
@@ -545,7 +570,6 @@ def test_lengths_in_epochs_and_workers(here: Path) -> None:
         ("DiffusionEngine", "DiffusionEngineDreamBooth", "E1081", "trains DreamBooth, which is not supported yet"),
         ("DiffusionEngine", "DiffusionEngineControlNet", "E1081", "trains ControlNet, which is not supported yet"),
         ("Text2ImageDataset", "Text2ImageDatasetTextualInversion", "E1081", "trains textual inversion, which is not"),
-        ("AdamWeightDecay", "AdamWeightDecayZeRO1", "E1081", "AdamWeightDecay is the same update"),
         ("LegacyDDPMDiscretization", "EDMDiscretization", "E1081", "is a table to draw with"),
         ("FrozenCLIPEmbedder", "FrozenCnCLIPEmbedder", "E1081", "reads Chinese captions"),
         ("use_recompute", "use_recomputation", "E1016", "did you mean use_recompute?"),

@@ -21,7 +21,10 @@ from mezzotint.recipe.model import ModelSettings
 from mezzotint.recipe.read import MODELS
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights import mindspore, t5
+from mezzotint.weights.files import read_header
 from mezzotint.weights.folder import shipped
+from mezzotint.weights.kinds import refusal
+from mezzotint.weights.single_file import family_at
 
 
 @pytest.fixture(scope="module")
@@ -361,3 +364,14 @@ def test_check_looks_at_each_part_where_it_lies(released: Path) -> None:
     narrow = Family.tiny().parts() | {"denoiser": torch.nn.Linear(2, 2)}
     (problem,) = components(asked, narrow)[1]
     assert problem.code == "E1405"
+
+
+def test_files_say_that_they_are_of_this_family(released: Path, tmp_path: Path) -> None:
+    file = released / "5x64x64" / "diffusion_pytorch_model.safetensors"
+    mindspore.write(tmp_path / "port.ckpt", {f"network.{n}": t for n, t in load_file(file).items()})
+    for place in (released / "5x64x64", file, tmp_path / "port.ckpt", shipped("tiny-latte")):
+        assert family_at(place) == "latte"
+    assert family_at(shipped("tiny-sd")) == "sd"
+    refused = refusal(read_header(file), "sd")
+    assert refused is not None
+    assert refused.remedy == "set model.family=latte"

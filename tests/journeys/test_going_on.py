@@ -171,9 +171,9 @@ def test_a_bad_step_that_cannot_be_written_down_ends_nothing(
             raise StorageError(f"{path}: the disk is full", code="E1701")
         append(path, value)
 
-    def poisoned(self: Objective, predicted: torch.Tensor, noised: Any, weight: torch.Tensor) -> Any:
+    def poisoned(self: Objective, predicted: torch.Tensor, *others: Any) -> Any:
         calls.append(1)
-        return loss(self, predicted * float("nan") if len(calls) == 2 else predicted, noised, weight)
+        return loss(self, predicted * float("nan") if len(calls) == 2 else predicted, *others)
 
     monkeypatch.setattr(durable, "append_line", full)
     monkeypatch.setattr(Objective, "loss", poisoned)
@@ -199,9 +199,9 @@ def test_an_export_that_is_made_again_replaces_the_old_one_when_it_is_whole(worl
 def test_every_process_names_its_samples_of_a_bad_step(shared_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     world, loss, calls = shared_world, Objective.loss, []
 
-    def poisoned(self: Objective, predicted: torch.Tensor, noised: Any, weight: torch.Tensor) -> Any:
+    def poisoned(self: Objective, predicted: torch.Tensor, *others: Any) -> Any:
         calls.append(1)
-        return loss(self, predicted * float("nan") if len(calls) == 2 else predicted, noised, weight)
+        return loss(self, predicted * float("nan") if len(calls) == 2 else predicted, *others)
 
     monkeypatch.setattr(Objective, "loss", poisoned)
     for child in world.fork_group("bad", 2, run__steps=4):

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import av
 import pytest
 import torch
 
 from mezzotint.families.latte import Family
 from mezzotint.recipe.model import ModelSettings
+from mezzotint.tasks import sample
 
 LATTE: dict[str, Any] = {
     "model__family": "latte",
@@ -62,3 +64,13 @@ def test_killed_and_resumed_it_ends_to_the_bit(shared_world: Any, films: Path, c
     loaded = [Family.load(ModelSettings(family="latte", path=path)) for path in (plain, average)]
     first, second = (family.parts()["denoiser"].state_dict() for family in loaded)
     assert not torch.equal(first["proj_out.weight"], second["proj_out.weight"])
+    if cached:
+        return
+    drawn = shared_world.root / "drawn"
+    for place, words in ((shared_world.root / name, ()), (average, ("--frames=9", "run.device=cpu"))):
+        asked = [str(place), "--prompt=a RED ball", f"--out={drawn / place.name}", "--steps=2", "--size=32x32"]
+        assert sample.run([*asked, *words]) == 0
+        with av.open(str(next((drawn / place.name).glob("*.mp4")))) as container:
+            stream = container.streams.video[0]
+            found_frames = sum(1 for _ in container.decode(stream))
+            assert (found_frames, stream.width, stream.average_rate) == (9 if words else 5, 32, 24)

@@ -259,3 +259,20 @@ def test_a_full_size_model_is_counted_from_its_configurations_alone(tmp_path: Pa
 
 def _tokenizer_files() -> list[str]:
     return [f"tokenizer/{path.name}" for path in (shipped("tiny-sd") / "tokenizer").iterdir() if path.is_file()]
+
+
+def test_processes_that_share_weights_need_less_each(tiny: Path) -> None:
+    """Rows of everything that moves, and of the weights two blocks at a time."""
+
+    def of(processes: int, **run: Any) -> Any:
+        return memory(recipe(tiny, run__runtime="fsdp", **run), {SQUARE: 4}, processes=processes)
+
+    alone, four = of(1), of(4)
+    assert four.optimizer == alone.optimizer // 4
+    assert four.gradients == alone.gradients // 4
+    assert (alone.masters, four.masters) == (0, alone.gradients // 4)
+    assert four.weights < alone.weights
+    kept = of(4, run__shard={"parameters": False})
+    assert (kept.weights, kept.gradients, kept.optimizer) == (alone.weights, alone.gradients, four.optimizer)
+    assert of(4, run__shard={"group": 2}).optimizer == alone.optimizer // 2
+    assert four.checkpoint == alone.checkpoint

@@ -158,6 +158,7 @@ def test_a_hub_id_that_is_not_in_the_cache_says_how_to_fetch_it(hub: Path) -> No
     with pytest.raises(WeightsError, match="`hf download some/other` puts it there") as caught:
         model_of("some/other")
     assert caught.value.code == "E1401"
+    assert model_of("checkpoints/mine.ckpt") == Path("checkpoints/mine.ckpt"), "a file, and no id"
     with pytest.raises(WeightsError, match="at revision nosuch"):
         model_of("some/model", "--revision=nosuch")
 

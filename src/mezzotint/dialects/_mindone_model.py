@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mezzotint.dialects import _mindone_optim
 from mezzotint.dialects._mindone_targets import (
     BASE,
     CONDITIONER,
@@ -235,6 +236,8 @@ def _diffusion(config: Config) -> None:
     for node in (denoiser, sigmas):
         if node.values.get("discretization_config") is not None:
             config.node((*node.place, "params", "discretization_config"), TABLE)
+    if sigmas.name == "DiscreteSamplingForZero3":
+        _mindone_optim.shared(config, sigmas.place, parameters=True)
     _prediction(config, denoiser, scaling, sigmas)
     _weighting(config, scaling, weighting)
     _loss(config, loss)

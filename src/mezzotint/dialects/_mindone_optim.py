@@ -12,6 +12,7 @@ from typing import Any
 from mezzotint.dialects._mindone_targets import OPTIMIZER, SCHEDULER
 from mezzotint.dialects._targets import Config, Node, Param, flag_of
 from mezzotint.dialects.base import Draft
+from mezzotint.recipe.yaml_rules import Place
 
 OPTIM = {
     "base_learning_rate": Param("number", 1e-6),
@@ -60,6 +61,25 @@ def _optimizer(config: Config) -> None:
     draft.set("optim.optimizer.eps", node.values["eps"], node.flag("eps"))
     draft.set("optim.optimizer.weight_decay", node.values["weight_decay"], node.flag("weight_decay"))
     draft.set("optim.optimizer.no_decay", ["@mindone"], flag_of((*place, "target")))
+    if node.name == "AdamWeightDecayZeRO1":
+        shared(config, place, parameters=False, size=node.values["shard_size"])
+
+
+def shared(config: Config, place: Place, *, parameters: bool, size: int | None = None) -> None:
+    """Several processes share the optimizer's state, or all of the weights, in groups of `size`."""
+    draft, flag = config.draft, flag_of((*place, "target"))
+    processes = draft.launched.processes
+    if processes == 1:
+        draft.note(flag, "one process is running, which shares with nobody")
+        return
+    if size is not None and (size < 1 or processes % size):
+        fitting = ", ".join(str(n) for n in range(1, processes + 1) if processes % n == 0)
+        here = (*place, "params", "shard_size")
+        config.refuse(here, f"is {size}, which does not divide the {processes} processes", f"write one of {fitting}")
+        return
+    draft.set("run.runtime", "fsdp", flag)
+    draft.set("run.shard.parameters", parameters, flag)
+    draft.set("run.shard.group", size, flag)
 
 
 def _sgd(config: Config, node: Node | None) -> None:

@@ -79,7 +79,7 @@ def _place(draft: Draft) -> None:
     draft.set("run.name", run_name(draft.text("version")), "version")
     draft.set("run.export.link", "weights", "save_path")
     draft.set("run.export.single_file", True, "save_path")
-    draft.set("run.export.name", f"{draft.text('version')}_{{micro_step}}", "version")
+    draft.set("run.export.name", f"{draft.text('version')}_{{micro_step}}{{ema}}", "version")
     draft.set("run.resume", "never", "resume_step")
 
 
@@ -129,7 +129,8 @@ def _precision(draft: Draft) -> None:
         draft.note(
             "param_fp16",
             "makes training unstable, and is not recommended: leave it out, or at least take the autoencoder that is "
-            "repaired for fp16, by model.vae=madebyollin/sdxl-vae-fp16-fix. Masters in float32 are kept",
+            "repaired for fp16, by model.vae=madebyollin/sdxl-vae-fp16-fix. Masters in float32 are kept; there, none "
+            "are (run.weight_dtype=alone)",
         )
         if not is_half:
             draft.note("param_fp16", "with --ms_amp_level O0 weights stay float32")
@@ -150,7 +151,8 @@ def _memory(draft: Draft) -> None:
     for flag in ("sink_size", "sink_queue_size"):
         if not draft.given["data_sink"] and draft.says(flag):
             draft.note(flag, "without --data_sink True it has no effect")
-    draft.set("run.runtime", "auto", "is_parallel")
+    if "runtime" not in draft.settings.get("run", {}):  # the YAML may ask for shared weights
+        draft.set("run.runtime", "auto", "is_parallel")
     if draft.launched.processes > 1 and not draft.given["is_parallel"]:
         draft.refuse(
             "is_parallel",

@@ -20,7 +20,6 @@ LORA = "trains LoRA, which is not supported yet"
 DREAMBOOTH = "trains DreamBooth, which is not supported yet"
 CONTROLNET = "trains ControlNet, which is not supported yet"
 INVERSION = "trains textual inversion, which is not supported yet"
-SHARDED = "shards the optimizer's state over cards, which is not supported yet; AdamWeightDecay is the same update"
 OF_WEIGHTS = "the network is as large as the weights say"
 ONE_KIND = "SDXL's network has it so"
 UNUSED = "nothing reads it, there as here"
@@ -224,7 +223,13 @@ _OPTIMIZERS: dict[str, Target] = {
             nesterov=Param("switch", False), loss_scale=_idle("number", 1.0, "the loss has a scale of its own"),
         ),
     ),
-    **_refused(OPTIMIZER, SHARDED, "AdamWeightDecayZeRO1"),
+    "AdamWeightDecayZeRO1": Target(
+        OPTIMIZER,
+        _params(
+            beta1=Param("number", 0.9), beta2=Param("number", 0.999), eps=Param("number", 1e-6),
+            weight_decay=Param("number", 1e-6), shard_size=Param("whole", None),
+        ),
+    ),
     "LambdaWarmUpScheduler": Target(SCHEDULER, _params(warm_up_steps=Param("whole", 0))),
     "LambdaWarmUpCosineScheduler": Target(
         SCHEDULER,

@@ -39,7 +39,6 @@ CONFIGS = ("latte-17f", "latte-65f", "latte-221f")
 """Configurations that ship, by frames of a clip."""
 
 _ENDINGS = (".safetensors", *pickled.SUFFIXES)
-_CLASSES = ("LatteT2V", "LatteTransformer3DModel")
 _SCHEDULER: Mapping[str, Any] = {
     "_class_name": "DDIMScheduler",
     "beta_end": 0.02,
@@ -279,7 +278,7 @@ def _denoiser(path: Path, config: Path | None) -> Part:
             told = read_json(folder / "config.json")
             _require_latte(told, folder)
             return Part(told, folder / "config.json", _weights_in(folder))
-    inner = sorted(p.parent.name for p in path.glob("*/config.json") if _class_of(p) in _CLASSES)
+    inner = sorted(p.parent.name for p in path.glob("*/config.json") if _class_of(p) in kinds.LATTE_CLASSES)
     if inner:
         raise WeightsError(
             f"{path}: holds several models, {', '.join(inner)}; write the one that is trained, such as "
@@ -322,7 +321,7 @@ def _readable(path: Path) -> Path:
 
 def _require_latte(told: Mapping[str, Any], folder: Path) -> None:
     name = told.get("_class_name", "LatteT2V")
-    if name not in _CLASSES:
+    if name not in kinds.LATTE_CLASSES:
         raise WeightsError(f"{folder}: holds {name}; family latte trains LatteT2V of Open-Sora-Plan v1.1", code="E1406")
 
 

@@ -9,90 +9,26 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BeforeValidator,
     Field,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
 
 from mezzotint.recipe.base import ALLOW, FREE, NamedPath, Section, Share, as_list
 from mezzotint.recipe.bucket_sizes import Sizes
+from mezzotint.recipe.captions import CaptionSettings as CaptionSettings
+from mezzotint.recipe.captions import ColumnSettings as ColumnSettings
 from mezzotint.recipe.clips import FORMATS as CLIP_FORMATS
 from mezzotint.recipe.clips import ClipsSettings
+from mezzotint.recipe.holdout import HoldoutSettings as HoldoutSettings
+from mezzotint.recipe.holdout import RatingSettings as RatingSettings
 
 Paths = Annotated[tuple[NamedPath, ...], BeforeValidator(as_list)]
 TABLES = (256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1088, 1152, 1280, 1536)
 """The resolutions for which `data.buckets.shape=table` has a list of sizes."""
 
 Factors = Annotated[tuple[PositiveFloat, ...], BeforeValidator(as_list)]
-
-
-def _called_val(value: Any) -> Any:
-    """One folder is the set `val`."""
-    return {"val": value} if isinstance(value, (str, Path)) else value
-
-
-HeldOutFolders = Annotated[
-    dict[str, NamedPath],
-    BeforeValidator(_called_val),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}]}),
-]
-"""Folders by name; one alone is called `val`."""
-
-_TAKEN = frozenset({"loss", "all", "train"})
-
-
-class CaptionSettings(Section):
-    """Where captions come from and what happens to them."""
-
-    source: Annotated[Literal["sidecar", "filename", "either"], ALLOW] = "sidecar"
-    """`sidecar` reads `picture.txt` or `picture.caption` beside the picture (both with different text is an error);
-    `filename` takes the file's name without its ending, underscores as spaces; `either` takes the sidecar where there
-    is one and the name otherwise."""
-
-    lines: Annotated[Literal["join", "choose"], ALLOW] = "join"
-    """A caption file of several lines: `join` makes one caption of them, `choose` takes one line at each visit, drawn
-    by address."""
-
-    missing: Annotated[Literal["error", "skip", "empty"], ALLOW] = "error"
-    """A picture without caption: `error` names the first ten and stops, `skip` leaves the picture out, `empty` trains
-    it with the empty caption. All are counted in the data report."""
-
-    clean: Annotated[bool, ALLOW] = False
-    """Cleans captions by the rules of DeepFloyd IF, twice, as Open-Sora-Plan does before T5 reads them: lower case,
-    without addresses, markup, file names, long numbers and CJK ideographs. It holds for prompts, too. For family
-    `latte`, whose released models were trained so. Needs the extra `video`."""
-
-    dropout: Annotated[Share, ALLOW] = 0.0
-    """The chance, at each visit, that the caption is replaced by the empty one; it teaches the model what
-    classifier-free guidance subtracts (Ho and Salimans 2022, arXiv:2207.12598). 0.04–0.1 is usual; more weakens the
-    captions' hold. A picture's own chance, where the format has one, takes its place."""
-
-    dropped: Annotated[Literal["empty", "zeros"], ALLOW] = "empty"
-    """What a caption that is dropped becomes: the `empty` caption, as most models are trained, or an embedding of
-    `zeros`, pooled text included, as SDXL's own training. What is not dropped and empty stays the empty caption. Draw
-    from such a model with zeros for the unconditional half, too."""
-
-    shuffle_tags: Annotated[bool, ALLOW] = False
-    """Cuts the caption at its commas and puts the parts after the first in another order at each visit, drawn by
-    address; for captions that are lists of tags. Tags of unequal weight, where the format has them, come in an order
-    drawn by weight, as many as their length limit has room for."""
-
-    keep_tags: Annotated[NonNegativeInt, ALLOW] = 0
-    """Where tags are shuffled, so many of them after the caption's first part stay where they are."""
-
-
-class ColumnSettings(Section):
-    """Which columns of a table hold pictures and captions; for formats that read tables (`metadata`)."""
-
-    image: Annotated[str, Field(min_length=1), ALLOW] = "image"
-    """The column of the picture. In a metadata file `image` stands for the column `file_name`, and another name `NAME`
-    for `NAME_file_name` or `NAME`; in a table that holds the pictures it is the column of that name."""
-
-    caption: Annotated[str, Field(min_length=1), ALLOW] = "text"
-    """The column of the caption: a text, or a list of texts of which each visit draws one."""
 
 
 class BucketSettings(Section):
@@ -158,48 +94,6 @@ class CacheSettings(Section):
     shuffles: Annotated[PositiveInt, ALLOW] = 1
     """With shuffled tags and cached text, how many orders of each caption are drawn and kept; every visit takes one of
     them."""
-
-
-class RatingSettings(Section):
-    """Fewer pictures from epoch to epoch, the better ones more often; for formats in which pictures are rated."""
-
-    share: Annotated[Share | None, ALLOW] = None
-    """Epoch n, from 0, uses the share 1 − (n − 1) · (1 − share) / `epochs` of the pictures, the first two epochs all
-    of them. Which, is drawn anew each epoch, in proportion to the ratings. None does not look at ratings."""
-
-    epochs: Annotated[PositiveInt | None, ALLOW] = None
-    """Over so many epochs the share falls; afterwards it stays. Usually the length of the run."""
-
-    @model_validator(mode="after")
-    def _agree(self) -> RatingSettings:
-        if (self.share is None) != (self.epochs is None):
-            raise ValueError("data.rating.share and data.rating.epochs belong together; give both or none")
-        return self
-
-
-class HoldoutSettings(Section):
-    """Pictures kept out of training to measure the loss on something the model has not seen."""
-
-    share: Annotated[Annotated[float, Field(ge=0.0, lt=1.0)], ALLOW] = 0.0
-    """The share of pictures held out, drawn by address, so that the same ones are held out on every start."""
-
-    max_samples: Annotated[PositiveInt, ALLOW] = 64
-    """At most so many pictures are held out, however large the share. Of each folder of `data.holdout.path`, and for
-    `val/train`, at most so many are measured, drawn by address."""
-
-    path: Annotated[HeldOutFolders, FREE] = Field(default_factory=dict)
-    """Folders of pictures that are measured and never trained, in the format of the data set: one folder, which is then
-    called `val`, or several by name, such as {faces: FOLDER, places: FOLDER}. Each is logged as `val/NAME`."""
-
-    @field_validator("path")
-    @classmethod
-    def _names(cls, value: dict[str, Path]) -> dict[str, Path]:
-        for name in value:
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}", name):
-                raise ValueError(f"a set's name is letters, digits, - and _, got {name!r}")
-            if name in _TAKEN or name.endswith("_shadow"):
-                raise ValueError(f"{name!r} has a meaning of its own in the logs; give the set another name")
-        return value
 
 
 class DataSettings(Section):

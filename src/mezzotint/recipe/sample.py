@@ -23,8 +23,8 @@ Scales = Annotated[tuple[NonNegativeFloat, ...], Field(min_length=1), BeforeVali
 Texts = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 
 SolverName = Literal[
-    "ddim", "ddpm", "euler", "euler-a", "heun", "lms", "pndm", "dpm2", "dpm++", "dpm++-sde", "deis", "unipc",
-    "dpm++-single", "dpm2-a", "dpm++-2s-a", "lcm",
+    "ddim", "ddpm", "euler", "euler-a", "heun", "lms", "pndm", "dpm2", "dpm2-a", "dpm++", "dpm++-sde", "dpm++-single",
+    "dpm++-2s-a", "deis", "unipc", "lcm",
 ]  # fmt: skip
 Spacing = Literal["auto", "leading", "trailing", "linspace", "stability", "library"]
 Levels = Literal["schedule", "karras", "edm"]
@@ -174,9 +174,9 @@ class SampleSettings(Section):
     solver: Annotated[SolverName, BeforeValidator(_short), FREE] = "ddim"
     """The sampler, by short name or by the name of diffusers' class: DDIM (Song et al. 2021), DDPM (Ho et al. 2020),
     Euler and Heun in sigma space (Karras et al. 2022), `euler-a` with fresh noise at each step, LMS, PNDM (Liu et al.
-    2022), `dpm2` and `dpm2-a` with fresh noise, DPM-Solver++ (Lu et al. 2022), its stochastic form `dpm++-sde`, its
-    single-step form `dpm++-single` and that with fresh noise, `dpm++-2s-a`, DEIS, UniPC, and `lcm` for models distilled
-    to few steps (Luo et al. 2023, arXiv:2310.04378; 4 at guidance 1.5)."""
+    2022), `dpm2` and `dpm2-a` with fresh noise, DPM-Solver++ (Lu et al. 2022) with two steps, its stochastic form
+    `dpm++-sde`, its single-step form `dpm++-single` and, with one step and fresh noise, `dpm++-2s-a`, DEIS, UniPC, and
+    LCM for models distilled to few steps (Luo et al. 2023, 4 at guidance 1.5)."""
 
     spacing: Annotated[Spacing, FREE] = "auto"
     """Which timesteps are visited: `leading` as Stable Diffusion's own pipelines do, `trailing` from the very end,
@@ -184,6 +184,9 @@ class SampleSettings(Section):
     `auto` is trailing for a schedule that ends in pure noise, else leading. `library` takes diffusers' class with all
     defaults that it has of itself, as Open-Sora-Plan draws: DDIM and DDPM then cut latents at −1 and 1, and PNDM begins
     with Runge–Kutta steps, nine more calls of the denoiser."""
+
+    clip: ClipSampleSettings = ClipSampleSettings()
+    """Clips, of models that draw them."""
 
     sigmas: Annotated[Levels, FREE] = "schedule"
     """The levels of noise that are visited: `schedule` those of `spacing`'s timesteps; `karras` denser towards the end
@@ -220,9 +223,6 @@ class SampleSettings(Section):
 
     refiner: RefinerSettings = RefinerSettings()
     """A second model for the end."""
-
-    clip: ClipSampleSettings = ClipSampleSettings()
-    """Clips, of models that draw them."""
 
     batch_size: Annotated[PositiveInt, FREE] = 4
     """How many pictures of one size are drawn together at most. The pictures are the same, up to rounding."""

@@ -69,8 +69,8 @@ def _of_schedule(spacing: str, table: Tensor, steps: int) -> Tensor:
         )
     if spacing == "library":
         raise RecipeError(
-            "sample.spacing=library is diffusers' own way down, with nothing changed; take stability, leading, "
-            "trailing or linspace",
+            "sample.spacing is library, which is about diffusers' classes as they are, and something asks for levels "
+            "of noise of its own; take another sample.spacing",
             code="E1070",
         )
     if spacing == "stability":

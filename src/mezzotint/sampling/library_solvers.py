@@ -57,8 +57,8 @@ class Dpm2Ancestral(KDPM2AncestralDiscreteScheduler):  # type: ignore[misc]
             slope = output
         else:
             slope = (x - (output * (-middle / (middle**2 + 1) ** 0.5) + x / (middle**2 + 1))) / middle
-        own = cast(Any, self)
-        begun, own.sample = own.sample, None
+        begun: Tensor = vars(self)["sample"]
+        self.sample = None
         self._step_index += 1
         return cast(Tensor, begun + slope * (down - sigma) + noise * up)
 

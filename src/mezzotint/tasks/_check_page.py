@@ -239,7 +239,12 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
     run = checked.recipe.run
     yield "weights", memory.weights, "all loaded parts"
     if memory.masters:
-        yield "masters", memory.masters, f"float32, beside weights in {run.precision}"
+        shared = run.runtime == "fsdp"
+        yield (
+            "masters",
+            memory.masters,
+            ("this process's rows, float32" if shared else f"float32, beside weights in {run.precision}"),
+        )
     yield "gradients", memory.gradients, ""
     yield "optimizer", memory.optimizer, "two float32 moments"
     if memory.shadow:

@@ -57,7 +57,7 @@ def parse(arguments: Sequence[str]) -> Wish:
         cast("DTypeName | None", given.get("--dtype")),
         cast('Literal["ignore", "use", "keep"]', given.get("--ema", "ignore")),
         cast('Literal["epsilon", "v"] | None', given.get("--prediction")),
-        Path(given["--config"]).expanduser() if "--config" in given else None,
+        locate(Path(given["--config"]), None, shipped=MODELS) if "--config" in given else None,
     )
 
 

@@ -12,6 +12,9 @@ from pathlib import Path
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.read import MODELS, Reading, locate
 
+_FILES = frozenset((".safetensors", ".ckpt", ".pt", ".pth", ".bin"))
+"""Endings of models in one file, which are no ids though a slash stands in them."""
+
 _ID = re.compile(r"(?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(@(?P<revision>[\w./-]+))?")
 
 
@@ -37,7 +40,7 @@ def found(reading: Reading, *, insist: bool) -> Reading:
 
 def _folder_of(path: Path, beside: Path | None, *, insist: bool) -> Path | None:
     """The folder of a hub id; None for what is none, what is there as it is written, and what is not in the cache."""
-    match = _ID.fullmatch(str(path))
+    match = None if path.suffix.lower() in _FILES else _ID.fullmatch(str(path))
     if match is None or locate(path, beside, shipped=MODELS).exists():
         return None
     name = f"{match['owner']}/{match['name']}"

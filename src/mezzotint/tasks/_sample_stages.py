@@ -102,6 +102,8 @@ def _begun(model: Model, requests: Sequence[Request], recipe: Recipe) -> list[Re
     moments: dict[Size, Tensor] = {}
     found = []
     for request in requests:
+        if request.size.frames != 1:
+            raise RecipeError("sample.image: clips do not begin with a picture; leave it out", code="E1091")
         if request.size not in moments:
             pixels = _pixels(path, request.size, recipe.data)
             moments[request.size] = model.family.encode_media(pixels.to(model.device)).cpu()

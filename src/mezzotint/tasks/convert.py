@@ -212,7 +212,7 @@ def _from_folder(wish: Wish) -> Model:
     if folder is None or other is not None or layout is None:
         raise WeightsError(
             f"{wish.source}: looks like {other or 'a part of a model'}; a whole model of SD 1.x, SD 2.x or SDXL is "
-            "converted",
+            "converted, and LatteT2V needs no converting: its forms are read as they are",
             code="E1406",
         )
     if wish.destination.suffix == mindspore.SUFFIX:

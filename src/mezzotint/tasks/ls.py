@@ -34,11 +34,11 @@ def run(arguments: Sequence[str]) -> int:
 def _kinds() -> dict[str, Callable[[], dict[str, str]]]:
     return {
         "recipes": lambda: {name: title(path) for name, path in shipped_recipes().items()},
-        "models": lambda: dict.fromkeys(_models(), ""),
-        "families": lambda: dict.fromkeys(registry.names("families"), ""),
-        "formats": lambda: dict.fromkeys(registry.names("data/formats"), ""),
+        "models": _models,
+        "families": lambda: registry.about("families"),
+        "formats": lambda: registry.about("data/formats"),
         "dialects": lambda: {name: _foreign.dialect(name).about for name in registry.names("dialects")},
-        "runtimes": lambda: dict.fromkeys(registry.names("runtimes"), ""),
+        "runtimes": lambda: registry.about("runtimes"),
     }
 
 
@@ -52,6 +52,11 @@ def title(path: Path) -> str:
     return ""
 
 
-def _models() -> list[str]:
-    """Those that `model.path` takes today: configurations of a network without a family are not yet among them."""
-    return sorted(path.parent.name for path in MODELS.glob("*/model_index.json"))
+def _models() -> dict[str, str]:
+    """Those that `model.path` and `model.config` take, and whether their weights ship."""
+    folders = sorted({path.parent for name in ("config.json", "model_index.json") for path in MODELS.glob(f"*/{name}")})
+    return {folder.name: _weights(folder) for folder in folders}
+
+
+def _weights(folder: Path) -> str:
+    return "whole, with its weights" if any(folder.rglob("*.safetensors")) else "configurations, without weights"

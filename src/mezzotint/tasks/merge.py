@@ -18,6 +18,7 @@ from torch import Tensor
 
 from mezzotint import durable
 from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.recipe.read import MODELS, locate
 from mezzotint.tasks import convert
 from mezzotint.weights import files, known_layouts, mindspore, modelspec, pickled, write_single
 from mezzotint.weights.components import DTypeName
@@ -99,7 +100,7 @@ def parse(arguments: Sequence[str]) -> Wish:
         shares,
         cast("DTypeName | None", given.get("--dtype")),
         given.get("--ema") == "use",
-        Path(given["--config"]).expanduser() if "--config" in given else None,
+        locate(Path(given["--config"]), None, shipped=MODELS) if "--config" in given else None,
         Path(given["--report"]).expanduser() if "--report" in given else None,
     )
 

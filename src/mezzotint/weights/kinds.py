@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from mezzotint.weights import mindspore
 from mezzotint.weights.files import TensorInfo, read_header
+from mezzotint.weights.folder import read_json
 from mezzotint.weights.keymap import Family
 
 _CHANNELS = {
@@ -22,6 +23,8 @@ _TRAINS: dict[Family, str] = {
     "sd": "family sd trains SD 1.x and 2.x",
     "sdxl": "family sdxl trains SDXL's base model and its refiner",
 }
+LATTE_CLASSES = ("LatteT2V", "LatteTransformer3DModel")
+"""What the configuration of a LatteT2V says it is."""
 _DENOISER = "model.diffusion_model."
 _TEXT: dict[Family, str] = {"sdxl": "conditioner.embedders.", "sd": "cond_stage_model."}
 
@@ -103,6 +106,19 @@ def family_of(names: Collection[str]) -> Family | None:
     return next((family for family, start in _TEXT.items() if any(n.startswith(start) for n in names)), None)
 
 
+def is_latte(names: Collection[str]) -> bool:
+    """Whether tensors of these names are those of a LatteT2V, in whichever spelling."""
+    return any("temporal_transformer_blocks." in name or ".temp_block." in name for name in names)
+
+
+def is_latte_folder(path: Path) -> bool:
+    """Whether a folder says that it holds a LatteT2V, as released or in diffusers' layout."""
+    for config in (path / "config.json", path / "transformer" / "config.json"):
+        if config.is_file() and read_json(config).get("_class_name") in LATTE_CLASSES:
+            return True
+    return False
+
+
 def _other_task(header: Mapping[str, TensorInfo], family: Family) -> Kind | None:
     """A denoiser of a known family that is told more than a text, or something else."""
     first = header.get(f"{_DENOISER}input_blocks.0.0.weight")
@@ -156,6 +172,8 @@ def _other_model(names: Collection[str]) -> Kind | None:
         return Kind("a checkpoint of SD 3", "")
     if any("double_blocks." in n for n in names):
         return Kind("a checkpoint of Flux", "")
+    if is_latte(names):
+        return Kind("a LatteT2V, text to video", "set model.family=latte")
     return None
 
 

@@ -212,9 +212,12 @@ def family_at(path: Path) -> Family | None:
     Raises WeightsError for a file that cannot be read.
     """
     if path.is_dir():
+        if kinds.is_latte_folder(path):
+            return "latte"
         index = open_folder(path).index
         return None if "transformer" in index else "sdxl" if "text_encoder_2" in index else "sd"
-    return kinds.family_of(files.read_header(_readable(path, None)))
+    names = files.read_header(_readable(path, None)).keys()
+    return "latte" if kinds.is_latte(names) else kinds.family_of(names)
 
 
 def marks_zero_terminal(header: Collection[str]) -> bool:
@@ -300,8 +303,9 @@ def _shipped(path: Path, header: Mapping[str, TensorInfo], prediction: Predictio
                 code="E1413",
             )
         case width, _:
+            layout = "SDXL" if kinds.family_of(header.keys()) == "sdxl" else "Stable Diffusion"
             raise WeightsError(
-                f"{path}: has the layout of Stable Diffusion in another size ({channels} channels, text of width "
+                f"{path}: has the layout of {layout} in another size ({channels} channels, text of width "
                 f"{width}); write model.config=FOLDER with its configurations (convert: --config=FOLDER)",
                 code="E1414",
             )

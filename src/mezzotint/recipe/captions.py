@@ -1,0 +1,60 @@
+"""Where captions come from, and what happens to them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeInt
+
+from mezzotint.recipe.base import ALLOW, Section, Share
+
+
+class CaptionSettings(Section):
+    """Where captions come from and what happens to them."""
+
+    source: Annotated[Literal["sidecar", "filename", "either"], ALLOW] = "sidecar"
+    """`sidecar` reads `picture.txt` or `picture.caption` beside the picture (both with different text is an error);
+    `filename` takes the file's name without its ending, underscores as spaces; `either` takes the sidecar where there
+    is one and the name otherwise."""
+
+    lines: Annotated[Literal["join", "choose"], ALLOW] = "join"
+    """A caption file of several lines: `join` makes one caption of them, `choose` takes one line at each visit, drawn
+    by address."""
+
+    missing: Annotated[Literal["error", "skip", "empty"], ALLOW] = "error"
+    """A picture without caption: `error` names the first ten and stops, `skip` leaves the picture out, `empty` trains
+    it with the empty caption. All are counted in the data report."""
+
+    clean: Annotated[bool, ALLOW] = False
+    """Cleans captions by the rules of DeepFloyd IF, twice, as Open-Sora-Plan does before T5 reads them: lower case,
+    without addresses, markup, file names, long numbers and CJK ideographs. It holds for prompts, too. For family
+    `latte`, whose released models were trained so. Needs the extra `video`."""
+
+    dropout: Annotated[Share, ALLOW] = 0.0
+    """The chance, at each visit, that the caption is replaced by the empty one; it teaches the model what
+    classifier-free guidance subtracts (Ho and Salimans 2022, arXiv:2207.12598). 0.04–0.1 is usual; more weakens the
+    captions' hold. A picture's own chance, where the format has one, takes its place."""
+
+    dropped: Annotated[Literal["empty", "zeros"], ALLOW] = "empty"
+    """What a caption that is dropped becomes: the `empty` caption, as most models are trained, or an embedding of
+    `zeros`, pooled text included, as SDXL's own training. What is not dropped and empty stays the empty caption. Draw
+    from such a model with zeros for the unconditional half, too."""
+
+    shuffle_tags: Annotated[bool, ALLOW] = False
+    """Cuts the caption at its commas and puts the parts after the first in another order at each visit, drawn by
+    address; for captions that are lists of tags. Tags of unequal weight, where the format has them, come in an order
+    drawn by weight, as many as their length limit has room for."""
+
+    keep_tags: Annotated[NonNegativeInt, ALLOW] = 0
+    """Where tags are shuffled, so many of them after the caption's first part stay where they are."""
+
+
+class ColumnSettings(Section):
+    """Which columns of a table hold pictures and captions; for formats that read tables (`metadata`)."""
+
+    image: Annotated[str, Field(min_length=1), ALLOW] = "image"
+    """The column of the picture. In a metadata file `image` stands for the column `file_name`, and another name `NAME`
+    for `NAME_file_name` or `NAME`; in a table that holds the pictures it is the column of that name."""
+
+    caption: Annotated[str, Field(min_length=1), ALLOW] = "text"
+    """The column of the caption: a text, or a list of texts of which each visit draws one."""
