@@ -104,7 +104,7 @@ def test_the_barest_line_equals_the_documented_defaults() -> None:
         "optim.accumulation": 1, "optim.clip.norm": None, "optim.ema.rule": "none", "optim.ema.decay": 0.9999,
         "run.steps": 100000, "run.folder": "./runs/{stamp}", "run.name": "SDXL-base-1.0", "run.resume": "never",
         "run.export.link": "weights", "run.export.single_file": True,
-        "run.export.name": "SDXL-base-1.0_{micro_step}{ema}", "run.export.every": "1000 steps",
+        "run.export.name": "{what}_{micro_step}{ema}", "run.export.every": "1000 steps",
         "run.save.every": "1000 steps", "run.save.keep": None, "run.export.mindspore_optimizer": False,
         "run.log_every": 1, "run.preview.every": None, "run.seed": 42,
         "run.precision": "fp16", "run.half": "most", "run.frozen_dtype": "same", "run.weight_dtype": "fp32",
@@ -126,7 +126,7 @@ def test_the_barest_line_is_a_recipe() -> None:
 ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "version": (
         ["--version=SDXL-refiner-1.0"],
-        {"run.name": "SDXL-refiner-1.0", "run.export.name": "SDXL-refiner-1.0_{micro_step}{ema}"},
+        {"run.name": "SDXL-refiner-1.0"},
     ),
     "config": (
         ["--config=sd_xl_base_finetune_910b_fa.yaml"], {"model.attention": "auto"},
@@ -288,11 +288,12 @@ def test_clipping_is_of_tensors_alone_and_of_all_with_accumulation() -> None:
     assert "without --clip_grad True nothing is clipped" in notes("--max_grad_norm=2")
 
 
-def test_empty_weights_are_random_ones_and_several_files_name_the_line_that_merges_them() -> None:
+def test_empty_weights_are_random_ones_and_of_several_files_later_ones_are_laid_over_the_first() -> None:
     assert changed("--weight", "") == {"model.path": "sdxl", "model.weights": "random"}
     assert "random weights" in notes("--weight", "")
-    with pytest.raises(RecipeError, match=r"mezzotint merge --as mindone-sdxl -- --base_weight a\.ckpt "):
-        translate("--weight=a.ckpt,b.ckpt")
+    words = "--weight=a.ckpt,b.ckpt, c.ckpt"
+    assert changed(words) == {"model.path": "a.ckpt", "model.over": ["b.ckpt", "c.ckpt"]}
+    assert "b.ckpt, c.ckpt: laid over a.ckpt in this order" in notes(words)
 
 
 def test_documented_advice_travels_as_notes() -> None:

@@ -109,6 +109,7 @@ def test_samplers_by_their_names(name: str, ours: str) -> None:
         ("--aesthetic_score 7", ["sample.framing.aesthetic_score=7"]),
         ("--task img2img --img cat.png --strength 0.5", ["sample.image=cat.png", "sample.strength=0.5",
                                                          "--out=outputs/demo/img2img/SDXL-base-1.0"]),
+        ("--weight base.ckpt,unet_9.ckpt,more.ckpt", ["base.ckpt", 'model.over=["unet_9.ckpt","more.ckpt"]']),
         ("--add_pipeline True --pipeline_weight r.ckpt --finish_denoising False", [
             "sample.refiner.path=r.ckpt", "sample.refiner.strength=0.15", "sample.refiner.finish=false"]),
         ("--config configs/inference/sd_xl_refiner.yaml --negative_prompt blurry", [
@@ -131,6 +132,9 @@ def test_float32_is_float32_and_prompts_may_lie_in_a_file(tmp_path: Path) -> Non
     assert "taken once; there, twice by mistake" in notes("sample", "--sampler LinearMultistepSampler")
     assert "is for --discretization EDMDiscretization" in notes("sample", "--rho 5")
     assert "is for --task img2img" in notes("sample", "--strength 0.5")
+    begun = "--task img2img --img cat.png"
+    assert not [word for word in words("sample", begun) if word.startswith("--size")], "the picture's own"
+    assert "img2img keeps the picture's own size" in notes("sample", f"{begun} --sd_xl_base_ratios 1.46")
 
 
 def test_the_yaml_of_the_sampler_counts_where_it_is_there(tmp_path: Path) -> None:
@@ -158,7 +162,6 @@ def test_the_yaml_of_the_sampler_counts_where_it_is_there(tmp_path: Path) -> Non
         ("sample", "--controlnet_mode canny", "--controlnet_mode"),
         ("sample", "--textual_inversion_weight x", "--textual_inversion_weight"),
         ("sample", "--support_long_prompts True", "--support_long_prompts"),
-        ("sample", "--weight a.ckpt,lora.ckpt", "--weight"),
         ("sample", "--smaple_step 3", "--smaple_step"),
     ],
 )

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.sdxl import Family
 from mezzotint.recipe.model import ModelSettings
@@ -139,6 +141,53 @@ def test_depth_leaves_out_transformer_layers_and_names_them(sdxl_folder: Path) -
     for depth in ((1, 9), (1,), (1, 0)):
         with pytest.raises(WeightsError, match=r"does not fit a denoiser of \[1, 2\]"):
             Family.load(ModelSettings(family="sdxl", path=sdxl_folder, depth=depth), only=["denoiser"])
+
+
+# breaks if files were not read, the first counted before the last, parts they lack were lost, or an export forgot them
+@pytest.mark.effect("model.over")
+def test_files_are_laid_over_the_model_and_the_last_counts(prepare: Prepare, sdxl_folder: Path, tmp_path: Path) -> None:
+    base = Family.load(ModelSettings(family="sdxl", path=sdxl_folder))
+    state = base.parts()["denoiser"].state_dict()
+    whole, some = tmp_path / "unet_1.ckpt", tmp_path / "bias.safetensors"
+    written = {f"denoiser/{name}": tensor + 1 for name, tensor in state.items()}
+    base.export_parts(whole, ["denoiser"], weights=written, dtype="fp32")
+    save_file({"model.diffusion_model.out.2.bias": state["conv_out.bias"] + 2}, some)
+    given = {
+        "model__family": "sdxl",
+        "model__path": sdxl_folder,
+        "model__weights": "files",
+        "model__over": [str(whole), str(some)],
+    }
+    ready = prepare(**given, data__cache__latents=False, data__cache__text=False, optim__ema__rule="none")
+    found = ready.family.parts()["denoiser"].state_dict()
+    for name, tensor in found.items():
+        assert torch.equal(tensor, state[name] + (2 if name == "conv_out.bias" else 1)), name
+    vae = ready.family.parts()["vae"].state_dict()
+    assert all(torch.equal(tensor, vae[name].cpu()) for name, tensor in base.parts()["vae"].state_dict().items())
+    notes = "\n".join(ready.family.notes)
+    assert f"{len(state) - 1} of {len(state)} tensors of unet from {whole}" in notes
+    assert f"1 of {len(state)} tensors of unet from {some}" in notes
+
+    over = ModelSettings(family="sdxl", path=sdxl_folder, over=(whole, some))
+    same = [
+        part for part in base.parts() if fingerprints(over, part) == fingerprints(whole_settings(sdxl_folder), part)
+    ]
+    assert same == [part for part in base.parts() if part != "denoiser"], "caches of the other parts stay"
+    encoder = ModelSettings(family="sdxl", path=sdxl_folder, over=over.over, train=("text_encoder",))
+    out = tmp_path / "out"
+    schedule = Schedule.from_config({})
+    Family.load(encoder, only=["text_encoder"]).export(
+        out, settings=encoder, weights={}, dtype="fp32", schedule=schedule, prediction="epsilon"
+    )
+    exported = load_file(out / "unet" / "diffusion_pytorch_model.safetensors")
+    assert all(torch.equal(tensor, exported[name]) for name, tensor in found.items())
+    for other in ("model.weights=random", "model.ema_weights=use"):
+        with pytest.raises(RecipeError, match=r"model\.over lays files over the plain weights"):
+            read_text("schema: 1", overrides=["model.over=x.ckpt", other])
+
+
+def fingerprints(settings: ModelSettings, part: str) -> str:
+    return Family.fingerprint(settings, part)
 
 
 def whole_settings(path: Path) -> ModelSettings:

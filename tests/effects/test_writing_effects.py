@@ -165,9 +165,13 @@ def test_export_parts_writes_what_is_trained_alone(prepare: Any, tmp_path: Path)
     elsewhere = prepare(**given, run__export__single_file_folder=str(tmp_path / "weights"), **COMMON)
     elsewhere.trainer.export(elsewhere.trainer)
     assert names(tmp_path / "weights") == ["unet_0.safetensors"]
-    for other in ("run__export__single_file", "run__export__folder"):
-        with pytest.raises(RecipeError, match=r"run\.export\.parts=trained writes none"):
-            prepare(**given, **{other: True if other.endswith("file") else "x"}, **COMMON)
+    with pytest.raises(RecipeError, match=r"run\.export\.parts=trained writes none"):
+        prepare(**given, run__export__folder="x", **COMMON)
+    for parts, called in (("all", ["mine_0", "mine_0.safetensors"]), ("trained", ["unet_0.safetensors"])):
+        given |= {"run__export__parts": parts, "run__export__name": "{what}_{micro_step}", "run__name": "mine"}
+        ready = prepare(**given, run__export__single_file=True, **COMMON)
+        ready.trainer.export(ready.trainer)
+        assert names(ready.job.folder.exports) == called, "one word writes what was trained alone, by its own name"
 
 
 # breaks if files were safetensors all the same, had other names than MindONE's, or were promised of other families

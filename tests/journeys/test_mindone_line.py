@@ -113,10 +113,11 @@ def test_the_document_from_its_cache_to_its_model(
 
 
 def test_a_trained_unet_is_merged_and_drawn_from(here: Path) -> None:
-    alone = ("run.export.parts=trained", "run.export.single_file=false", "run.export.name=unet_{micro_step}",
-             "run.export.mindspore=true")  # fmt: skip
+    alone = ("run.export.parts=trained", "run.export.mindspore=true")
     assert run("train", *line(*CACHED, "--save_path", "runs/unet"), over=alone) == 0
     [file] = list((here / "runs" / "unet" / "weights").glob("unet_2.ckpt"))
+    laid = ["python", "train.py", "--config", YAML, "--weight", f"{CKPT},{file}", "--data_path", "pictures"]
+    assert main(["check", "--as", "mindone-sdxl", *OURS, "--", *laid]) == 0, "it may also be laid over the base at once"
     merging = ["python", "tools/weight_merge/merge_weight.py", "--base_weight", CKPT, "--additional_weights", str(file)]
     assert main(["merge", "--as", "mindone-sdxl", "--config=model", "--", *merging]) == 0
     assert (here / "merged_weight.ckpt").is_file()

@@ -20,8 +20,10 @@ _MODEL = (
         choices=("SDXL-base-1.0", "SDXL-refiner-1.0"), about="the name of what is exported"),
     Row("config", "text", NO_CONFIG, "computed", ("model.family",),
         about="the YAML; a name that is not here is looked for among those that ship"),
-    Row("weight", "text", "checkpoints/sd_xl_base_1.0_ms.ckpt", "computed", ("model.path", "model.weights"),
-        may_be_empty=True, about="a .ckpt of MindSpore, a .safetensors file, a folder, or a run to go on with"),
+    Row("weight", "text", "checkpoints/sd_xl_base_1.0_ms.ckpt", "computed",
+        ("model.path", "model.over", "model.weights"), may_be_empty=True,
+        about="a .ckpt of MindSpore, a .safetensors file, a folder, or a run to go on with; of several with commas "
+        "between the first is the whole model, and the others are laid over it"),
 )  # fmt: skip
 
 _CACHE = (

@@ -79,7 +79,7 @@ def _place(draft: Draft) -> None:
     draft.set("run.name", run_name(draft.text("version")), "version")
     draft.set("run.export.link", "weights", "save_path")
     draft.set("run.export.single_file", True, "save_path")
-    draft.set("run.export.name", f"{draft.text('version')}_{{micro_step}}{{ema}}", "version")
+    draft.set("run.export.name", "{what}_{micro_step}{ema}", "version")
     draft.set("run.resume", "never", "resume_step")
 
 
@@ -91,16 +91,11 @@ def _weights(draft: Draft) -> None:
         draft.set("model.path", "sdxl-refiner" if "refiner" in draft.text("version") else "sdxl", "weight")
         draft.set("model.weights", "random", "weight")
         draft.note("weight", "is empty: training starts from random weights, which fine-tuning never means")
-    elif len(files) > 1:
-        others = ",".join(files[1:])
-        draft.refuse(
-            "weight",
-            f"names {len(files)} files, which are one model",
-            f"put them together: mezzotint merge --as mindone-sdxl -- --base_weight {files[0]} "
-            f"--additional_weights {others} --save_path merged.ckpt",
-        )
     else:
         draft.set("model.path", files[0], "weight")
+    if len(files) > 1:
+        draft.set("model.over", files[1:], "weight")
+        draft.note("weight", f"{', '.join(files[1:])}: laid over {files[0]} in this order, the last counts")
     step = draft.whole("resume_step")
     if step < 0:
         draft.refuse("resume_step", f"must be 0 or more, got {step}", code="E1017")

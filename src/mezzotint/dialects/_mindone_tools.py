@@ -7,6 +7,7 @@ demo/sampling_without_streamlit.py         mezzotint sample
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -82,12 +83,13 @@ _NUMBERS = (
 _SAMPLE = (
     Row("task", "text", "txt2img", "computed", choices=("txt2img", "img2img"), about="from noise, or from a picture"),
     Row("config", "text", "configs/inference/sd_xl_base.yaml", "computed", about="tells base model and refiner apart"),
-    Row("weight", "text", _WEIGHT, "computed", about="the model"),
+    Row("weight", "text", _WEIGHT, "computed", about="the model; of several with commas between, later ones "
+        "are laid over the first"),
     Row("prompt", "text", "Astronaut in a jungle, cold color palette, muted colors, detailed, 8k", "computed",
         about="a text, or a .txt file with one a line"),
     Row("negative_prompt", "text", "", "computed", may_be_empty=True, about="of the refiner alone"),
     _switch("support_long_prompts", False, "refused", "prompts of more than 77 tokens are not supported; leave it out"),
-    Row("sd_xl_base_ratios", "text", "1.0", "computed", about="the size"),
+    Row("sd_xl_base_ratios", "text", "1.0", "computed", about="the size of txt2img"),
     *(Row(flag, "whole", None, "computed", about="what the model is told of sizes") for flag in _NUMBERS),
     Row("aesthetic_score", "number", 6.0, "computed", about="what the refiner is told"),
     Row("negative_aesthetic_score", "number", 2.5, "computed", about="what the refiner is told to leave"),
@@ -142,7 +144,7 @@ def _sample(draft: Draft) -> list[str]:
     version = "SDXL-refiner-1.0" if is_refiner else "SDXL-base-1.0"
     folder = Path(draft.text("save_path")) / draft.text("task") / version
     return [
-        _model(draft),
+        *_model(draft),
         *_prompts(draft, is_refiner=is_refiner),
         *_numbers(draft),
         *_levels(draft),
@@ -175,14 +177,9 @@ def _inference(draft: Draft) -> tuple[bool, Mapping[str, str]]:
     return is_refiner, read
 
 
-def _model(draft: Draft) -> str:
-    files = [one.strip() for one in draft.text("weight").split(",") if one.strip()]
-    if len(files) != 1:
-        draft.refuse(
-            "weight", f"names {len(files)} files, and one model is drawn from",
-            "put them together by mezzotint merge --as mindone-sdxl",
-        )  # fmt: skip
-    return files[0] if files else ""
+def _model(draft: Draft) -> list[str]:
+    first, *others = [one.strip() for one in draft.text("weight").split(",") if one.strip()] or [""]
+    return [first, *([f"model.over=[{','.join(map(json.dumps, others))}]"] if others else [])]
 
 
 def _prompts(draft: Draft, *, is_refiner: bool) -> list[str]:
@@ -216,8 +213,12 @@ def _numbers(draft: Draft) -> list[str]:
     if sampler == "LinearMultistepSampler":
         draft.note("sampler", "each step is taken once; there, twice by mistake")
     width, height = SDXL_SIZES.get(ratio, (0, 0))
+    is_own = draft.text("task") == "img2img"
+    if is_own and "sd_xl_base_ratios" in draft.named:
+        draft.note("sd_xl_base_ratios", "img2img keeps the picture's own size, there as here")
     return [
-        f"--size={width}x{height}", f"--steps={steps}", f"--guidance={scale:g}", f"--solver={SAMPLERS[sampler]}",
+        *([] if is_own else [f"--size={width}x{height}"]),
+        f"--steps={steps}", f"--guidance={scale:g}", f"--solver={SAMPLERS[sampler]}",
         f"--seed={','.join(map(str, seeds))}",
     ]  # fmt: skip
 

@@ -26,6 +26,7 @@ from mezzotint.weights.files import Stored, TensorInfo
 from mezzotint.weights.folder import FoundWeights, ModelFolder, open_folder, read_json, tokenizer_files
 from mezzotint.weights.keymap import Family, KeyMap
 from mezzotint.weights.other_vae import OtherVae, open_vae
+from mezzotint.weights.overlay import Overlay
 from mezzotint.weights.single_file import SingleFile, open_single
 
 Configs = Mapping[str, Mapping[str, Any]]
@@ -71,7 +72,7 @@ class Source:
     """A model's folder, the configurations of its parts, and how weights come about. single: the file that holds all
     weights, when there is one; the folder then has the configurations alone. vae: the autoencoder that takes the place
     of the model's own, whose configuration is then among `configs`. whole_depth: transformer layers by level in the
-    files, where `model.depth` takes fewer."""
+    files, where `model.depth` takes fewer. overlay: files whose tensors take the place of the model's own."""
 
     kin: Kin
     folder: ModelFolder
@@ -82,6 +83,7 @@ class Source:
     single: SingleFile | None = None
     vae: OtherVae | None = None
     whole_depth: tuple[int, ...] = ()
+    overlay: Overlay | None = None
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -143,6 +145,8 @@ class Source:
             tensors = self.vae.tensors()
         elif part == "denoiser" and self.whole_depth:
             tensors = self.network(part).state_dict()
+        elif self.overlay is not None and self.overlay.touches(self.component(part)):
+            tensors = self.overlay.component(self.component(part)).everything()
         elif self.single is not None:
             tensors = self.single.component(self.component(part)).everything()
         else:
@@ -152,6 +156,8 @@ class Source:
     def _stored(self, part: str) -> Stored | Path:
         if part == "vae" and self.vae is not None:
             return self.vae.stored
+        if self.overlay is not None and self.overlay.touches(self.component(part)):
+            return self.overlay.component(self.component(part))
         return self.single.component(self.component(part)) if self.single is not None else self.found(part).path
 
     def fingerprint(self, part: str) -> str:
@@ -168,7 +174,9 @@ class Source:
             weights = self.single.component(self.component(part)).digest()
         else:
             weights = fingerprint.of_file(self.found(part).path)
-        return fingerprint.of_values({"config": told, "weights": weights})
+        is_own = self.overlay is None or (part == "vae" and self.vae is not None)
+        over = [] if is_own or self.overlay is None else self.overlay.digests(self.component(part))
+        return fingerprint.of_values({"config": told, "weights": weights, **({"over": over} if over else {})})
 
     def tokenizer_fingerprint(self, part: str) -> str:
         """Of the tokenizer's files that belong to a text encoder."""
@@ -203,6 +211,8 @@ class Source:
         """What was met in the files of these parts that the reader should know."""
         if self.vae is not None and "vae" in parts:
             yield f"vae: {self.vae.path} takes the place of the model's own"
+        if self.overlay is not None:
+            yield from self.overlay.notes()
         if self.whole_depth:
             layers = sorted({found[0] for name in self._left_out() if (found := _LAYER.match(name))}, key=_natural)
             yield f"denoiser: model.depth leaves out {len(layers)} transformer layers: {', '.join(layers)}"
@@ -229,6 +239,8 @@ def open_source(kin: Kin, settings: ModelSettings, seed: int) -> Source:
         if settings.path.is_file()
         else read_folder(kin, settings.path, settings.weights, seed)
     )
+    if settings.over:
+        source = replace(source, overlay=Overlay(settings.path, settings.over, settings.config))
     if settings.vae is not None:
         source = _with_vae(source, settings.vae)
     if settings.depth is not None:

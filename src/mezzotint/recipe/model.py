@@ -11,6 +11,7 @@ from mezzotint.recipe.base import ALLOW, FREE, NEVER, NamedPath, Section, as_lis
 from mezzotint.recipe.latte import LatteSettings
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
+Paths = Annotated[tuple[NamedPath, ...], BeforeValidator(as_list)]
 
 
 class ModelSettings(Section):
@@ -36,6 +37,11 @@ class ModelSettings(Section):
     """An autoencoder that takes the place of the model's own: its folder (config.json and weights), another model's
     folder, or its .safetensors file. For SDXL one that is repaired for half precision (fp16-fix). It is also what an
     export has. None keeps the model's; of family `latte` that of the folder `vae` in it or beside it."""
+
+    over: Annotated[Paths, FREE] = ()
+    """Files or folders whose tensors take the place of the model's own, the last that has one first: of parts of it,
+    such as the denoiser that a run has trained (`run.export.parts: trained`), or of all. `mezzotint merge` lays them
+    over in the same way, and writes the result. Exports have them. Of families `sd` and `sdxl`."""
 
     text_encoder: Annotated[NamedPath | None, FREE] = None
     """Of family `latte`: the folder of T5 v1.1 XXL's encoder with its tokenizer (DeepFloyd/t5-v1_1-xxl), or one with
@@ -98,6 +104,11 @@ class ModelSettings(Section):
             raise ValueError(
                 "model.text_encoder, model.max_tokens and model.latte belong to family latte, and model.family is "
                 f"{self.family}; leave them out, or set model.family=latte"
+            )
+        if self.over and (self.family == "latte" or self.weights == "random" or self.ema_weights == "use"):
+            raise ValueError(
+                "model.over lays files over the plain weights of a model of family sd or sdxl, and model.family=latte, "
+                "model.weights=random and model.ema_weights=use have none; leave one of them out"
             )
         if self.family == "latte" and (self.clip_skip or self.last_layers or self.ema_weights == "use"):
             raise ValueError(

@@ -106,8 +106,10 @@ def _value_for(setting: Setting, rest: tuple[str, ...], raw: str, path: str, app
             shape = shape.item(int(word) if word.isdigit() else 0)
     while shape.is_list and (append or shape.one_for_many):
         shape = shape.item(0)
+    if shape.is_text and raw.strip().startswith("{"):
+        return raw.strip()  # `{name}_{step}`: a text is never a map
     value = yaml_rules.value(raw, path)
-    plain = not raw.strip().startswith(("[", "{", '"', "'"))
+    plain = not raw.strip().startswith(("[", '"', "'"))
     if not (shape.is_text and plain) or isinstance(value, str):
         return value
     if value is None and raw.strip():

@@ -110,7 +110,9 @@ def located(reading: Reading) -> Recipe:
     place = locate(recipe.model.path, beside, shipped=MODELS)
     vae = locate(recipe.model.vae, beside) if recipe.model.vae is not None else None
     text = locate(recipe.model.text_encoder, beside) if recipe.model.text_encoder is not None else None
-    model = recipe.model.model_copy(update={"path": place, "config": config, "vae": vae, "text_encoder": text})
+    over = tuple(locate(path, beside) for path in recipe.model.over)
+    named = {"path": place, "config": config, "vae": vae, "over": over, "text_encoder": text}
+    model = recipe.model.model_copy(update=named)
     optim = recipe.optim
     if optim.ema.start is not None:
         start = locate(optim.ema.start, beside, shipped=MODELS)
@@ -123,8 +125,8 @@ def located(reading: Reading) -> Recipe:
     clips = recipe.data.clips.model_copy(update={"stills_path": beside_clips})
     data = recipe.data.model_copy(update={"path": folders, "cache": cache, "holdout": holdout, "clips": clips})
     drawn = recipe.sample
-    named = {"file": drawn.file, "image": drawn.image}
-    found = {name: locate(path, beside) if path is not None else None for name, path in named.items()}
+    files = {"file": drawn.file, "image": drawn.image}
+    found = {name: locate(path, beside) if path is not None else None for name, path in files.items()}
     second = drawn.refiner.path
     refiner = drawn.refiner.model_copy(
         update={"path": locate(second, beside, shipped=MODELS) if second is not None else None}

@@ -17,9 +17,9 @@ def _is_name(value: str | None) -> str | None:
     if value is None:
         return None
     try:
-        made = value.format(name="run", epoch=1, step=1, micro_step=1, last="last-", ema="_ema")
+        made = value.format(name="run", epoch=1, step=1, micro_step=1, last="last-", ema="_ema", what="run")
     except (KeyError, IndexError, ValueError) as error:
-        known = "{name}, {epoch}, {step}, {micro_step}, {last} and {ema}"
+        known = "{name}, {what}, {epoch}, {step}, {micro_step}, {last} and {ema}"
         raise ValueError(f"takes {known} alone, got {value!r}") from error
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", made):
         raise ValueError(f"makes the name {made!r}; letters, digits, dot, hyphen and underscore are allowed")
@@ -51,19 +51,19 @@ class ExportSettings(Section):
     """Exports counted in epochs begin after so many of them; others and the last one do not wait."""
 
     name: Annotated[ExportName | None, FREE] = None
-    """How an exported model is called, with {name} (`run.name`), {epoch}, {step}, {micro_step} (the samples seen over
-    `data.batch_size`, rounded up), {last} (`last-` at the run's end, `interrupted-` where a signal has stopped it,
-    nothing before) and {ema} (`_ema` for the average, nothing for the trained weights), such as
-    `{last}{name}-ep{epoch:02}-gs{step:05}`. None calls it `step-{step:08}`. Without {ema} the average's has `-ema`
-    behind it."""
+    """How an exported model is called, with {name} (`run.name`), {what} (the same; with `parts: trained` what is in
+    it, such as `unet`), {epoch}, {step}, {micro_step} (the samples seen over `data.batch_size`, rounded up), {last}
+    (`last-` at the run's end, `interrupted-` where a signal has stopped it, nothing before) and {ema} (`_ema` for the
+    average, nothing for the trained weights), such as `{last}{name}-ep{epoch:02}-gs{step:05}`. None calls it
+    `step-{step:08}`. Without {ema} the average's has `-ema` behind it."""
 
     dtype: Annotated[Literal["fp32", "fp16", "bf16"], FREE] = "fp32"
     """The type of the exported weights."""
 
     parts: Annotated[Literal["all", "trained"], FREE] = "all"
     """`all` writes whole models. `trained` writes no folder but one file with the parts of `model.train` alone, under
-    the names that they have in a whole file (`unet_{micro_step}` is what MindONE calls it); `mezzotint merge` lays it
-    over the model it was trained from."""
+    the names that they have in a whole file; `mezzotint merge` lays it over the model it was trained from, and
+    `model.over` while that is loaded. MindONE calls it `unet_{micro_step}`."""
 
     single_file: Annotated[bool, FREE] = False
     """Write each exported model a second time as one file beside its folder, .safetensors, under the names that other
@@ -96,10 +96,10 @@ class ExportSettings(Section):
 
     @model_validator(mode="after")
     def _agree(self) -> ExportSettings:
-        if self.parts == "trained" and (self.single_file or self.folder is not None):
+        if self.parts == "trained" and self.folder is not None:
             raise ValueError(
-                "run.export.single_file and run.export.folder want whole models, run.export.parts=trained writes none; "
-                "leave them out, or set run.export.parts=all"
+                "run.export.folder wants whole models, run.export.parts=trained writes none; leave it out, or set "
+                "run.export.parts=all"
             )
         if self.mindspore and not self.single_file and self.parts == "all":
             raise ValueError(

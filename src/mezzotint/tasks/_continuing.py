@@ -46,7 +46,8 @@ def _of_run(reading: Reading, run: Path, resume: str) -> Reading:
     made = _with_model(reading, began.path, began.config, f"{run} is gone on with; its model is {began.path}")
     update = {"folder": run, "resume": resume, "start": recipe.run.start}
     settings = made.recipe.run.model_copy(update=update)
-    return replace(made, recipe=made.recipe.model_copy(update={"run": settings}))
+    model = made.recipe.model.model_copy(update={"over": began.over})
+    return replace(made, recipe=made.recipe.model_copy(update={"model": model, "run": settings}))
 
 
 def _average(reading: Reading) -> Reading:

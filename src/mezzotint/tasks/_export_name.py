@@ -9,8 +9,10 @@ from mezzotint.training.trainer import Trainer
 def name_of(recipe: Recipe, trainer: Trainer, ema: str = "") -> str:
     """The name of an export as the trainer stands. ema: "_ema" for the average, "" for the trained weights."""
     template, progress = recipe.run.export.name or "step-{step:08}", trainer.progress
+    parts = "-".join("unet" if part == "denoiser" else part for part in recipe.model.train)
     name = template.format(
         name=recipe.run.name, step=progress.step, ema=ema,
+        what=recipe.run.name if recipe.run.export.parts == "all" else parts,
         epoch=progress.epoch + 1 if progress.epoch_ends or progress.is_done else progress.epoch,
         micro_step=-(-progress.samples // recipe.data.batch_size),
         last="last-" if progress.is_done else "interrupted-" if trainer.stopped else "",

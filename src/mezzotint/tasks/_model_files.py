@@ -18,6 +18,7 @@ from mezzotint.weights.components import shapes as network_shapes
 from mezzotint.weights.files import SIZES, Stored, TensorInfo, read_header, shards
 from mezzotint.weights.folder import ModelFolder, find_weights, open_folder
 from mezzotint.weights.other_vae import open_vae
+from mezzotint.weights.overlay import Overlay
 from mezzotint.weights.single_file import SingleFile, open_single
 
 
@@ -43,7 +44,6 @@ def components(
     settings: with the path resolved. parts: of the family, by name, as its configurations describe them; {} when they
     could not be read. No tensor is loaded. A component that holds no part is listed and never complained about.
     """
-    problems: list[WeightsError] = []
     try:
         kind: type[ModelFamily] = registry.find("families", settings.family).Family
         own = kind.stored_parts(settings, parts)
@@ -51,8 +51,20 @@ def components(
         return (), [error]
     if own is not None:
         return _of_parts(own, parts)
-    if settings.path.is_file():
-        return _in_one_file(settings)
+    found, problems = _in_one_file(settings) if settings.path.is_file() else _in_folder(settings, parts)
+    if settings.over and not problems:
+        try:
+            Overlay(settings.path, settings.over, settings.config).require_fit()
+        except WeightsError as error:
+            problems.append(error)
+    return found, problems
+
+
+def _in_folder(
+    settings: ModelSettings, parts: Mapping[str, nn.Module]
+) -> tuple[tuple[Component, ...], list[WeightsError]]:
+    """The components of a model's folder."""
+    problems: list[WeightsError] = []
     try:
         folder = open_folder(settings.path)
     except WeightsError as error:
