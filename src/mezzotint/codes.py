@@ -204,7 +204,8 @@ CODES: dict[str, str] = {
     "is -1: each new run draws its own. Give the number, or let `mezzotint train` fill the cache.",
     "E1310": "A file of text embeddings that Open-Sora-Plan made (.npz) cannot be used: it is not there, damaged, "
     "holds pickled objects or other arrays than text_emb and mask, or embeddings of another length or width "
-    "than the model takes. Make it again with model.max_length as it is in the recipe.",
+    "than the model takes. `mezzotint cache` makes those that are not there, by model.text_encoder, of "
+    "model.max_tokens tokens.",
     "E1370": "A file of a cache that MindONE made cannot be used: it is not there, damaged, pickled, of another shape, "
     "or its vector does not end in six sizes. Its latents, texts and vectors lie in latent_cache, crossattn_cache and "
     "vector_cache, under one name. Make the cache again, or train from the pictures.",

@@ -37,6 +37,7 @@ LINE = "tests/journeys/test_diffusers_line.py"
 XL_LINE = "tests/journeys/test_diffusers_sdxl_line.py"
 EVERYDREAM = "tests/journeys/test_everydream_line.py"
 MINDONE_LINE = "tests/journeys/test_mindone_line.py"
+SORA_LINE = "tests/journeys/test_open_sora_line.py"
 CONVERT = "tests/tasks/test_convert.py"
 
 TESTS: dict[str, tuple[str, ...]] = {
@@ -124,6 +125,14 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{MINDONE_LINE}::test_check_and_bench_read_the_line",
         f"{MINDONE_LINE}::test_the_line_trains_in_two_processes",
         f"{MINDONE_LINE}::test_the_line_trains_in_two_processes",
+    ),
+    "the line of Open-Sora-Plan's train_t2v.py, v1.1": (
+        f"{SORA_LINE}::test_check_reads_the_line_and_everything_beside_it",
+        "tests/dialects/test_open_sora_plan.py::test_every_documented_option_has_one_row_with_its_default",
+        f"{SORA_LINE}::test_killed_it_goes_on_to_the_same_bits_and_leaves_both_models_in_ckpt",
+        f"{SORA_LINE}::test_the_line_is_measured",
+        f"{SORA_LINE}::test_two_that_share_end_as_one_does_and_one_goes_on_from_both",
+        f"{SORA_LINE}::test_two_that_share_end_as_one_does_and_one_goes_on_from_both",
     ),
     "lines of diffusers' other scripts": (
         "tests/dialects/test_diffusers_sd.py::"

@@ -1,5 +1,5 @@
-"""The recipes of LatteT2V: `check` finds nothing wrong with them and predicts the memory that stands at their heads; the
-small one trains."""
+"""The recipes of LatteT2V: `check` finds nothing wrong with them and predicts the memory at their heads; the small one
+trains."""
 
 from __future__ import annotations
 
