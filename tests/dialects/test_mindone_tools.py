@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mezzotint.dialects._mindone_tools import SAMPLERS
+from mezzotint.dialects._mindone_tools import SHIPPED as INFERENCE
 from mezzotint.dialects.mindone_sdxl import DIALECT, SHIPPED
 from mezzotint.errors import RecipeError
 
@@ -135,6 +136,25 @@ def test_float32_is_float32_and_prompts_may_lie_in_a_file(tmp_path: Path) -> Non
     begun = "--task img2img --img cat.png"
     assert not [word for word in words("sample", begun) if word.startswith("--size")], "the picture's own"
     assert "img2img keeps the picture's own size" in notes("sample", f"{begun} --sd_xl_base_ratios 1.46")
+
+
+@pytest.mark.parametrize(("name", "is_refiner"), [("sd_xl_base", False), ("sd_xl_refiner", True)])
+def test_yaml_files_for_drawing_ship_and_say_nothing_of_the_loss(
+    tmp_path: Path, name: str, is_refiner: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (INFERENCE / f"{name}.yaml").read_text("utf-8")
+    assert not any(word in text for word in ("loss_fn_config", "sigma_sampler_config", "optim:", "use_recompute"))
+    absent = words("sample", f"--prompt 'a fox' --config configs/inference/{name}.yaml")
+    assert "the file of that name that ships" in notes("sample", f"--config configs/inference/{name}.yaml")
+    assert "ships" not in notes("sample", "--prompt fox")
+    path = tmp_path / "configs" / "inference" / f"{name}.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(text.replace("dropout: 0.0", "dropout: 0.0\n          decoder_attn_dtype: fp16"))
+    monkeypatch.chdir(tmp_path)
+    assert words("sample", f"--prompt 'a fox' --config configs/inference/{name}.yaml") == absent
+    assert ("--out=outputs/demo/txt2img/SDXL-refiner-1.0" in absent) == is_refiner
+    path.write_text(text.replace("EpsScaling", "VScaling"))
+    assert "model.prediction=v" in words("sample", f"--config configs/inference/{name}.yaml")
 
 
 def test_the_yaml_of_the_sampler_counts_where_it_is_there(tmp_path: Path) -> None:

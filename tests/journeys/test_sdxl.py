@@ -1,4 +1,5 @@
-"""SDXL on a processor from pictures to a resumed run: cached, trained on the cache, killed, gone on with, edited.
+"""SDXL on a processor from pictures to a picture: cached, trained on the cache, killed, gone on with, merged, drawn; at
+last a picture and a caption are edited.
 
 One run folder goes through all of it, a test a stage; each stage needs the one before.
 """
@@ -10,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
+from safetensors.torch import load_file
 
+from mezzotint.cli import main
 from mezzotint.families.sdxl import Family
 from mezzotint.recipe.model import ModelSettings
 
@@ -32,6 +36,10 @@ def settings(sdxl_folder: Path) -> dict[str, Any]:
         "run__seed": 1,
         "run__steps": STEPS,
         "run__save__every": 2,
+        "run__export__parts": "trained",
+        "run__export__mindspore": True,
+        "run__export__name": "{what}_{micro_step}{ema}",
+        "optim__ema__rule": "none",
     }
 
 
@@ -75,6 +83,25 @@ def test_it_is_trained_on_the_cache_killed_and_gone_on_with(
     assert loaded == [frozenset({"denoiser"})], "no VAE and no text encoder"
     assert shared_world.train("undisturbed", **settings) == 0
     assert shared_world.end("run") == shared_world.end("undisturbed")
+
+
+def test_what_the_resumed_run_has_trained_is_merged_and_drawn_from(
+    shared_world: Any, sdxl_folder: Path, capsys: Any
+) -> None:
+    root = shared_world.root
+    [file] = (root / "run" / "exports").glob("unet_*.ckpt")
+    merged = root / "merged"
+    assert main(["merge", str(sdxl_folder), str(file), str(merged)]) == 0
+    found = load_file(merged / "unet" / "diffusion_pytorch_model.safetensors")
+    trained = load_file(root / "run" / "checkpoints" / f"step-{STEPS:08d}" / "weights.safetensors")
+    assert {f"w/denoiser/{name}" for name in found} == set(trained)
+    assert all(torch.equal(tensor, trained[f"w/denoiser/{name}"]) for name, tensor in found.items())
+    words = ["--prompt=a red circle", "--size=32x32", "--steps=2", "run.device=cpu"]
+    assert main(["sample", str(merged), *words, f"--out={root / 'of-merged'}"]) == 0
+    assert main(["sample", str(sdxl_folder), f"model.over={file}", *words, f"--out={root / 'of-both'}"]) == 0
+    [one], [other] = [[Image.open(path) for path in (root / name).glob("0*.png")] for name in ("of-merged", "of-both")]
+    assert one.tobytes() == other.tobytes()
+    assert len(set(one.tobytes())) > 1
 
 
 def test_an_edited_caption_and_picture_are_all_that_is_made_again(

@@ -42,8 +42,9 @@ _PLAIN = frozenset(
 """Predictions with the weighting that is the plain error of what the network says."""
 
 
-def model(config: Config) -> None:
-    """Family, networks, precision of the autoencoder, recompute, attention, parts that are trained."""
+def model(config: Config, *, is_drawn: bool = False) -> None:
+    """Family, networks, precision of the autoencoder, recompute, attention, parts that are trained. is_drawn: the YAML
+    is for drawing, and says nothing of the loss."""
     draft = config.draft
     engine = config.node(("model",), ENGINE)
     if engine is None:
@@ -55,7 +56,10 @@ def model(config: Config) -> None:
     _network(config)
     _autoencoder(config, engine)
     _conditioner(config)
-    _diffusion(config)
+    if is_drawn:
+        _foretold(config)
+    else:
+        _diffusion(config)
 
 
 def _require(config: Config, place: Place) -> None:
@@ -241,6 +245,19 @@ def _diffusion(config: Config) -> None:
     _prediction(config, denoiser, scaling, sigmas)
     _weighting(config, scaling, weighting)
     _loss(config, loss)
+
+
+def _foretold(config: Config) -> None:
+    """What the network says, without what it is trained by."""
+    denoiser = _part(config, "denoiser_config", DENOISER)
+    if denoiser is None:
+        return
+    place = (*denoiser.place, "params", "scaling_config")
+    scaling = config.node(place, SCALING)
+    if scaling is None:
+        _require(config, place)
+        return
+    config.draft.set("model.prediction", _PREDICTIONS[scaling.name], flag_of((*scaling.place, "target")))
 
 
 def _sigmas(config: Config, loss: Node) -> Node | None:

@@ -17,10 +17,13 @@ from mezzotint.dialects._mindone_targets import TARGETS
 from mezzotint.dialects._targets import Config, read_text
 from mezzotint.dialects.base import Draft, Outcome, Row, Tool
 from mezzotint.errors import RecipeError
+from mezzotint.recipe.read import ASSETS
 from mezzotint.recipe.sample import SDXL_SIZES
 
 _WEIGHT = "checkpoints/sd_xl_base_1.0_ms.ckpt"
 _TO_MINDSPORE, _FROM_MINDSPORE = ("pt_to_ms", "st_to_ms"), ("ms_to_pt", "ms_to_st")
+SHIPPED = ASSETS / "mindone" / "inference"
+"""The YAML files that the sampler's documents name, in words of our own."""
 _CLOUD = "runs on the machine that it is started on, so copy the files there yourself"
 
 SAMPLERS = MappingProxyType(
@@ -157,17 +160,22 @@ def _sample(draft: Draft) -> list[str]:
 
 
 def _inference(draft: Draft) -> tuple[bool, Mapping[str, str]]:
-    """(whether the model is a refiner, settings of ours) by the YAML of --config; by its name where it is not there."""
+    """(whether the model is a refiner, settings of ours) by the YAML of --config, or the one of its name that ships; by
+    its name where there is neither."""
     name = draft.text("config")
     path = Path(name).expanduser()
     if not path.is_file():
-        return "refiner" in name.lower(), {"run.vae_dtype": "fp32"}
+        path = SHIPPED / path.name
+        if not path.is_file():
+            return "refiner" in name.lower(), {"run.vae_dtype": "fp32"}
+        if "config" in draft.named:
+            draft.note("config", f"there is no {name} here; the file of that name that ships with Mezzotint is read")
     try:
         config = Config(draft, name, read_text(path, name), TARGETS)
     except RecipeError as error:
         draft.problems += error.problems
         return False, {}
-    model(config)
+    model(config, is_drawn=True)
     embedders = config.at(("model", "params", "conditioner_config", "params", "emb_models"))
     is_refiner = any(isinstance(one, dict) and one.get("input_key") == "aesthetic_score" for one in embedders or [])
     run, told = draft.settings.get("run", {}), draft.settings.get("model", {})
