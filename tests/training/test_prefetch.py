@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 import weakref
@@ -60,7 +59,7 @@ class World:
             yield StepBatches(step, 0, count, Made(self, step, count), sizes=(1,) * count)
 
 
-@pytest.mark.parametrize("ahead", [1, 2, 5])
+@pytest.mark.parametrize("ahead", [1, 5])
 def test_batches_come_in_order_and_few_at_a_time(ahead: int) -> None:
     world = World(12)
     prefetched = Prefetched(world, ahead=ahead, device=CPU)
@@ -71,7 +70,6 @@ def test_batches_come_in_order_and_few_at_a_time(ahead: int) -> None:
             batch = step.batches[index]
             found.append(batch.keys[0])
             time.sleep(0.002)  # the thread runs ahead as far as it may
-            gc.collect()
             assert world.alive <= ahead + 1, "those that wait, and the one in use"
             del batch
     prefetched.close()
