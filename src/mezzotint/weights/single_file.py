@@ -18,7 +18,7 @@ from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.recipe import yaml_rules
 from mezzotint.weights import components, files, kinds, known_layouts, modelspec, pickled, scheduler_file
 from mezzotint.weights.files import TensorInfo
-from mezzotint.weights.folder import ModelFolder, open_folder, shipped
+from mezzotint.weights.folder import ModelFolder, open_folder, read_json, shipped
 from mezzotint.weights.keymap import Entry, Family, KeyMap, Part, Table
 
 Prediction = modelspec.Prediction
@@ -212,9 +212,17 @@ def family_at(path: Path) -> Family | None:
     Raises WeightsError for a file that cannot be read.
     """
     if path.is_dir():
+        if _holds_latte(path):
+            return "latte"
         index = open_folder(path).index
         return None if "transformer" in index else "sdxl" if "text_encoder_2" in index else "sd"
     return kinds.family_of(files.read_header(_readable(path, None)))
+
+
+def _holds_latte(folder: Path) -> bool:
+    """Whether a folder is LatteT2V's: as released, its denoiser's configuration at the top, or in diffusers' layout."""
+    configs = (path for path in (folder / "config.json", folder / "transformer" / "config.json") if path.is_file())
+    return any(read_json(path).get("_class_name") in ("LatteT2V", "LatteTransformer3DModel") for path in configs)
 
 
 def marks_zero_terminal(header: Collection[str]) -> bool:
