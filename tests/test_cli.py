@@ -80,6 +80,16 @@ def test_the_meanings_of_switches_stand_below_each_other(capsys: pytest.CaptureF
     assert len({len(line) - len(line[2:].partition("  ")[2].lstrip()) for line in lines}) == 1
 
 
+@pytest.mark.parametrize("name", ["train", "cache", "check", "bench", "sample", "convert", "merge"])
+def test_help_names_the_lines_of_other_trainers_where_they_are_taken(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([name, "--help"]) == 0
+    assert f"mezzotint {name} --as NAME -- THE LINE AS IT IS" in capsys.readouterr().out
+    assert main([name, "--as", "everydream3", "--", "x"]) == 2
+    assert "everydream2" in capsys.readouterr().err
+
+
 def test_help_lists_the_switches_that_a_verb_knows() -> None:
     pages = Path(cli.__file__).parent / "tasks"
     for each in VERBS:

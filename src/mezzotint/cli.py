@@ -22,6 +22,9 @@ from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, 
 INTERRUPTED = 130
 """Exit status of Ctrl-C outside a run: 128 + SIGINT."""
 
+_TOOLS = ("sample", "convert", "merge")
+"""Verbs without a recipe that take foreign lines all the same: MindONE's example has tools of its own for each."""
+
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
@@ -378,6 +381,11 @@ def _help(verb: Verb) -> str:
             "RECIPE is a file or the name of a shipped recipe (`mezzotint ls recipes`).",
             "key=value sets any path of it, key+=value appends to a list; `mezzotint explain PATH` tells what it does.",
             f"The line of another trainer instead: mezzotint {verb.name} --as NAME -- THE LINE AS IT IS.",
+            "",
+        ]
+    if verb.name in _TOOLS:
+        lines += [
+            f"The line of another trainer's tool instead: mezzotint {verb.name} --as NAME -- THE LINE AS IT IS.",
             "",
         ]
     width = max(map(len, verb.switches), default=0)

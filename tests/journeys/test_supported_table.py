@@ -39,6 +39,15 @@ EVERYDREAM = "tests/journeys/test_everydream_line.py"
 MINDONE_LINE = "tests/journeys/test_mindone_line.py"
 SORA_LINE = "tests/journeys/test_open_sora_line.py"
 CONVERT = "tests/tasks/test_convert.py"
+KINDS = "tests/journeys/test_supported_kinds.py"
+XL = f"{KINDS}::test_every_form_of_sdxl_is_checked_trained_and_drawn_from"
+REFINER = f"{KINDS}::test_the_refiner_is_checked_trained_and_drawn_from"
+LATTE = f"{KINDS}::test_a_released_folder_of_latte_is_checked_trained_and_drawn_from_and_not_converted"
+MORE_DATA = f"{KINDS}::test_tables_and_shards_are_checked_cached_and_trained"
+CLIPS = f"{KINDS}::test_clips_are_checked_cached_and_trained"
+XL_FILES = "tests/weights/test_sdxl_layout.py::test_from_one_file_to_a_folder_and_back_every_tensor_is_the_same"
+XL_MINDSPORE = "tests/weights/test_sdxl_layout.py::test_through_mindspores_checkpoint_and_back_every_tensor_is_the_same"
+TAKEN_OVER = "tests/tasks/test_taking_over.py"
 
 TESTS: dict[str, tuple[str, ...]] = {
     # the model: check, train, sample, convert to a folder, convert to one file
@@ -76,6 +85,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{HERE}::test_a_run_is_not_converted_and_names_its_exports",
         f"{HERE}::test_a_run_is_not_converted_and_names_its_exports",
     ),
+    "SDXL's base model: a folder, one .safetensors file": (XL, XL, XL, XL_FILES, XL_FILES),
+    "its refiner, likewise": (REFINER, REFINER, REFINER, XL_FILES, XL_FILES),
+    "SDXL in a checkpoint of MindSpore's, .ckpt": (XL, XL, XL, XL_MINDSPORE, XL_MINDSPORE),
+    "LatteT2V: the released folder, with T5 and its autoencoder": (LATTE,) * 5,
     # the data: check, cache, train
     "a folder of pictures, captions in .txt files": (DATA, DATA, DATA),
     "the same, captions in .caption files": (DATA, DATA, DATA),
@@ -84,6 +97,15 @@ TESTS: dict[str, tuple[str, ...]] = {
     "pictures inside of .parquet or .arrow": (DATA, DATA, DATA),
     "a data set of the hub that lies in the local cache": (DATA, DATA, DATA),
     "a data folder of EveryDream2, with its yaml and txt files, or its manifest": (DATA, DATA, DATA),
+    "tables of MindONE's SDXL example, .csv": (MORE_DATA,) * 3,
+    "latents and texts that MindONE's example has cached": (
+        f"{TAKEN_OVER}::test_check_tells_what_lies_there",
+        f"{TAKEN_OVER}::test_what_is_trained_is_what_the_files_say",
+        f"{TAKEN_OVER}::test_a_run_takes_it_over_by_itself_and_loads_no_encoder",
+    ),
+    "tar shards (WebDataset)": (MORE_DATA,) * 3,
+    "a folder of clips, captions beside them (videofolder)": (CLIPS,) * 3,
+    "Open-Sora-Plan's list of clips, with its annotations": (CLIPS,) * 3,
     # the recipe: check, translate, train, bench, torchrun, accelerate launch
     "a recipe of Mezzotint": (
         "tests/tasks/test_check.py::test_a_recipe_that_can_run_is_told_on_a_page_that_fits_the_terminal",

@@ -99,6 +99,14 @@ def test_what_is_trained_is_what_the_files_say(
         torch.testing.assert_close(vector, torch.from_numpy(np.load(folder / "vector_cache" / f"{number}.npy")))
 
 
+def test_check_tells_what_lies_there(world: Any, settings: dict[str, Any], capsys: Any) -> None:
+    assert world.train("run", verb="check", **settings) == 0
+    said = capsys.readouterr().out
+    assert "3 pictures" in said
+    assert "48×64" in said
+    assert not (world.root / "run").exists()
+
+
 def test_a_run_takes_it_over_by_itself_and_loads_no_encoder(
     world: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

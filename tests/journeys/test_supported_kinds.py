@@ -1,0 +1,165 @@
+"""Models and data of README's tables besides Stable Diffusion and plain pictures, each through the verbs of its row:
+SDXL, its refiner and LatteT2V; tables of MindONE's example, tar shards, clips."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mezzotint import durable
+from mezzotint.cli import main
+from mezzotint.tasks._memory import Activations, Outline
+
+
+@pytest.fixture(autouse=True)
+def _no_activations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Activations are not measured by `check` here: tests/tasks/test_check_memory.py does."""
+    monkeypatch.setattr(Outline, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0))
+
+
+PLAIN: dict[str, Any] = {"data__crop": "center", "data__flip": 0, "data__captions__dropout": 0, "run__steps": 1}
+
+
+def loss_of(folder: Path) -> float:
+    return float(next(line["loss"] for line in durable.read_lines(folder / "metrics.jsonl") if "loss" in line))
+
+
+# pictures
+
+
+def table_of_mindone(world: Any, folder: Path) -> dict[str, Any]:
+    for path in world.pictures.glob("*.png"):
+        shutil.copy(path, folder)
+    rows = [
+        f"{path.name},{path.with_suffix('.txt').read_text().strip()}" for path in sorted(world.pictures.glob("*.png"))
+    ]
+    (folder / "img_txt.csv").write_text("\n".join(["dir,text", *rows]))
+    return {"data__format": "mindone"}
+
+
+def tar_shards(world: Any, folder: Path) -> dict[str, Any]:
+    for number in range(2):
+        with tarfile.open(folder / f"{number:02d}.tar", "w") as archive:
+            for path in sorted(world.pictures.glob("*.png"))[number::2]:
+                archive.add(path, arcname=path.name)
+                archive.add(path.with_suffix(".txt"), arcname=f"{path.stem}.txt")
+    return {"data__format": "webdataset"}
+
+
+@pytest.mark.parametrize("form", [table_of_mindone, tar_shards])
+def test_tables_and_shards_are_checked_cached_and_trained(
+    form: Callable[[Any, Path], dict[str, Any]], world: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = world.root / "data"
+    folder.mkdir()
+    given = PLAIN | form(world, folder) | {"data__path": folder}
+    given |= {"data__cache__latents": True, "data__cache__text": True}
+    for verb, said in (("check", "10 pictures"), ("cache", "made 21"), ("train", "21 were there, nothing to make")):
+        assert world.train("run", verb=verb, **given) == 0
+        assert said in capsys.readouterr().out
+    assert loss_of(world.root / "run") > 0
+    assert (world.root / "run" / "exports" / "step-00000001" / "model_index.json").is_file()
+
+
+# clips
+
+
+@pytest.fixture
+def films(world: Any, write_clip: Callable[..., Path]) -> Path:
+    """Two clips with captions beside them, and a list of them as Open-Sora-Plan has it."""
+    folder = Path(world.root / "films")
+    for number in range(2):
+        write_clip(folder / f"{number}.mp4", 8, size=(48, 32))
+        (folder / f"{number}.txt").write_text(f"ball number {number}")
+    entries = [{"path": f"{number}.mp4", "cap": f"ball number {number}"} for number in range(2)]
+    (world.root / "clips.json").write_text(json.dumps(entries))
+    (world.root / "clips.txt").write_text("films,clips.json\n")
+    return folder
+
+
+LATTE: dict[str, Any] = PLAIN | {
+    "model__family": "latte",
+    "model__path": "tiny-latte",
+    "data__resolution": 32,
+    "data__buckets__step": 16,
+    "data__buckets__shape": "square",
+    "data__clips__frames": 5,
+    "data__clips__begin": "first",
+    "data__batch_size": 2,
+    "sample__size": [32, 32],
+}
+
+
+@pytest.mark.parametrize("form", ["videofolder", "clip-list"])
+def test_clips_are_checked_cached_and_trained(
+    form: str, world: Any, films: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = films if form == "videofolder" else world.root / "clips.txt"
+    given = LATTE | {"data__format": form, "data__path": path}
+    given |= {"data__cache__latents": True, "data__cache__text": True}
+    for verb, said in (("check", "2 clips"), ("cache", "made 4"), ("train", "4 were there, nothing to make")):
+        assert world.train("run", verb=verb, **given) == 0
+        assert said in capsys.readouterr().out
+    assert loss_of(world.root / "run") > 0
+
+
+# models
+
+
+def test_a_released_folder_of_latte_is_checked_trained_and_drawn_from_and_not_converted(
+    world: Any, films: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = LATTE | {"data__format": "videofolder", "data__path": films, "optim__ema__rule": "none"}
+    assert world.train("first", **given) == 0
+    released = world.root / "first" / "exports" / "step-00000001"
+    assert (released / "config.json").is_file()
+    given |= {"model__path": released, "model__weights": "files"}
+    for verb in ("check", "train"):
+        assert world.train("second", verb=verb, **given) == 0
+    assert loss_of(world.root / "second") > 0
+    capsys.readouterr()
+    drawing = ["--prompt=a ball", "--size=32x32", "--steps=1", "run.device=cpu", f"--out={world.root / 'drawn'}"]
+    assert main(["sample", str(released), *drawing]) == 0
+    assert (world.root / "drawn" / "contact.png").is_file()
+    assert "is of family latte" in capsys.readouterr().out
+    for target in ("folder", "one.safetensors"):
+        assert main(["convert", str(released), str(world.root / target)]) == 2
+        assert "LatteT2V needs no converting" in capsys.readouterr().err
+
+
+def test_every_form_of_sdxl_is_checked_trained_and_drawn_from(world: Any, sdxl_folder: Path) -> None:
+    forms = {"folder": sdxl_folder, "one": world.root / "one.safetensors", "mindspore": world.root / "mindspore.ckpt"}
+    losses = {}
+    for name, path in forms.items():
+        if path != sdxl_folder:
+            assert main(["convert", str(sdxl_folder), str(path)]) == 0
+        given = PLAIN | {"model__family": "sdxl", "model__path": path, "model__weights": "files"}
+        words = [] if path == sdxl_folder else [f"model.config={sdxl_folder}"]
+        for verb in ("check", "train"):
+            assert main([verb, *world.words(name, **given), *words]) == 0
+        losses[name] = loss_of(world.root / name)
+        drawing = [
+            "--prompt=a field",
+            "--size=32x32",
+            "--steps=1",
+            "run.device=cpu",
+            f"--out={world.root / name}-drawn",
+        ]
+        assert main(["sample", str(path), *drawing, *words]) == 0
+        assert (world.root / f"{name}-drawn" / "contact.png").is_file()
+    assert len(set(losses.values())) == 1, losses
+
+
+def test_the_refiner_is_checked_trained_and_drawn_from(world: Any, refiner_folder: Path) -> None:
+    given = PLAIN | {"model__family": "sdxl", "model__path": refiner_folder, "optim__ema__rule": "none"}
+    for verb in ("check", "train"):
+        assert world.train("run", verb=verb, **given) == 0
+    drawing = ["--prompt=a field", "--size=32x32", "--steps=1", f"--out={world.root / 'drawn'}"]
+    assert main(["sample", str(world.root / "run"), *drawing]) == 0
+    assert (world.root / "drawn" / "contact.png").is_file()
