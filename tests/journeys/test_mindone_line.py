@@ -181,7 +181,7 @@ def test_what_is_wrong_is_a_sentence(
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("accelerate", marks=pytest.mark.slow), "mpirun"])
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate", "mpirun"])
 def test_the_line_trains_in_two_processes(here: Path, launcher: str) -> None:
     """The variables that the launcher sets, in forked processes."""
     with socket.socket() as probe:
