@@ -30,7 +30,9 @@ def losses(folder: Path) -> list[float]:
     return [line["loss"] for line in durable.read_lines(folder / "metrics.jsonl") if "loss" in line]
 
 
-@pytest.mark.parametrize("cached", [{}, CACHED], ids=["encoded", "cached"])
+@pytest.mark.parametrize(
+    "cached", [pytest.param({}, id="encoded"), pytest.param(CACHED, id="cached", marks=pytest.mark.slow)]
+)
 def test_a_stopped_run_ends_as_a_whole_one(world: Any, settings: dict[str, Any], cached: dict[str, Any]) -> None:
     given = settings | cached
     assert world.train("whole", **given) == 0

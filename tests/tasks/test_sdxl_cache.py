@@ -97,6 +97,7 @@ def rows_of(folder: Path) -> dict[str, int]:
     }
 
 
+@pytest.mark.slow
 def test_an_edited_caption_and_picture_are_made_again_and_nothing_else(
     world: Any, settings: dict[str, Any], capsys: Any
 ) -> None:
