@@ -204,6 +204,14 @@ def test_what_cannot_be_trained_is_a_problem(world: Path, words: list[str], code
     assert codes(checked(*words).problems) == [code]
 
 
+def test_a_solver_that_cannot_draw_so_is_a_problem_only_where_previews_are_drawn(world: Path) -> None:
+    asked = ("sample.solver=unipc", "sample.sigmas=karras")
+    found = checked(*asked, "run.preview.every=2 steps")
+    assert codes(found.problems) == ["E1070"]
+    assert "sample.sigmas=karras takes one of ddim, euler" in found.problems[0].message
+    assert codes(checked(*asked, "run.preview.every=null").problems) == []
+
+
 def test_a_prompt_file_that_cannot_be_used_is_a_problem_only_where_previews_are_drawn(quick: Path) -> None:
     file = quick / "prompts.txt"
     file.write_text("a fox\na hen --x 1\n")

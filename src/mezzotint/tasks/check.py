@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import CheckpointError, MezzotintError, Problem, RecipeError
 from mezzotint.recipe import advice
 from mezzotint.recipe.model import ModelSettings
@@ -25,6 +26,7 @@ from mezzotint.reports import batch_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, bytes_of, device_for
 from mezzotint.runtimes.single import Runtime
+from mezzotint.sampling.sample import require_solver
 from mezzotint.tasks import (
     _check_page,
     _clips,
@@ -190,6 +192,7 @@ def _look_at_model(checked: Checked) -> Outline | None:
         outline = Outline(checked.recipe, checked.device.type)
         checked.notes += _clips.notes(checked.recipe, outline.family.grid)
         _clips.refuse_unfit(checked.recipe, outline.family.grid)
+        _require_drawing(checked.recipe, outline)
         fits = True
     parts = outline.family.parts() if outline is not None else {}
     checked.files, problems = components(checked.recipe.model, parts)
@@ -199,6 +202,14 @@ def _look_at_model(checked: Checked) -> Outline | None:
     if start is not None and outline is not None:
         _look_at_shadow_start(checked, outline, start)
     return outline if fits else None
+
+
+def _require_drawing(recipe: Recipe, outline: Outline) -> None:
+    """Raises RecipeError E1070 for previews that this model cannot be drawn in."""
+    if recipe.run.preview.every is None:
+        return
+    objective, drawn = Objective(recipe.objective, outline.family.schedule, outline.prediction), recipe.sample
+    require_solver(drawn.solver, objective.schedule, objective.form.solved, drawn, drawn.spacing)
 
 
 def _look_at_shadow_start(checked: Checked, outline: Outline, start: ModelSettings) -> None:
