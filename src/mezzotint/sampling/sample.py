@@ -200,7 +200,7 @@ def require_solver(
         require(solver, why)
         levels(settings, schedule, prediction, settings.steps)
     else:
-        Solver(solver, schedule, prediction, steps=2, device="cpu", spacing=spacing)
+        Solver(solver, schedule, prediction, steps=settings.steps, device="cpu", spacing=spacing)
 
 
 def _by_levels(solver: SolverName, settings: SampleSettings, request: Request | None, span: Span) -> str:

@@ -161,7 +161,7 @@ class Outline:
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         kind = family_class(recipe)
         self.family = described(kind, recipe.model)
-        if not only_texts_of_files(recipe) and set(kind.text_parts) - self.family.parts().keys():
+        if not only_texts_of_files(recipe) and not self.family.parts().keys() & set(kind.text_parts):
             kind.text_identity(recipe.model, seed=recipe.run.seed)  # says which is nowhere, and where to get it
         for name, module in self.family.parts().items():
             cast(module, self.precision.weights if name in recipe.model.train else self.precision.of_frozen(name))
