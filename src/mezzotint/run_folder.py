@@ -135,6 +135,7 @@ class Lock:
         self._file.truncate(0)
         self._file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}))
         self._file.flush()
+        os.register_at_fork(after_in_child=self._file.close)  # else a worker holds it a while after its run is killed
 
     def _taken(self) -> TextIO:
         path = self._path
