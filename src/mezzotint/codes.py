@@ -64,7 +64,7 @@ CODES: dict[str, str] = {
     "E1060": "`model.attention` names a kernel that this device, number type or build of torch does not have for this "
     "model. `auto` takes the best that there is.",
     "E1061": "`optim.optimizer` names a class that cannot be imported or is no torch.optim.Optimizer. Install the "
-    "package that has it (8-bit AdamW comes with `mezzotint[eight-bit]`; Lion, Prodigy and D-Adaptation with "
+    "package that has it (8-bit AdamW comes with `mezzotint[eight-bit]`; Prodigy and D-Adaptation with "
     "`mezzotint[optimizers]`), or write the class's full dotted name.",
     "E1062": "`model.attention` is `xformers`, and that package is not installed. Each of its releases belongs to one "
     "release of torch: install the one that fits (`mezzotint[xformers]`), or write `auto`, with which torch's own "

@@ -376,3 +376,65 @@ def test_beta2_decay_is_the_pace_of_adafactors_second_moment() -> None:
     # after the second step, with no gradient in it: 1 − 2^beta2_decay of the first one's square is left
     for exponent in (-0.8, -0.3):
         assert gradient_shrinks(exponent) == pytest.approx(1 - 2**exponent, rel=1e-5)
+
+
+def prodigy(steps: int = 2, **options: Any) -> tuple[float, float]:
+    """Under a constant gradient and a rate factor of 0.1: how far a weight has moved, and the rate last found. The
+    second moment is worth √(1 − β₂) of the gradient at first, the first one 1 − β₁."""
+    pytest.importorskip("pytorch_optimizer")
+    trained = {"denoiser/a": torch.nn.Parameter(torch.zeros(3))}
+    settings = OptimSettings(optimizer={"kind": "prodigy", "d0": 1e-4} | options, clip={"norm": None})
+    update = Update(trained, settings, separate_masters=False)
+    one = torch.tensor(1.0)
+    for _ in range(steps):
+        trained["denoiser/a"].grad = torch.full((3,), 2.0)
+        update.apply(loss_scale=one, norms=one[None], found_inf=0 * one, lr={"denoiser": 0.1}, moves_shadow=False)
+    found = update.tensors()["opt.group.d_hat#float/denoiser/a"]
+    return -float(trained["denoiser/a"].detach()[0]), float(found)
+
+
+# breaks if prodigy's own settings did not reach it
+@pytest.mark.effect("optim.optimizer.kind", "optim.optimizer.d0", "optim.optimizer.bias_correction")
+def test_prodigys_first_step_is_its_first_guess() -> None:
+    assert prodigy(1, bias_correction=True)[0] == pytest.approx(0.1 * 1e-4, rel=1e-4)
+    assert prodigy(1, bias_correction=True, d0=1e-3)[0] == pytest.approx(0.1 * 1e-3, rel=1e-4)
+    assert prodigy(1)[0] == pytest.approx(0.1 * 1e-4 * (1 - 0.9) / (1 - 0.999) ** 0.5, rel=1e-4)
+
+
+# breaks if the rate were found in another way: it is what the way covered, over what gradients have summed up to
+@pytest.mark.effect("optim.optimizer.beta3", "optim.optimizer.d_coef", "optim.optimizer.safeguard_warmup")
+def test_prodigys_settings_shape_the_rate_that_it_finds() -> None:
+    found = prodigy()[1]
+    assert prodigy(d_coef=2.0)[1] == pytest.approx(2 * found, rel=1e-5)
+    assert prodigy(beta3=0.0)[1] == pytest.approx((1 + 0.999**0.5) * found, rel=1e-5)
+    assert prodigy(safeguard_warmup=True)[1] == pytest.approx(0.1 * found, rel=1e-5)
+
+
+# breaks if the rate could leap
+@pytest.mark.effect("optim.optimizer.growth_rate")
+def test_growth_rate_bounds_how_fast_prodigys_rate_rises() -> None:
+    free, bounded = prodigy(40)[0], prodigy(40, growth_rate=1.01)[0]
+    assert bounded < 0.5 * free
+
+
+# breaks if Lion were another optimizer, or its two decays changed places
+@pytest.mark.effect("optim.optimizer.kind", "optim.optimizer.betas")
+def test_lion_steps_by_the_sign_of_a_mean() -> None:
+    plain = {"kind": "lion", "weight_decay": 0.0}
+    signs = torch.tensor([[1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
+    torch.testing.assert_close(moved_by(plain, 2), 1 - 0.1 * 2 * signs)
+
+    def second_step(betas: tuple[float, float]) -> float:
+        trained = {"denoiser/a": torch.nn.Parameter(torch.zeros(1))}
+        optimizer = {"kind": "lion", "weight_decay": 0.0, "betas": betas}
+        update = Update(trained, OptimSettings(optimizer=optimizer, clip={"norm": None}), separate_masters=False)
+        one = torch.tensor(1.0)
+        for gradient in (1.0, -0.3):
+            trained["denoiser/a"].grad = torch.tensor([gradient])
+            update.apply(loss_scale=one, norms=one[None], found_inf=0 * one, lr={"denoiser": 0.1}, moves_shadow=False)
+        return float(trained["denoiser/a"].detach()) + 0.1
+
+    # the mean is 1 − β₂ after the first step; the second turns back where β₁ (1 − β₂) < 0.3 (1 − β₁)
+    assert second_step((0.5, 0.5)) == pytest.approx(-0.1)
+    assert second_step((0.5, 0.9)) == pytest.approx(0.1)
+    assert second_step((0.1, 0.5)) == pytest.approx(0.1)

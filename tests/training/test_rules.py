@@ -114,7 +114,9 @@ def test_eight_bit_moments_need_their_extra(monkeypatch: pytest.MonkeyPatch) -> 
         Update(parameters(), OptimSettings(optimizer={"kind": "adamw-8bit"}), separate_masters=False)
 
 
-@pytest.mark.parametrize("optimizer", [{"kind": "adamw"}, {"kind": "adafactor"}, {"kind": "adacoor"}, NADAM])
+@pytest.mark.parametrize(
+    "optimizer", [{"kind": "adamw"}, {"kind": "adafactor"}, {"kind": "adacoor"}, {"kind": "lion"}, NADAM]
+)
 def test_the_bytes_of_the_state_are_known_before_the_first_step(optimizer: dict[str, Any]) -> None:
     trained = parameters()
     update = Update(trained, OptimSettings(optimizer=optimizer), separate_masters=False)
@@ -326,3 +328,61 @@ def test_patterns_of_a_parts_rule_are_held_against_that_part() -> None:
         made("*.bias", "denoiser/*.bias")
     with pytest.raises(RecipeError, match=r"optim.optimizer.no_decay: 'text_encoder"):
         made("text_encoder/*.bias", "*.bias")
+
+
+LION = {"kind": "lion", "betas": (0.8, 0.95), "weight_decay": 0.5}
+
+
+def test_lion_is_the_librarys() -> None:
+    library = pytest.importorskip("pytorch_optimizer").Lion
+    trained, alone = parameters(), parameters()
+    update = Update(trained, OptimSettings(optimizer=LION, clip={"norm": None}), separate_masters=False)
+    steps(update, trained, range(6))
+    reference = library(alone.values(), lr=1e-2, betas=(0.8, 0.95), weight_decay=0.5)
+    for seed in range(6):
+        generator = torch.Generator().manual_seed(seed)
+        for p in alone.values():
+            p.grad = torch.randn(p.shape, generator=generator)
+        reference.step()
+    for name, p in trained.items():
+        assert not torch.equal(p, parameters()[name])
+        torch.testing.assert_close(p, alone[name], rtol=1e-6, atol=1e-7)
+
+
+def test_lion_and_prodigy_resume_to_the_bit() -> None:
+    resumed_after_three(LION)
+    pytest.importorskip("pytorch_optimizer")
+    resumed_after_three({"kind": "prodigy", "growth_rate": 1.5, "safeguard_warmup": True}, lr=1.0, downhill=True)
+
+
+def test_lion_moves_nothing_on_a_step_that_is_not_finite_and_does_not_mind_the_loss_scale() -> None:
+    trained = parameters()
+    update = Update(trained, OptimSettings(optimizer=LION), separate_masters=False)
+    steps(update, trained, range(2))
+    before = {name: t.clone() for name, t in update.tensors().items()}
+    steps(update, trained, range(2, 3), bad=2)
+    assert all(torch.equal(before[name], t) for name, t in update.tensors().items())
+    means = []
+    for scale in (1.0, 1024.0):
+        trained = parameters()
+        update = Update(trained, OptimSettings(optimizer=LION, clip={"norm": None}), separate_masters=False)
+        for p in trained.values():
+            p.grad = torch.ones_like(p) * scale
+        one = torch.tensor(1.0)
+        update.apply(
+            loss_scale=one * scale, norms=one[None], found_inf=0 * one, lr={"denoiser": 1e-2}, moves_shadow=False
+        )
+        means.append(update.tensors()["opt.mean/denoiser/a.weight"].clone())
+    assert torch.equal(*means)
+    assert float(means[0].max()) > 0
+
+
+def test_prodigy_finds_a_rate_and_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pytorch_optimizer")
+    trained = parameters()
+    update = Update(trained, OptimSettings(optimizer={"kind": "prodigy", "d0": 1e-5}), separate_masters=False)
+    steps(update, trained, range(6), lr=1.0, downhill=True)
+    assert float(update.tensors()["opt.group.d#float/denoiser/a.weight"]) > 1.5e-5
+    monkeypatch.setitem(sys.modules, "pytorch_optimizer", None)
+    with pytest.raises(RecipeError, match=r"mezzotint\[optimizers\]"):
+        Update(parameters(), OptimSettings(optimizer={"kind": "prodigy"}), separate_masters=False)

@@ -24,8 +24,8 @@ class AdamW(Section):
     """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) with float32 moments, one fused pass."""
 
     kind: Annotated[Literal["adamw"], NEVER] = "adamw"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any
-    class of torch.optim's kind."""
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `lion`, `prodigy`, `adacoor`, or
+    `library` for any class of torch.optim's kind."""
 
     betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
     """Decay of the running means of the gradient and of its square."""
@@ -47,8 +47,8 @@ class AdamWeightDecay(Section):
     steps are shorter (at β₂ 0.98 the first is 0.7 of a rate, at 0.999 three of them)."""
 
     kind: Annotated[Literal["adam-weight-decay"], NEVER] = "adam-weight-decay"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any
-    class of torch.optim's kind."""
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `lion`, `prodigy`, `adacoor`, or
+    `library` for any class of torch.optim's kind."""
 
     betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
     """Decay of the running means of the gradient and of its square."""
@@ -70,8 +70,8 @@ class AdamW8bit(Section):
     Needs the extra `eight-bit` and a GPU."""
 
     kind: Annotated[Literal["adamw-8bit"], NEVER] = "adamw-8bit"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any
-    class of torch.optim's kind."""
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `lion`, `prodigy`, `adacoor`, or
+    `library` for any class of torch.optim's kind."""
 
     betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
     """Decay of the running means of the gradient and of its square."""
@@ -93,8 +93,8 @@ class Adafactor(Section):
     first ones; the least memory of all."""
 
     kind: Annotated[Literal["adafactor"], NEVER] = "adafactor"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any
-    class of torch.optim's kind."""
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `lion`, `prodigy`, `adacoor`, or
+    `library` for any class of torch.optim's kind."""
 
     eps: Annotated[PositiveFloat, ALLOW] = 1e-3
     """The least scale of a parameter by which its steps are measured."""
@@ -114,18 +114,79 @@ class Adafactor(Section):
     trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
 
 
+class Lion(Section):
+    """Lion (Chen et al. 2023, arXiv:2302.06675): each weight moves by the rate in the direction of the sign of a mean
+    of its gradients. One moment instead of AdamW's two. Rates are a third to a tenth of AdamW's, its weight decay three
+    to ten times as large."""
+
+    kind: Annotated[Literal["lion"], NEVER] = "lion"
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `lion`, `prodigy`, `adacoor`, or
+    `library` for any class of torch.optim's kind."""
+
+    betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.99)
+    """How much of the running mean is in the direction of a step, and its decay from step to step."""
+
+    weight_decay: Annotated[NonNegativeFloat, ALLOW] = 0.01
+    """Weights shrink by rate × this at each step, apart from the gradient."""
+
+    no_decay: Annotated[Names, ALLOW] = ()
+    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
+    which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
+    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
+
+
+class Prodigy(Section):
+    """Prodigy (Mishchenko and Defazio 2024, arXiv:2306.06101): AdamW that finds its own rate. `optim.lr` is a factor of
+    it and wants 1, `optim.schedule` shapes it. Needs the extra `optimizers`."""
+
+    kind: Annotated[Literal["prodigy"], NEVER] = "prodigy"
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `lion`, `prodigy`, `adacoor`, or
+    `library` for any class of torch.optim's kind."""
+
+    betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
+    """Decay of the running means of the gradient and of its square."""
+
+    beta3: Annotated[Beta | None, ALLOW] = None
+    """Decay of the sums from which the rate is found; None takes the root of the second of `betas`."""
+
+    eps: Annotated[PositiveFloat, ALLOW] = 1e-8
+    """Added to the root of the second moment; larger values calm parameters whose gradients are tiny."""
+
+    weight_decay: Annotated[NonNegativeFloat, ALLOW] = 0.0
+    """Weights shrink by rate × this at each step, apart from the gradient."""
+
+    d0: Annotated[PositiveFloat, NEVER] = 1e-6
+    """The first guess of the rate; it only grows from there."""
+
+    d_coef: Annotated[PositiveFloat, ALLOW] = 1.0
+    """A factor of the rate that is found; 0.5 to 2 is sensible."""
+
+    growth_rate: Annotated[Annotated[float, Field(gt=1.0)] | None, ALLOW] = None
+    """The largest factor by which the rate may grow from one step to the next, such as 1.02; None sets no limit."""
+
+    bias_correction: Annotated[bool, ALLOW] = False
+    """Correct the moments for having begun at zero, as AdamW does."""
+
+    safeguard_warmup: Annotated[bool, ALLOW] = False
+    """Find the rate as if there were no warm-up; wanted with `optim.schedule.warmup_steps`."""
+
+    no_decay: Annotated[Names, ALLOW] = ()
+    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
+    which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
+    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
+
+
 class Library(Section):
     """Any class that is a torch.optim.Optimizer, by its dotted name. The host reads one number a step, to leave out
     steps that are not finite."""
 
     kind: Annotated[Literal["library"], NEVER] = "library"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any
-    class of torch.optim's kind."""
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `lion`, `prodigy`, `adacoor`, or
+    `library` for any class of torch.optim's kind."""
 
     class_name: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*\.[A-Za-z_]\w*$"), NEVER]
-    """The class, such as `torch.optim.NAdam`, or `pytorch_optimizer.Lion`, `.Prodigy`, `.DAdaptAdam`, `.DAdaptLion` and
-    `.DAdaptSGD` of the extra `optimizers` (the last four want `optim.lr=1`). Importing it runs its package: name only
-    what you trust."""
+    """The class, such as `torch.optim.NAdam`, or `pytorch_optimizer.DAdaptAdam`, `.DAdaptLion` and `.DAdaptSGD` of the
+    extra `optimizers` (which want `optim.lr=1`). Importing it runs its package: name only what you trust."""
 
     options: Annotated[dict[str, Any], ALLOW] = Field(default_factory=dict)
     """What the class is made with besides parameters, lr and weight_decay, such as `{momentum_decay: 4e-3}`."""
@@ -144,14 +205,14 @@ class AdaCoor(Section):
     times √eps. `optim.lr`, its schedule and weight decay have no influence; for batches of 8 and less."""
 
     kind: Annotated[Literal["adacoor"], NEVER] = "adacoor"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `adacoor`, or `library` for any
-    class of torch.optim's kind."""
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `lion`, `prodigy`, `adacoor`, or
+    `library` for any class of torch.optim's kind."""
 
     eps: Annotated[PositiveFloat, ALLOW] = 1e-8
     """The only number of the rule; the first step of each weight is about its root. Leave it at 1e-8."""
 
 
-OptimizerSettings = AdamW | AdamWeightDecay | AdamW8bit | Adafactor | AdaCoor | Library
+OptimizerSettings = AdamW | AdamWeightDecay | AdamW8bit | Adafactor | Lion | Prodigy | AdaCoor | Library
 
 
 def _kind_or_adamw(value: object) -> object:

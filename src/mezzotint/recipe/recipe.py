@@ -14,7 +14,7 @@ from mezzotint.recipe.optim import OptimSettings
 from mezzotint.recipe.run import RunSettings
 from mezzotint.recipe.sample import SampleSettings
 
-SHARED_OPTIMIZERS = ("adamw", "adacoor", "adam-weight-decay")
+SHARED_OPTIMIZERS = ("adamw", "adacoor", "adam-weight-decay", "lion")
 """Optimizers that move each number by itself, and so work on rows of a tensor."""
 
 

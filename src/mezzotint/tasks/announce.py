@@ -236,6 +236,11 @@ def worked_out(recipe: Recipe, steps: int) -> list[str]:
     without = [p for p in recipe.model.train if o.part_optimizer.get(p, o.optimizer).kind == "adacoor"]
     if without:
         sentences.append(f"adacoor has no rate: optim.lr and its schedule have no influence on {' and '.join(without)}")
+    for part in recipe.model.train:
+        factor = o.part_lr.get(part, o.lr)
+        if o.part_optimizer.get(part, o.optimizer).kind == "prodigy" and factor < 0.1:
+            path = f"optim.part_lr.{part}" if part in o.part_lr else "optim.lr"
+            sentences.append(f"prodigy finds the rate by itself, and {path} is a factor of it: {factor:g}; it wants 1")
     return sentences
 
 

@@ -1,5 +1,5 @@
 """Update rules: how a gradient becomes a step. `AdamWRule` and `AdamWeightDecayRule` are one fused pass,
-`AdaCoorRule` is a few; `LibraryRule` lets any torch optimizer stand behind `Update`.
+`LionRule` and `AdaCoorRule` are a few; `LibraryRule` lets any torch optimizer stand behind `Update`.
 
 A rule owns its state by parameter name, so that checkpoints restore it by name and in its own type.
 """
@@ -17,7 +17,17 @@ import torch
 from torch import Tensor
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.optim import AdaCoor, Adafactor, AdamW, AdamW8bit, AdamWeightDecay, Library, OptimizerSettings
+from mezzotint.recipe.optim import (
+    AdaCoor,
+    Adafactor,
+    AdamW,
+    AdamW8bit,
+    AdamWeightDecay,
+    Library,
+    Lion,
+    OptimizerSettings,
+    Prodigy,
+)
 
 
 class Rule(ABC):
@@ -112,6 +122,57 @@ class AdamWeightDecayRule(AdamWRule):
     def __init__(self, settings: AdamWeightDecay, masters: Mapping[str, Tensor]) -> None:
         device = next(iter(masters.values())).device
         super().__init__(settings, masters, torch.full((), math.inf, dtype=torch.float32, device=device))
+
+
+class LionRule(Rule):
+    """Lion (Chen et al. 2023, arXiv:2302.06675, algorithm 2), with m kept in float32:
+
+        c ← β₁ m + (1 − β₁) g
+        p ← p (1 − lr wd) − lr sign(c)
+        m ← β₂ m + (1 − β₂) g
+
+    Nothing is read back to the host; where found_inf is 1, neither m nor p moves.
+    """
+
+    def __init__(self, settings: Lion, masters: Mapping[str, Tensor]) -> None:
+        self._settings = settings
+        self._mean = {name: torch.zeros_like(m) for name, m in masters.items()}
+
+    def move(
+        self,
+        names: Sequence[str],
+        masters: Sequence[Tensor],
+        grads: list[Tensor],
+        *,
+        lr: float,
+        weight_decay: float,
+        scale: Tensor,
+        found_inf: Tensor,
+    ) -> None:
+        first, second = self._settings.betas
+        torch._foreach_div_(grads, scale)
+        for grad in grads:
+            grad.masked_fill_(found_inf > 0, 0.0)
+        moved = 1.0 - found_inf  # () 0 or 1: multiplies what must not happen in a spoilt step
+        means = [self._mean[name] for name in names]
+        steps = torch._foreach_mul(means, first)
+        torch._foreach_add_(steps, grads, alpha=1.0 - first)
+        torch._foreach_sign_(steps)
+        torch._foreach_mul_(steps, moved * lr)
+        torch._foreach_mul_(list(masters), 1.0 - moved * (lr * weight_decay))
+        torch._foreach_sub_(list(masters), steps)
+        torch._foreach_mul_(means, 1.0 - moved * (1.0 - second))
+        torch._foreach_add_(means, grads, alpha=1.0 - second)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {f"opt.mean/{name}": tensor for name, tensor in self._mean.items()}
+
+    def load(self, tensors: Mapping[str, Tensor], masters: Mapping[str, Tensor]) -> None:
+        for name, mine in self.tensors().items():
+            mine.copy_(tensors[name])
+
+    def state_bytes(self, masters: Mapping[str, Tensor]) -> int:
+        return sum(master.element_size() * master.numel() for master in masters.values())
 
 
 class AdaCoorRule(Rule):
@@ -319,10 +380,20 @@ def rule_for(settings: OptimizerSettings, masters: Mapping[str, Tensor], applied
         case Adafactor():
             options = {"beta2_decay": settings.beta2_decay, "eps": (None, settings.eps), "d": settings.clip_update}
             return LibraryRule(torch.optim.Adafactor, options)
+        case Lion():
+            return LionRule(settings, masters)
+        case Prodigy():
+            kind = _class("pytorch_optimizer.Prodigy", "pip install 'mezzotint[optimizers]'")
+            return LibraryRule(kind, _prodigy_options(settings))
         case Library():
             return LibraryRule(_class(settings.class_name, "install the package that has it"), settings.options)
         case _:
             raise AssertionError(settings)
+
+
+def _prodigy_options(settings: Prodigy) -> dict[str, Any]:
+    kept = settings.model_dump(exclude={"kind", "weight_decay", "no_decay", "growth_rate"})
+    return kept | {"growth_rate": math.inf if settings.growth_rate is None else settings.growth_rate}
 
 
 def _class(path: str, remedy: str) -> type[torch.optim.Optimizer]:
