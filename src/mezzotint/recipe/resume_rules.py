@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mezzotint.errors import Problem
-from mezzotint.recipe.base import ChangeKind
+from mezzotint.recipe.base import ChangeKind, Every
 from mezzotint.recipe.nearest import advice
 from mezzotint.recipe.paths import Setting, by_path, sections, settings
 from mezzotint.recipe.recipe import Recipe
@@ -97,12 +97,12 @@ def _allowed(path: str, allow_change: Sequence[str]) -> bool:
 
 
 def _only_longer(path: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
-    if path not in ("run.steps", "run.epochs"):
+    if path not in ("run.steps", "run.epochs", "run.longer"):
         return False
     if any(_depends_on_length(tree) for tree in (old, new)):
         return False
     before, after = _length(old), _length(new)
-    return before[0] == after[0] and after[1] >= before[1]
+    return before[0] == after[0] and after[1] >= before[1] and _is_longer(old, new)
 
 
 def _depends_on_length(tree: dict[str, Any]) -> bool:
@@ -127,6 +127,17 @@ def _length(tree: dict[str, Any]) -> tuple[str, float]:
     if epochs is not None:
         return "epochs", float(epochs)
     return "steps", float(_value(tree, "run.steps") or DEFAULT_STEPS)
+
+
+def _is_longer(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Whether `run.longer` stayed, or grew in its own unit."""
+    before, after = (_value(tree, "run.longer") for tree in (old, new))
+    if before is None or before == after:
+        return True
+    if after is None:
+        return False
+    first, then = Every.parse(before), Every.parse(after)
+    return first.unit == then.unit and then.count >= first.count
 
 
 def _value(tree: dict[str, Any], path: str) -> Any:

@@ -284,6 +284,11 @@ class RunSettings(Section):
     """End with the last whole epoch within `run.steps`, and leave out the steps beyond it, as Open-Sora-Plan does. How
     many are left out is said at the start."""
 
+    longer: Annotated[Interval | None, RECORDED] = None
+    """Train so much longer than `run.steps` or `run.epochs` says, such as `500 steps` or `2 epochs`: for a run that is
+    over, or would be too early. It counts from the recipe's length, so that the same line given again is not longer
+    again. Rates that depend on the run's length follow the new one."""
+
     device: Annotated[Literal["auto", "cpu", "cuda"], RECORDED] = "auto"
     """Where the run computes; `auto` takes the accelerator when there is one."""
 
@@ -402,3 +407,9 @@ class RunSettings(Section):
 
     validation: ValidationSettings = ValidationSettings()
     """Held-out loss."""
+
+    @model_validator(mode="after")
+    def _is_a_length(self) -> RunSettings:
+        if self.longer is not None and self.longer.unit == "minutes":
+            raise ValueError(f"run.longer is counted in steps or epochs, got '{self.longer}'; write it like '500 steps'")
+        return self

@@ -1,19 +1,58 @@
-"""A recipe whose model is a run of ours: `model.path` names its folder, or, with a stamp, the newest run of a name.
-That run is gone on with, in its own folder and from the model it began with. No torch here.
+"""A run of ours where a recipe or a model is expected: it is gone on with, or forked. No torch here.
+
+`mezzotint train runs/fox` goes on with the recipe in that folder; with another `run.name` or `run.folder` it begins a
+new run there, from the newest checkpoint of the old one (a fork). A recipe whose `model.path` names a run's folder, or,
+with a stamp, the newest run of a name, goes on with that run, in its own folder and from the model it began with.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from mezzotint.errors import CheckpointError
-from mezzotint.recipe.read import Reading, locate, read
+from mezzotint.recipe.read import COMMAND_LINE, Reading, locate, read
 from mezzotint.tasks import _stamps
 
 _CONVERTED = Path("ckpt_cache")
 """Where EveryDream2 keeps models that it has converted, by name."""
+
+
+def read_source(source: str, overrides: Sequence[str]) -> Reading:
+    """Reads a recipe, of a file, by its name, or of a run folder. Raises as `read`."""
+    run = Path(source).expanduser()
+    if not is_run(run):
+        return read(source, overrides)
+    return _forked(read(run / "recipe.yaml", overrides), run)
+
+
+def is_run(path: Path) -> bool:
+    """Whether a path is the folder of a run."""
+    return (path / "recipe.yaml").is_file() and (path / "checkpoints").is_dir()
+
+
+def _forked(reading: Reading, run: Path) -> Reading:
+    """A reading of a run's own recipe as it is, or, where the command line names another folder, as a fork of that
+    run."""
+    given = {path for path, said in reading.origin.items() if said == COMMAND_LINE}
+    settings = reading.recipe.run
+    if "run.folder" in given and settings.folder is not None:
+        folder = settings.folder.expanduser()
+    elif "run.name" in given:
+        folder = run.with_name(settings.name)
+    else:
+        return reading
+    if folder.absolute().resolve() == run.absolute().resolve():
+        return reading
+    begun = any(folder.glob("checkpoints/step-*/manifest.json"))
+    update = {"folder": folder, "resume": "auto" if begun else str(run.absolute())}
+    if "run.resume" in given:  # such as an earlier checkpoint of that run
+        update = {"folder": folder}
+    recipe = reading.recipe.model_copy(update={"run": settings.model_copy(update=update)})
+    note = f"{folder} is a fork of {run}: it begins from its newest checkpoint, and {run} stays as it is"
+    return replace(reading, recipe=recipe, fork=run, notes=reading.notes if begun else (*reading.notes, note))
 
 
 def found(reading: Reading) -> Reading:
@@ -30,7 +69,7 @@ def found(reading: Reading) -> Reading:
         if newest is None:
             raise _stamps.nothing_to_go_on_with(model.path)
         return _of_run(reading, newest, "latest")
-    if (path / "recipe.yaml").is_file() and (path / "checkpoints").is_dir():
+    if is_run(path):
         return _of_run(reading, path, "auto")
     converted = Path(_CONVERTED, model.path.name)
     if not path.exists() and converted.is_dir():

@@ -292,8 +292,8 @@ def start_line(restored: Restored | None, steps: int, changes: Sequence[str], li
         return f"starting at step 0 of {steps:,}; Ctrl-C saves and stops; to go on: {line}"
     if restored.step >= steps:
         return (
-            f"{restored.path.name} is the end of this run: nothing is left to train (to go on, raise run.steps; "
-            "a schedule that depends on the length also needs run.allow_change=[run.steps])"
+            f"{restored.path.name} is the end of this run: nothing is left to train; to train on: "
+            f"{line} run.longer='{max(steps // 4, 1)} steps'"
         )
     exact = f"; not bit-exact from here: {'; '.join(changes)}" if changes else ""
     return f"going on from {restored.path.name}, {counted(steps - restored.step, 'step')} to go{exact}"

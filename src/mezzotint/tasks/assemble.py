@@ -150,8 +150,19 @@ def cache_folder(recipe: Recipe) -> Path:
 
 
 def length_in_steps(recipe: Recipe, timeline: Timeline) -> int:
-    """The run's length: as written, or worked out from its epochs. Raises DatasetError E1207 when an epoch, of a data
-    set seen whole numbers of times, has no batch."""
+    """The run's length: as written, or worked out from its epochs, and `run.longer` besides. Raises DatasetError E1207
+    when an epoch, of a data set seen whole numbers of times, has no batch."""
+    longer, epochs = recipe.run.longer, recipe.run.epochs
+    if longer is None:
+        return _planned_length(recipe, timeline)
+    if longer.unit == "steps":
+        return _planned_length(recipe, timeline) + int(longer.count)
+    if epochs is not None:
+        return timeline.steps_until(epochs + longer.count)
+    return _planned_length(recipe, timeline) + timeline.steps_until(longer.count)
+
+
+def _planned_length(recipe: Recipe, timeline: Timeline) -> int:
     if recipe.data.remainder == "drop" and timeline.epoch(0).num_batches == 0 and recipe.data.repeats == (1.0,):
         raise DatasetError(
             f"data.remainder is drop and no bucket has data.batch_size={recipe.data.batch_size} pictures, so that "

@@ -10,6 +10,7 @@ from typing import Any
 
 from mezzotint import durable
 from mezzotint.errors import CheckpointError, Problem, RecipeError
+from mezzotint.recipe.paths import sections
 from mezzotint.recipe.read import Reading
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import differences, judge
@@ -135,16 +136,17 @@ class Identity:
 
 def compare(restored: state.Restored, reading: Reading, recipe: Recipe, identity: Identity) -> list[str]:
     """Holds a checkpoint against what is asked for now. Returns sentences for the history: each means "not bit-exact
-    from here". reading: where the recipe's settings were written.
+    from here". reading: where the recipe's settings were written. A fork may change what `run.allow_change` can allow,
+    and its data, without saying so there: it is a run of its own.
 
     Raises RecipeError with every refused change at once (E1510 and E1511 settings, E1513 data, E1514 model).
     """
     values = restored.values
     found = differences(values["recipe"], recipe)
-    recorded, problems = judge(found, recipe.run.allow_change)
+    allowed = {*recipe.run.allow_change, *((*sections(), "data") if reading.fork is not None else ())}
+    recorded, problems = judge(found, sorted(allowed))
     sentences = [f"{d.path}: {d.old} → {d.new}" for d in recorded]
     before = values["identity"]
-    allowed = set(recipe.run.allow_change)
     if before["data"] != identity.data:
         sentences.append("the data set's content has changed")
         if "data" not in allowed:

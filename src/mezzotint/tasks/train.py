@@ -99,7 +99,8 @@ def folder_of(reading: Reading, recipe: Recipe) -> Path:
     """The run folder: as written, a stamp in it settled; beside a recipe that lies in a run folder; or runs/NAME.
     Raises CheckpointError E1507 for `run.resume: latest` where no stamp has a run."""
     if (
-        reading.path is not None
+        reading.fork is None
+        and reading.path is not None
         and reading.path.name == "recipe.yaml"
         and (reading.path.parent / "checkpoints").is_dir()
     ):

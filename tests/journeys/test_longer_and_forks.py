@@ -1,0 +1,87 @@
+"""A run that is made longer, and one that is forked: a new run from another's newest checkpoint."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mezzotint import durable
+from mezzotint.cli import main
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.read import read_text
+from mezzotint.run_folder import RunFolder
+from mezzotint.training import state
+
+
+def losses(folder: Path) -> dict[int, float]:
+    return {line["step"]: line["loss"] for line in durable.read_lines(folder / "metrics.jsonl") if "loss" in line}
+
+
+def digests(folder: Path) -> dict[str, Any]:
+    newest = state.newest(folder / "checkpoints").path
+    assert newest is not None
+    return {name: entry["sha256"] for name, entry in durable.read_json(newest / "manifest.json")["files"].items()}
+
+
+def test_a_run_that_is_over_trains_on_and_the_same_line_again_is_not_longer_again(world: Any, capsys: Any) -> None:
+    assert world.train("run", run__steps=2) == 0
+    folder = world.root / "run"
+    capsys.readouterr()
+    assert main(["train", str(folder)]) == 0
+    offer = re.search(r"nothing is left to train; to train on: .* (run\.longer='1 steps')", capsys.readouterr().out)
+    assert offer, "the line that trains on is printed"
+    for _ in range(2):
+        assert main(["train", str(folder), "run.longer=2 steps"]) == 0
+    assert "step-00000004 is the end of this run" in capsys.readouterr().out
+    assert list(losses(folder)) == [1, 2, 3, 4]
+    assert main(["train", str(folder)]) == 0, "the folder's own recipe knows its length"
+    assert world.train("whole", run__steps=4) == 0
+    assert losses(folder) == losses(world.root / "whole"), "under a constant rate it is the longer run to the bit"
+
+
+def test_a_fork_starts_from_the_newest_checkpoint_and_leaves_the_old_run_alone(world: Any, capsys: Any) -> None:
+    assert world.train("first", run__steps=2) == 0
+    first, second = world.root / "first", world.root / "second"
+    before = {path: path.read_bytes() for path in sorted(first.rglob("*")) if path.is_file()}
+    capsys.readouterr()
+    line = ["train", str(first), "run.name=second", "run.longer=2", "optim.lr=0.002"]
+    assert main(line) == 0
+    out = capsys.readouterr().out
+    assert "is a fork of" in out
+    assert "going on from step-00000002, 2 steps to go" in out
+    assert "optim.lr" in out, "what differs from here on is said"
+    assert {path: path.read_bytes() for path in sorted(first.rglob("*")) if path.is_file()} == before
+    assert list(losses(second)) == [3, 4]
+    assert main(line) == 0, "the same line goes on with the fork"
+    assert "step-00000004 is the end of this run" in capsys.readouterr().out
+    [resumed] = [event for event in RunFolder(second).events() if event["event"] == "resumed"][:1]
+    assert any(change.startswith("optim.lr") for change in resumed["changes"])
+
+
+def test_a_fork_without_a_change_is_the_run_gone_on_with_to_the_bit(world: Any) -> None:
+    assert world.train("first", run__steps=2) == 0
+    assert main(["train", str(world.root / "first"), f"run.folder={world.root / 'there'}", "run.longer=1 epoch"]) == 0
+    assert main(["train", str(world.root / "first"), "run.longer=1 epoch"]) == 0
+    there, here = digests(world.root / "there"), digests(world.root / "first")
+    assert len(here) > 1
+    assert {n: d for n, d in there.items() if n.endswith(".safetensors")} == {
+        n: d for n, d in here.items() if n.endswith(".safetensors")
+    }
+
+
+def test_a_fork_may_not_change_what_a_checkpoint_cannot_take(world: Any, capsys: Any) -> None:
+    assert world.train("first", run__steps=1) == 0
+    capsys.readouterr()
+    assert main(["train", str(world.root / "first"), "run.name=second", "run.seed=9", "run.longer=1"]) == 2
+    err = capsys.readouterr().err
+    assert "E1511" in err
+    assert "run.seed" in err
+    assert not (world.root / "second").exists()
+
+
+def test_longer_is_not_counted_in_minutes() -> None:
+    with pytest.raises(RecipeError, match="counted in steps or epochs, got '5 minutes'"):
+        read_text("schema: 1", overrides=["run.longer=5 minutes"])
