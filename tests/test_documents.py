@@ -356,7 +356,7 @@ def test_the_setting_and_optimizer_examples_carry_help_and_a_rule(load: Load) ->
     assert change_of(setting, "input_perturbation") == "allow"
     assert setting.model_fields["input_perturbation"].description.startswith("Adds this much more noise")
     optim = load("optim", block("docs/how-to-add.md", "python run optimizer"))
-    assert isinstance(optim.OptimSettings(optimizer={"kind": "lion", "momentum": 0.9}).optimizer, optim.Lion)
+    assert isinstance(optim.OptimSettings(optimizer={"kind": "signum", "momentum": 0.9}).optimizer, optim.Signum)
     assert optim.OptimSettings().optimizer.kind == "adamw"
 
 

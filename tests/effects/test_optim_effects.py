@@ -402,11 +402,11 @@ def test_prodigys_first_step_is_its_first_guess() -> None:
 
 
 # breaks if the rate were found in another way: it is what the way covered, over what gradients have summed up to
-@pytest.mark.effect("optim.optimizer.beta3", "optim.optimizer.d_coef", "optim.optimizer.safeguard_warmup")
+@pytest.mark.effect("optim.optimizer.d_beta", "optim.optimizer.d_coef", "optim.optimizer.safeguard_warmup")
 def test_prodigys_settings_shape_the_rate_that_it_finds() -> None:
     found = prodigy()[1]
     assert prodigy(d_coef=2.0)[1] == pytest.approx(2 * found, rel=1e-5)
-    assert prodigy(beta3=0.0)[1] == pytest.approx((1 + 0.999**0.5) * found, rel=1e-5)
+    assert prodigy(d_beta=0.0)[1] == pytest.approx((1 + 0.999**0.5) * found, rel=1e-5)
     assert prodigy(safeguard_warmup=True)[1] == pytest.approx(0.1 * found, rel=1e-5)
 
 

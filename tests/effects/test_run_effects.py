@@ -459,3 +459,13 @@ def test_tf32_is_allowed_by_the_new_names() -> None:
         base.open_runtime(settings_of(tf32=allowed, device="cpu"), Launch())
         assert torch.backends.cuda.matmul.fp32_precision == word
         assert torch.backends.cudnn.conv.fp32_precision == word
+
+
+# breaks if the run did not go on beyond the recipe's own length
+@pytest.mark.effect("run.longer")
+def test_longer_counts_from_the_recipes_length(prepare: Prepare) -> None:
+    assert prepare(run__steps=3).job.steps == 3
+    assert prepare(run__steps=3, run__longer="2 steps").job.steps == 5
+    epoch = prepare(run__steps="null", run__epochs=1).job.steps
+    assert prepare(run__steps="null", run__epochs=1, run__longer="2 epochs").job.steps == 3 * epoch
+    assert prepare(run__steps=3, run__longer="1 epoch").job.steps == 3 + epoch

@@ -31,7 +31,7 @@ def test_a_parts_optimizer_and_schedule_are_options_by_path() -> None:
 @pytest.mark.parametrize(
     ("optim", "where", "words"),
     [
-        ("part_optimizer: {text_encoder: {kind: lion}}", "optim.part_optimizer.text_encoder.kind", "adacoor"),
+        ("part_optimizer: {text_encoder: {kind: sophia}}", "optim.part_optimizer.text_encoder.kind", "adacoor"),
         ("part_optimizer: {text_encoder: {esp: 1e-6}}", "optim.part_optimizer.text_encoder.esp", "unknown key"),
         ("part_schedule: {text_encoder: {kind: cosin}}", "optim.part_schedule.text_encoder.kind", "cosine"),
         ("part_optimizer: {vae: {}}", "optim.part_optimizer", "which model.train does not train"),

@@ -146,8 +146,9 @@ class Prodigy(Section):
     betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
     """Decay of the running means of the gradient and of its square."""
 
-    beta3: Annotated[Beta | None, ALLOW] = None
-    """Decay of the sums from which the rate is found; None takes the root of the second of `betas`."""
+    d_beta: Annotated[Beta | None, ALLOW] = None
+    """Decay of the sums from which the rate d is found, elsewhere called beta3; None takes the root of the second of
+    `betas`."""
 
     eps: Annotated[PositiveFloat, ALLOW] = 1e-8
     """Added to the root of the second moment; larger values calm parameters whose gradients are tiny."""

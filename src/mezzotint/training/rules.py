@@ -392,8 +392,9 @@ def rule_for(settings: OptimizerSettings, masters: Mapping[str, Tensor], applied
 
 
 def _prodigy_options(settings: Prodigy) -> dict[str, Any]:
-    kept = settings.model_dump(exclude={"kind", "weight_decay", "no_decay", "growth_rate"})
-    return kept | {"growth_rate": math.inf if settings.growth_rate is None else settings.growth_rate}
+    kept = settings.model_dump(exclude={"kind", "weight_decay", "no_decay", "growth_rate", "d_beta"})
+    limit = math.inf if settings.growth_rate is None else settings.growth_rate
+    return kept | {"growth_rate": limit, "beta3": settings.d_beta}
 
 
 def _class(path: str, remedy: str) -> type[torch.optim.Optimizer]:
