@@ -83,5 +83,5 @@ def test_a_fork_may_not_change_what_a_checkpoint_cannot_take(world: Any, capsys:
 
 
 def test_longer_is_not_counted_in_minutes() -> None:
-    with pytest.raises(RecipeError, match="counted in steps or epochs, got '5 minutes'"):
+    with pytest.raises(RecipeError, match="counts steps or epochs, got '5 minutes'"):
         read_text("schema: 1", overrides=["run.longer=5 minutes"])

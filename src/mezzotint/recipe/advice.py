@@ -25,8 +25,8 @@ ADVICE = MappingProxyType(
         "the rate that is printed.",
         "optim.accumulation": "With batches of 6 to 8, more than 1 lowers quality.",
         "optim.clip.norm": "Fine-tuning seldom needs it: fp16 with a loss scale keeps gradients in bounds.",
-        "optim.optimizer.kind": "adacoor is for batches of 8 and less, with its eps left at 1e-8. prodigy finds the rate: "
-        "optim.lr is a factor of it, 1.",
+        "optim.optimizer.kind": "adacoor is for batches of 8 and less, with its eps left at 1e-8. prodigy finds the "
+        "rate, and optim.lr is a factor of it: leave it at 1.",
         "optim.optimizer.eps": "A larger one calms gradients that explode. For adacoor leave it at 1e-8.",
         "data.captions.dropout": "0.04 in general, 0.10 for large models, 0.15 to force a style; more bleeds "
         "into everything.",
