@@ -21,7 +21,16 @@ from mezzotint.recipe.optim import AdaCoor, Adafactor, AdamW, AdamW8bit, AdamWei
 
 
 class Rule(ABC):
-    """What `Update` asks of an optimizer. All tensors are float32 masters and gradients of one group."""
+    """What `Update` asks of an optimizer. All tensors are float32 masters and gradients of one group.
+
+    is_by_tensor: each tensor moves by itself, so that a group may be moved in chunks to the same bits. reads_on_host:
+    `move` asks on the host whether something may move. temporaries: bytes that `move` takes at most for each number
+    beside what it is given; of a rule that is not by tensor, for each number of its largest tensor.
+    """
+
+    is_by_tensor: bool = True
+    reads_on_host: bool = False
+    temporaries: int = 0
 
     @abstractmethod
     def move(
@@ -124,6 +133,8 @@ class AdaCoorRule(Rule):
     Nothing is read back to the host; where found_inf is 1, g counts as 0, which moves neither v nor p.
     """
 
+    temporaries = 6  # squares in float32 and bfloat16, or divisors in both
+
     def __init__(self, settings: AdaCoor, masters: Mapping[str, Tensor]) -> None:
         self._eps = settings.eps
         self._rounded_eps = float(torch.tensor(settings.eps, dtype=torch.bfloat16))
@@ -147,6 +158,7 @@ class AdaCoorRule(Rule):
         squares = torch._foreach_mul(grads, grads)
         torch._foreach_mul_(squares, self._rounded_eps)
         torch._foreach_add_(sums, [square.to(torch.bfloat16) for square in squares])
+        del squares
         torch._foreach_mul_(grads, self._rounded_eps)
         divisors = torch._foreach_sqrt(sums)
         torch._foreach_add_(divisors, self._eps)
@@ -170,8 +182,12 @@ class LibraryRule(Rule):
 
     Some keep what they have learnt of the whole group among its settings, such as Prodigy's and D-Adaptation's
     distance d. What has changed there since the start is part of the state: `opt.group.KEY/PART/PARAMETER` with the
-    group's first parameter.
+    group's first parameter. Such a group is moved as a whole; the classes of torch and bitsandbytes keep no such
+    numbers and know each tensor by itself.
     """
+
+    reads_on_host = True
+    temporaries = 12  # three lists of float32: what torch's own classes take where they work through lists
 
     def __init__(self, kind: type[torch.optim.Optimizer], options: Mapping[str, Any]) -> None:
         self.kind = kind
@@ -180,6 +196,7 @@ class LibraryRule(Rule):
         self._started: dict[tuple[str, ...], dict[str, Any]] = {}
         self._waiting: dict[str, dict[str, Any]] = {}
         self._waiting_groups: dict[str, dict[str, Any]] = {}
+        self.is_by_tensor = kind.__module__.split(".")[0] in ("torch", "bitsandbytes") and kind is not torch.optim.LBFGS
         self._decays = "weight_decay" in inspect.signature(kind).parameters
 
     def move(
