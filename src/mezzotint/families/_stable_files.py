@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers.models.clip.tokenization_clip import CLIPTokenizer
 
+from mezzotint import outside
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import Prediction
 from mezzotint.recipe.model import ModelSettings
@@ -409,7 +410,7 @@ def _require_match(kin: Kin, root: Path, configs: Configs) -> None:
 
 def _parted_tokenizer(found: Mapping[str, Path]) -> Any:
     """A tokenizer whose vocabulary lies elsewhere than its settings, which the library cannot read by itself."""
-    merges = found["merges.txt"].read_text(encoding="utf-8").splitlines()[1:]
+    merges = outside.read_text(found["merges.txt"]).splitlines()[1:]
     told = read_json(found["tokenizer_config.json"])
     told.pop("tokenizer_class", None)
     return CLIPTokenizer(vocab=read_json(found["vocab.json"]), merges=[tuple(m.split()) for m in merges], **told)

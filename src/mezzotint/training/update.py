@@ -7,11 +7,13 @@ device.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +23,8 @@ from mezzotint.recipe.optim import AdaCoor, OptimSettings
 from mezzotint.training.rules import rule_for
 from mezzotint.training.shadow import decay_at
 
+Item = TypeVar("Item")
+_COUNTS = ("opt.applied", "opt.shadow_updates")
 CHUNK = 256 * 2**20
 """Bytes that a step may take for copies and intermediate results at once; one tensor alone may need more."""
 
@@ -106,6 +110,19 @@ class Update:
         """The bytes of the optimizer's own state once it stands, averages and counts apart."""
         return sum(rule.state_bytes(self._of(part)) for part, rule in self._rules.items())
 
+    def checkpoint_bytes(self, whole: Callable[[str, Tensor], tuple[int, ...]] = lambda name, t: tuple(t.shape)) -> int:
+        """The bytes of a checkpoint's tensors once the state stands, which some optimizers make with their first step.
+
+        whole: the shape of a tensor of which this process holds some rows, by its flat name.
+        """
+        kept = {n: t for n, t in self.tensors().items() if not n.startswith("opt.") or n in _COUNTS}
+        size = sum(math.prod(whole(name, tensor)) * tensor.element_size() for name, tensor in kept.items())
+        masters = {
+            name: torch.empty(whole(f"w/{name}", m), dtype=m.dtype, device="meta") for name, m in self._masters.items()
+        }
+        of_parts = (self._of(part, masters) for part in self._rules)
+        return size + sum(rule.state_bytes(mine) for rule, mine in zip(self._rules.values(), of_parts, strict=True))
+
     def working_bytes(self) -> int:
         """The bytes that a step takes at most beside weights, gradients and states: float32 copies of the gradients
         and intermediate results of one chunk."""
@@ -117,18 +134,17 @@ class Update:
     def _chunks_of(self, group: Group) -> list[list[str]]:
         if not self._rules[group.part].is_by_tensor:
             return [group.names]
-        each = [self._bytes_of_chunk(group, [name]) for name in group.names]
-        return [[group.names[number] for number in chunk] for chunk in chunked(each, CHUNK)]
+        return chunked(group.names, lambda names: self._bytes_of_chunk(group, names), CHUNK)
 
     def _bytes_of_chunk(self, group: Group, names: Sequence[str]) -> int:
-        rule = self._rules[group.part]
         sizes = [self._masters[name].numel() for name in names]
         copied = 4 * sum(sizes) if self._separate else 0
-        return copied + rule.temporaries * (sum(sizes) if rule.is_by_tensor else max(sizes))
+        return copied + self._rules[group.part].working_bytes(sizes)
 
-    def _of(self, part: str) -> dict[str, Tensor]:
+    def _of(self, part: str, masters: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
         """The masters of a part."""
-        return {name: master for name, master in self._masters.items() if name.split("/")[0] == part}
+        among = self._masters if masters is None else masters
+        return {name: master for name, master in among.items() if name.split("/")[0] == part}
 
     def forget_gradients(self) -> None:
         """Takes all gradients away."""
@@ -237,7 +253,7 @@ class Shadow:
         self.device = next(iter(self._weights.values())).device
         # float64: 1 − decay loses four digits in float32 when the decay is near 1
         self._updates = torch.zeros((), dtype=torch.float64, device=self.device)
-        self._chunks = chunked([4 * weight.numel() for weight in self._weights.values()], CHUNK)
+        self._chunks = chunked(list(self._weights), self._bytes_of, CHUNK)
         there = next(iter(masters.values())).device
         self._behind = _Behind(masters) if (there != self.device if apart is None else apart) else None
 
@@ -259,8 +275,10 @@ class Shadow:
         """Bytes that an update takes at most on the masters' device beside what lies there."""
         if self._behind is not None:
             return 0
-        sizes = [4 * weight.numel() for weight in self._weights.values()]
-        return max(sum(sizes[number] for number in chunk) for chunk in self._chunks)
+        return max(self._bytes_of(names) for names in self._chunks)
+
+    def _bytes_of(self, names: Sequence[str]) -> int:
+        return 4 * sum(self._weights[name].numel() for name in names)
 
     def start_from(self, weights: Mapping[str, Tensor]) -> None:
         """Takes other weights in the place of the masters' before the first update, by the masters' names."""
@@ -280,10 +298,10 @@ class Shadow:
         with torch.no_grad():  # a thread has its own mode
             moved = 1.0 - found_inf
             weight = ((1.0 - decay_at(self._rule.rule, self._rule.decay, self._updates)) * moved).to(torch.float32)
-            mine = list(self._weights.values())
-            for chunk in self._chunks:
-                here = [mine[number] for number in chunk]
-                step = torch._foreach_sub([masters[number] for number in chunk], here)
+            theirs = dict(zip(self._weights, masters, strict=True))
+            for names in self._chunks:
+                here = [self._weights[name] for name in names]
+                step = torch._foreach_sub([theirs[name] for name in names], here)
                 torch._foreach_mul_(step, weight)
                 torch._foreach_add_(here, step)
                 del step  # before the next
@@ -331,16 +349,14 @@ class _Behind:
         move(self._copies, self._found_inf)
 
 
-def chunked(sizes: Sequence[int], limit: int) -> list[list[int]]:
-    """Numbers of neighbours whose sizes together stay within a limit; what is larger alone stands alone."""
-    chunks: list[list[int]] = []
-    room = 0
-    for number, size in enumerate(sizes):
-        if not chunks or size > room:
-            chunks.append([])
-            room = limit
-        chunks[-1].append(number)
-        room -= size
+def chunked(items: Sequence[Item], size: Callable[[Sequence[Item]], int], limit: int) -> list[list[Item]]:
+    """Neighbours in chunks, as many as stay within a limit together; what is larger alone stands alone."""
+    chunks: list[list[Item]] = []
+    for item in items:
+        if chunks and size([*chunks[-1], item]) <= limit:
+            chunks[-1].append(item)
+        else:
+            chunks.append([item])
     return chunks
 
 
