@@ -21,7 +21,7 @@ from mezzotint.sampling import prompt_file
 from mezzotint.tasks.resume import choose
 from mezzotint.training import metrics_log, state
 from mezzotint.weights import files
-from mezzotint.weights.folder import open_folder
+from mezzotint.weights.folder import open_folder, require_plain
 
 BEYOND: dict[str, Callable[[Path], None]] = {
     "pipe": os.mkfifo,
@@ -136,3 +136,14 @@ def test_torn_lines_are_left_out(tmp_path: Path) -> None:
     assert outside.read_lines(path) == []
     path.write_bytes(b'{"a": 1}\n{"a": \n[1]\n' + b"[" * 9999 + b'\n\xff\n{"a": 2}')
     assert outside.read_lines(path) == [{"a": 1}, {"a": 2}]
+
+
+def test_a_tokenizers_folder_has_plain_files_before_a_library_reads_it(
+    put: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    place = put(tmp_path / "tokenizer" / "tokenizer_config.json")
+    if place.is_dir():
+        require_plain(tmp_path / "tokenizer")  # which the library sees for itself
+        return
+    with pytest.raises(MezzotintError, match=r"tokenizer_config\.json: is no plain file"):
+        require_plain(tmp_path / "tokenizer")

@@ -140,7 +140,7 @@ def _read_column(path: Path, marks: dict[str, int]) -> NDArray[Any]:
 
 
 def _marks(path: Path) -> dict[str, int]:
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with outside.open_plain(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return {"bytes": len(content), "crc32": zlib.crc32(content)}
 
 

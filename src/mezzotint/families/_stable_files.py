@@ -24,7 +24,7 @@ from mezzotint.weights import components, files, fingerprint, kinds, plain_vae, 
 from mezzotint.weights.components import Network
 from mezzotint.weights.export import Replaced
 from mezzotint.weights.files import Stored, TensorInfo
-from mezzotint.weights.folder import FoundWeights, ModelFolder, open_folder, read_json, tokenizer_files
+from mezzotint.weights.folder import FoundWeights, ModelFolder, open_folder, read_json, require_plain, tokenizer_files
 from mezzotint.weights.keymap import Family, KeyMap
 from mezzotint.weights.other_vae import OtherVae, open_vae
 from mezzotint.weights.overlay import Overlay
@@ -330,6 +330,7 @@ def open_tokenizer(source: Source, part: str) -> Any:
     """The tokenizer of a text encoder. Its files are looked at first: the library makes an empty vocabulary where they
     lack. Raises WeightsError E1409."""
     root = source.folder.root / source.kin.tokenizers[part]
+    require_plain(root)
     found = tokenizer_files(root)
     if "tokenizer.json" not in found and "merges.txt" not in found:
         raise WeightsError(f"{root}: lacks merges.txt; fetch the whole tokenizer", code="E1409")

@@ -176,6 +176,14 @@ def complete_tokenizer(folder: Path) -> None:
     sync(folder / "merges.txt")
 
 
+def require_plain(folder: Path) -> None:
+    """Before a library reads a folder's files by itself, without a look at what they are. Raises WeightsError E1409 for
+    a pipe or a device among them."""
+    for path in sorted(folder.iterdir()):
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise WeightsError(f"{path}: is no plain file; take another copy of the model", code="E1409")
+
+
 def tokenizer_files(folder: Path) -> dict[str, Path]:
     """The files of a tokenizer's folder by name. Models that ship share one vocabulary, CLIP's, which lies elsewhere
     and is among them here."""

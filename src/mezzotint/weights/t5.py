@@ -23,7 +23,7 @@ from mezzotint import outside
 from mezzotint.errors import WeightsError
 from mezzotint.weights import files, fingerprint, pickled, state
 from mezzotint.weights.files import InFile, Stored, TensorInfo
-from mezzotint.weights.folder import read_json
+from mezzotint.weights.folder import read_json, require_plain
 
 TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "tokenizer_config.json", "special_tokens_map.json")
 """Of a tokenizer's folder, what its words depend on."""
@@ -158,6 +158,7 @@ def states(encoder: Any, ids: Tensor, mask: Tensor) -> Tensor:
 
 def tokenizer_in(folder: Path, vocabulary: int) -> Any:
     """The tokenizer of a folder. vocabulary: tokens that the encoder knows. Raises WeightsError E1463."""
+    require_plain(folder)
     told = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
     try:
         if (folder / "tokenizer.json").is_file():
