@@ -25,7 +25,7 @@ import pytest
 import torch
 from PIL import Image
 
-from mezzotint import draws, durable, probes
+from mezzotint import draws, outside, probes
 from mezzotint.cli import main
 from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective
@@ -397,7 +397,7 @@ class End:
         for name, tensor in sorted(restored.tensors.items()):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-        lines = durable.read_lines(folder / "metrics.jsonl")
+        lines = outside.read_lines(folder / "metrics.jsonl")
         metrics = tuple(
             (m["step"], m["loss"].hex(), m["norm"].hex(), m["samples_digest"]) for m in lines if "loss" in m
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from mezzotint import __version__, cli, errors, probes
 from mezzotint.cli import VERBS, main
@@ -159,16 +160,24 @@ def test_a_wrong_request_is_answered_in_a_sentence(
         (OSError(28, "No space left on device", "x.bin"), 4, "x.bin cannot be written: No space left on device"),
         (errors.OutOfMemory("small"), 5, "small"),
         (MemoryError(), 5, "out of memory"),
+        (lambda: torch.empty(10**15), 5, "E1750]: this process ran out of memory (tried to allocate 4000000000000000"),
         (errors.PeerLost("gone"), 6, "gone"),
         (errors.Stopped("saved; go on with …", signal_number=signal.SIGTERM), 143, "saved; go on with …"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
 def test_errors_of_the_readers_world_have_a_status_and_no_traceback(
-    error: BaseException, status: int, words: str, verb: Callable[[Run], None], capsys: pytest.CaptureFixture[str]
+    error: BaseException | Callable[[], object],
+    status: int,
+    words: str,
+    verb: Callable[[Run], None],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def fail(_: Sequence[str]) -> int:
-        raise error
+        if isinstance(error, BaseException):
+            raise error
+        error()
+        raise AssertionError(error)
 
     verb(fail)
     assert main(["ls"]) == status

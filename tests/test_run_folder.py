@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from mezzotint import durable
-from mezzotint.errors import CheckpointError, StorageError
+from mezzotint.errors import CheckpointError, RecipeError, StorageError
 from mezzotint.run_folder import RunFolder
+from mezzotint.training.live import Voice
+from mezzotint.training.metrics_log import Lines
 
 HOLD = """
 import sys, time
@@ -107,3 +111,84 @@ def test_a_lock_whose_file_was_taken_away_is_taken_again(tmp_path: Path, monkeyp
     with folder.lock(), pytest.raises(CheckpointError, match="is writing here"):
         folder.lock()
     assert len(calls) == 3
+
+
+OURS = ("lock", "run.log", "history.jsonl", "metrics.jsonl", "bad_steps.jsonl")
+
+
+def use(folder: RunFolder, name: str) -> None:
+    """Writes into a file that a run keeps for itself."""
+    match name:
+        case "lock":
+            folder.lock().release()
+        case "run.log":
+            Voice(io.StringIO(), folder.log).say("hello")
+        case "metrics.jsonl":
+            Lines(folder.metrics).write({"step": 1})
+        case "history.jsonl":
+            folder.record("started", step=0)
+        case "bad_steps.jsonl":
+            durable.append_line(folder.bad_steps, {"step": 1})
+        case _:
+            raise AssertionError(name)
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("kind", ["link", "loose link", "pipe", "folder"])
+def test_a_run_writes_into_plain_files_of_its_own_alone(name: str, kind: str, tmp_path: Path) -> None:
+    """Run folders may come from strangers: what a link in them leads to is not the run's."""
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    folder = RunFolder(tmp_path / "run").open()
+    place = folder.path / name
+    match kind:
+        case "link":
+            place.symlink_to(precious)
+        case "loose link":
+            place.symlink_to(tmp_path / "nowhere")
+        case "pipe":
+            os.mkfifo(place)
+        case _:
+            place.mkdir()
+    with pytest.raises(CheckpointError, match=name) as caught:
+        use(folder, name)
+    assert caught.value.code == "E1160"
+    assert precious.read_text() == "mine"
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_plain_file_of_a_run_is_added_to(name: str, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run").open()
+    use(folder, name)
+    first = (folder.path / name).read_bytes()
+    use(folder, name)
+    assert (folder.path / name).read_bytes().startswith(first)
+    assert name == "lock" or len(first.splitlines()) == 1
+
+
+def test_a_new_file_never_takes_the_place_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for taken in ("file", "link"):
+        path = tmp_path / taken
+        path.write_text("mine") if taken == "file" else path.symlink_to("nowhere")
+        with pytest.raises(RecipeError, match="stays as it is") as caught:
+            durable.write_new(path, "ours")
+        assert caught.value.code == "E1014"
+    assert (tmp_path / "file").read_text() == "mine"
+
+    def meanwhile(source: Path, target: Path) -> None:
+        target.write_text("theirs")
+        raise FileExistsError(errno.EEXIST, "File exists", str(target))
+
+    monkeypatch.setattr(os, "link", meanwhile)
+    with pytest.raises(RecipeError, match="stays as it is"):
+        durable.write_new(tmp_path / "late", "ours")
+    assert (tmp_path / "late").read_text() == "theirs"
+
+    def unknown(source: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", unknown)
+    durable.write_new(tmp_path / "new", "ours")
+    assert (tmp_path / "new").read_text() == "ours"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "late", "link", "new"]

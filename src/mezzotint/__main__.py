@@ -1,6 +1,14 @@
-"""`python -m mezzotint`, and with it `torchrun -m mezzotint` and `accelerate launch -m mezzotint`."""
+"""`python -m mezzotint`, and with it `torchrun -m mezzotint` and `accelerate launch -m mezzotint`.
 
+`python -m` looks for modules in the current folder first. What lies there is data, never a program: the folder is taken
+out before anything else is imported.
+"""
+
+import os
 import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path and sys.path and sys.path[0] in ("", os.getcwd()):
+    del sys.path[0]
 
 from mezzotint.cli import main
 

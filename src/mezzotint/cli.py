@@ -11,6 +11,7 @@ import errno
 import importlib
 import io
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -24,6 +25,10 @@ INTERRUPTED = 130
 
 _TOOLS = ("sample", "convert", "merge")
 """Verbs without a recipe that take foreign lines all the same: MindONE's example has tools of its own for each."""
+
+_LESS_MEMORY = "close others, or take smaller batches (run.micro_batch leaves the mathematics as it is)"
+_ALLOW = "--allow-package=NAME"
+"""The switch of all verbs that read a recipe."""
 
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
@@ -275,15 +280,24 @@ def _guarded(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except MemoryError:
-        _complain("error[E1750]: this process ran out of memory; close others, or take smaller batches")
+        _complain(f"error[E1750]: this process ran out of memory; {_LESS_MEMORY}")
         return OutOfMemory.exit_status
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _STORAGE:
             _complain(f"error[E1701]: {error.filename or 'a file'} cannot be written: {error.strerror}")
             return StorageError.exit_status
+        if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # torch's own words, on a CPU
+            _complain(f"error[E1750]: this process ran out of memory ({_asked_for(error)}); {_LESS_MEMORY}")
+            return OutOfMemory.exit_status
         _complain(traceback.format_exc().rstrip())
         _complain("this is a bug in Mezzotint; please report it with the lines above")
         return 1
+
+
+def _asked_for(error: Exception) -> str:
+    """How many bytes torch wanted, in its words."""
+    found = re.search(r"tried to allocate \d+ bytes", str(error))
+    return found[0] if found else "the system gives no more"
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -316,7 +330,8 @@ def _dispatch(arguments: list[str]) -> int:
 def joined(words: Sequence[str], verb: Verb) -> list[str]:
     """The words after a verb with `--switch value` written `--switch=value`, for switches that take one. What follows a
     lone `--` stays as it is."""
-    takes = {form.partition("=")[0] for form in verb.switches if "=" in form}
+    forms = (*verb.switches, _ALLOW) if verb.reads_recipe else tuple(verb.switches)
+    takes = {form.partition("=")[0] for form in forms if "=" in form}
     end = words.index("--") if "--" in words else len(words)
     found: list[str] = []
     for word in words[:end]:
@@ -381,6 +396,7 @@ def _help(verb: Verb) -> str:
             "RECIPE is a file or the name of a shipped recipe (`mezzotint ls recipes`).",
             "key=value sets any path of it, key+=value appends to a list; `mezzotint explain PATH` tells what it does.",
             f"The line of another trainer instead: mezzotint {verb.name} --as NAME -- THE LINE AS IT IS.",
+            f"An optimizer's class of a package other than torch, bitsandbytes, pytorch_optimizer: {_ALLOW}.",
             "",
         ]
     if verb.name in _TOOLS:

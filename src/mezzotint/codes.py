@@ -35,7 +35,8 @@ CODES: dict[str, str] = {
     "shows what a verb takes with three examples.",
     "E1013": "`mezzotint explain` knows settings (`optim.lr`), sections (`optim`), the whole (`recipe`) and error "
     "codes (`E1007`). What was asked for is none of them.",
-    "E1014": "A file lies already where `mezzotint cp` would write. Nothing is ever written over: give another name.",
+    "E1014": "A file lies already where a verb would write what it was asked for: a copied recipe, a report, results. "
+    "Nothing is ever written over: give another name, or move away what is there.",
     "E1015": "`--as` reads the command line of another trainer. There is no dialect of the name that was given; "
     "`mezzotint ls dialects` lists them.",
     "E1016": "A word of the foreign command line is no flag of that trainer. Nothing is ignored in silence, also "
@@ -111,6 +112,17 @@ CODES: dict[str, str] = {
     "formats read can be begun with.",
     "E1092": "The run would export files that models of this family are not written as. `run.export.mindspore` is for "
     "SDXL; `run.export.parts: trained` for families whose models are passed around as single files.",
+    "E1160": "Where a run keeps a file of its own (lock, run.log, history.jsonl, metrics.jsonl) lies a link, a pipe or "
+    "a folder. A run writes into plain files of its own folder alone: what a link leads to is somebody "
+    "else's, and would be emptied or added to. Remove what lies there if you know it, or choose another "
+    "run.name. Folders may be links.",
+    "E1161": "The recipe names an optimizer's class of a package that is not among those that Mezzotint imports for a "
+    "recipe: torch, bitsandbytes and pytorch_optimizer. Importing a package runs it, so a recipe of a "
+    "stranger's must not choose one: say its name yourself, on the command line, `--allow-package NAME`, "
+    "where you trust it. A recipe cannot say it, and nothing is imported from the current folder.",
+    "E1162": "A new run would write its recipe.yaml into a folder in which a recipe.yaml lies that no run has written, "
+    "such as your own. Nothing is written over: choose another run.folder or run.name, or give the file "
+    "another name.",
     "E1200": "The data set cannot be used as it is. The message names the file and what to do with it.",
     "E1201": "A folder of data.path is not there, is a file, or cannot be read; or data.path is empty. "
     "Relative paths are looked up beside the recipe, then in the current folder.",

@@ -7,12 +7,13 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from mezzotint.errors import StorageError
+from mezzotint.errors import CheckpointError, RecipeError, StorageError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """The operating system's numbers for: no space, quota used up, file too large."""
@@ -53,13 +54,93 @@ def write_file(path: Path, content: bytes | str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """`write_file` of indented JSON with sorted keys."""
-    write_file(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    """`write_file` of `json_text`."""
+    write_file(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Indented JSON with sorted keys, as our files have it."""
+    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def write_new(path: Path, content: bytes | str, *, code: str = "E1014", remedy: str = "give another name") -> None:
+    """`write_file` where a user says: what lies there stays. Raises RecipeError, of the code given, where something
+    does, also where it came meanwhile; StorageError."""
+    data = content.encode() if isinstance(content, str) else content
+    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    refuse_taken(path, code=code, remedy=remedy)
+    with storage_errors(path, needed=len(data)):
+        try:
+            with open(aside, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            _name_new(aside, path, data)
+        except FileExistsError as error:
+            raise _taken(path, code, remedy) from error
+        finally:
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+
+def refuse_taken(path: Path, *, code: str = "E1014", remedy: str = "give another name") -> None:
+    """Raises RecipeError, of the code given, where anything lies, a link that leads nowhere among it."""
+    if os.path.lexists(path):
+        raise _taken(path, code, remedy)
+
+
+def _taken(path: Path, code: str, remedy: str) -> RecipeError:
+    return RecipeError(f"{path}: is there already and stays as it is; {remedy}", code=code)
+
+
+def _name_new(aside: Path, path: Path, data: bytes) -> None:
+    """Gives a file its name where nobody has it yet. Raises FileExistsError."""
+    try:
+        os.link(aside, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system that knows one name a file
+        with open(path, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def open_own(path: Path, mode: str, *, buffering: int = -1) -> IO[bytes]:
+    """Opens a file that a run keeps for itself, to be appended to ("ab", "ab+"): a plain file, made where none is.
+
+    Raises CheckpointError E1160 for a link, a pipe, a folder: a run folder of a stranger's may have them, and what they
+    lead to is not the run's. Otherwise the system's own errors.
+    """
+    flags = {"ab": os.O_WRONLY, "ab+": os.O_RDWR}[mode]
+    try:
+        handle = os.open(path, flags | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise
+        raise _not_ours(path) from error
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise _not_ours(path)
+        return open(handle, mode, buffering)
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _not_ours(path: Path) -> CheckpointError:
+    what = "a link" if path.is_symlink() else "no plain file"
+    return CheckpointError(
+        f"{path}: is {what}, and a run writes into files of its own alone; remove it, or choose another run.name",
+        code="E1160",
+    )
 
 
 def append_line(path: Path, value: Any) -> None:
-    """Appends one JSON line and syncs it. A torn last line, left by a crash, is ended first, so that it stays alone."""
-    with storage_errors(path), open(path, "ab+") as file:
+    """Appends one JSON line and syncs it. A torn last line, left by a crash, is ended first, so that it stays alone.
+    Raises StorageError, and as `open_own`."""
+    with storage_errors(path), open_own(path, "ab+") as file:
         if file.tell() and not _ends_with_newline(file):
             file.write(b"\n")
         file.write((json.dumps(value, sort_keys=True, ensure_ascii=False) + "\n").encode())
@@ -70,21 +151,6 @@ def append_line(path: Path, value: Any) -> None:
 def _ends_with_newline(file: Any) -> bool:
     file.seek(-1, os.SEEK_END)
     return bool(file.read(1) == b"\n")
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects of a file, one a line; lines that a crash has torn are left out. Empty when there is no file."""
-    found: list[dict[str, Any]] = []
-    if not path.exists():
-        return found
-    for line in path.read_text("utf-8", errors="replace").splitlines():
-        try:
-            value = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(value, dict):
-            found.append(value)
-    return found
 
 
 def sha256(path: Path) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import json
 import os
 import shutil
@@ -19,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
 
-from mezzotint import durable
+from mezzotint import durable, outside
 from mezzotint.errors import CheckpointError, StorageError
 
 _NO_FOLDER = (errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
@@ -103,7 +104,7 @@ class RunFolder:
 
     def events(self) -> list[dict[str, Any]]:
         """The history, oldest first."""
-        return durable.read_lines(self.history)
+        return outside.read_lines(self.history)
 
     def attempts(self) -> int:
         """How many times a run has been started here."""
@@ -140,12 +141,12 @@ class Lock:
     def _taken(self) -> TextIO:
         path = self._path
         with durable.storage_errors(path):
-            self._file = open(path, "a+")  # noqa: SIM115  held open for the life of the run
+            self._file = io.TextIOWrapper(durable.open_own(path, "ab+"), "utf-8", "replace", write_through=True)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self._file.seek(0)
-            holder = _holder(self._file.read())
+            holder = _holder(self._file.read(4096))
             self._file.close()
             raise CheckpointError(
                 f"{path.parent}: {holder} is writing here; wait for it, stop it, or choose another run.name",
@@ -155,7 +156,7 @@ class Lock:
 
     def _is_there(self) -> bool:
         try:
-            return os.path.samestat(os.fstat(self._file.fileno()), os.stat(self._path))
+            return os.path.samestat(os.fstat(self._file.fileno()), os.lstat(self._path))
         except FileNotFoundError:
             return False
 

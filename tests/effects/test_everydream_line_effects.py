@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mezzotint import durable
+from mezzotint import outside
 from mezzotint.errors import RecipeError, Stopped
 from mezzotint.recipe.read import read_text
 
@@ -19,7 +19,7 @@ COMMON = {"data__cache__latents": True, "run__steps": 2, "optim__ema__rule": "no
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
-    return [e["values"] for e in durable.read_lines(folder / "history.jsonl") if e["event"] == "live settings"]
+    return [e["values"] for e in outside.read_lines(folder / "history.jsonl") if e["event"] == "live settings"]
 
 
 # breaks if no link were made, or if it led elsewhere

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import Stabl
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.autograd.profiler import profile
 
 from mezzotint import probes
 from mezzotint.errors import StorageError, WeightsError
@@ -239,3 +241,18 @@ def test_both_probes_are_reached(family: Family, tmp_path: Path, point: str) -> 
     finally:
         probes.arm("")
     assert (tmp_path / "out").exists() == (point == "export.renamed")
+
+
+def test_an_export_holds_one_tensor_at_a_time(family: Family, tmp_path: Path) -> None:
+    """Of networks in a smaller type, with trained weights in float32 beside them, as after training in bf16."""
+    weights = _trained(family, "denoiser")
+    for module in family.parts().values():
+        module.bfloat16()
+    total, largest = sum(t.nbytes for t in weights.values()), max(t.nbytes for t in weights.values())
+    with profile(profile_memory=True) as seen:
+        _export(family, tmp_path / "out", weights, dtype="fp16")
+    events = [event for event in seen.kineto_results.events() if event.name() == "[memory]"]
+    taken = max(accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
+    assert taken <= 2 * largest < total / 5
+    written = load_file(tmp_path / "out" / "unet" / "diffusion_pytorch_model.safetensors")
+    assert all(torch.equal(t, weights[f"denoiser/{n}"].half()) for n, t in written.items())

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mezzotint import draws, probes
+from mezzotint.run_folder import RunFolder
 from mezzotint.training import state
 
 
@@ -83,6 +84,50 @@ def test_killed_while_previews_are_drawn_it_ends_to_the_bit(shared_world: Any, u
     assert shared_world.wait(child) == 128 + signal.SIGKILL, shared_world.out("previews")
     assert shared_world.wait(shared_world.fork("previews", **previews)) == 0, shared_world.out("previews")
     assert shared_world.end("previews") == undisturbed, "previews draw from addresses of their own"
+
+
+DUE = {"run__steps": 4, "run__save__every": 2, "run__export__every": 2, "run__preview__every": 2}
+DUE |= {"sample__steps": 1, "sample__prompts": ["a picture"], "optim__ema__rule": "ramp"}
+
+
+@pytest.fixture(scope="module")
+def with_exports(shared_world: Any) -> dict[str, bytes]:
+    assert shared_world.wait(shared_world.fork("due", **DUE)) == 0, shared_world.out("due")
+    return shown(shared_world.root / "due")
+
+
+def shown(run: Path) -> dict[str, bytes]:
+    """What others see of a run: exported weights and previews, but for the picture of all of them."""
+    files = [*run.glob("exports/*/unet/*.safetensors"), *run.glob("samples/*/*.png")]
+    return {str(path.relative_to(run)): path.read_bytes() for path in files}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    "point", ["checkpoint.renamed@1", "export.begin@1", "export.renamed@1", "export.begin@2", "preview.begin@2"]
+)
+def test_an_export_or_preview_that_was_due_is_made_when_the_run_goes_on(
+    shared_world: Any, with_exports: dict[str, bytes], point: str
+) -> None:
+    """Killed between the checkpoint of step 2 and the end of step 2's export, or in its previews."""
+    name = f"owed-{point.replace('@', '-')}"
+    child = shared_world.fork(name, fault=f"{point}:kill", **DUE)
+    assert shared_world.wait(child) == 128 + signal.SIGKILL, shared_world.out(name)
+    run = shared_world.root / name
+    assert not (run / "exports" / "step-00000002-ema").exists(), "it was killed before that"
+    assert shared_world.wait(shared_world.fork(name, **DUE)) == 0, shared_world.out(name)
+    assert shown(run) == with_exports
+    assert [e["step"] for e in RunFolder(run).events() if e["event"] == "exported"] == [2, 4]
+
+
+@pytest.mark.faults
+def test_an_export_that_is_whole_is_not_made_again(shared_world: Any, with_exports: dict[str, bytes]) -> None:
+    child = shared_world.fork("whole", fault="step.backward@3:kill", **DUE)
+    assert shared_world.wait(child) == 128 + signal.SIGKILL, shared_world.out("whole")
+    assert shared_world.wait(shared_world.fork("whole", **DUE)) == 0, shared_world.out("whole")
+    assert shown(shared_world.root / "whole") == with_exports
+    events = RunFolder(shared_world.root / "whole").events()
+    assert [e["step"] for e in events if e["event"] == "exported"] == [2, 4]
 
 
 @pytest.mark.faults

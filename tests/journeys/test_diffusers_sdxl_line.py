@@ -15,7 +15,7 @@ import pytest
 import torch
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
 
-from mezzotint import durable
+from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.families.sdxl import Family
 from mezzotint.tasks import bench
@@ -90,7 +90,7 @@ def test_another_autoencoder_makes_the_latents_and_goes_out_with_the_model(
     exported = [load_file(here / folder / "vae" / path.name) for folder in ("out", "own")]
     assert torch.equal(exported[0]["encoder.conv_in.weight"], load_file(path)["encoder.conv_in.weight"])
     assert not torch.equal(exported[0]["encoder.conv_in.weight"], exported[1]["encoder.conv_in.weight"])
-    first = [durable.read_lines(here / folder / "metrics.jsonl") for folder in ("out", "own")]
+    first = [outside.read_lines(here / folder / "metrics.jsonl") for folder in ("out", "own")]
     losses = [next(line["loss"] for line in lines if "loss" in line) for lines in first]
     assert losses[0] != losses[1], "latents of one autoencoder do not serve another"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from mezzotint import durable
+from mezzotint import outside
 from mezzotint.data import plan, schedule_file
 from mezzotint.recipe.read import located
 from mezzotint.runtimes.base import Launch
@@ -109,7 +109,7 @@ def test_settings_changed_between_epochs_and_ctrl_c_lead_to_the_same_end(
     assert world.wait(world.fork("parts", **words)) == 0
     assert not list((world.root / "whole" / "exports").glob("interrupted*"))
     assert world.end("parts") == world.end("whole")
-    report = durable.read_lines(world.root / "whole" / "data_report.jsonl")
+    report = outside.read_lines(world.root / "whole" / "data_report.jsonl")
     assert [line for line in report if line["class"] == "noted"] == []
     said = world.out("parts")
     assert "epoch 2: objective.noise_offset is 0.1 from here" in said

@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from mezzotint import durable
+from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.tasks import _live
 from mezzotint.training import state
@@ -69,7 +69,7 @@ def same(one: Path, other: Path) -> bool:
 
 
 def losses(folder: Path) -> list[float]:
-    return [line["loss"] for line in durable.read_lines(folder / "metrics.jsonl") if "loss" in line]
+    return [line["loss"] for line in outside.read_lines(folder / "metrics.jsonl") if "loss" in line]
 
 
 def test_the_line_trains_what_it_translates_to_and_lies_where_its_users_look(
@@ -134,7 +134,7 @@ def test_a_train_json_that_changes_is_followed_from_the_next_epoch_on_and_the_li
     written(here, **live)
     assert train("--zero_frequency_noise_ratio=0.05", "--no_save_ckpt") == 0
     said = capsys.readouterr().out
-    events = [e for e in durable.read_lines(run_of(here) / "history.jsonl") if e["event"] == _live.EVENT]
+    events = [e for e in outside.read_lines(run_of(here) / "history.jsonl") if e["event"] == _live.EVENT]
     assert [event["epoch"] for event in events] == [0, 1, 2]
     wanted = {
         "objective.noise_offset": 0.05, "objective.min_snr_gamma": 5.0, "model.clip_skip": 1,

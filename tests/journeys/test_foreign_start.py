@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mezzotint import durable
+from mezzotint import outside
 
 
 def test_a_run_from_foreign_weights_ends_the_same_when_it_is_stopped(world: Any) -> None:
@@ -14,7 +14,7 @@ def test_a_run_from_foreign_weights_ends_the_same_when_it_is_stopped(world: Any)
     assert world.train("parts", run__steps=4, **given) == 0
     assert world.train("parts", run__steps=6, **given) == 0
     assert world.end("parts") == world.end("whole")
-    lines = [line for line in durable.read_lines(world.root / "whole" / "metrics.jsonl") if "loss" in line]
+    lines = [line for line in outside.read_lines(world.root / "whole" / "metrics.jsonl") if "loss" in line]
     assert [line["step"] for line in lines] == [3, 4, 5, 6]
     files = [(world.root / name / "optimizer.ckpt").read_bytes() for name in ("whole", "parts")]
     assert files[0] == files[1]

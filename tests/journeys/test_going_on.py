@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from mezzotint import durable
+from mezzotint import durable, outside
 from mezzotint.cli import main
 from mezzotint.data import catalogue as catalogues
 from mezzotint.diffusion.objective import Objective
@@ -23,7 +23,7 @@ from mezzotint.weights import files
 
 
 def steps_logged(folder: Path) -> list[int]:
-    return [line["step"] for line in durable.read_lines(folder / "metrics.jsonl") if "loss" in line]
+    return [line["step"] for line in outside.read_lines(folder / "metrics.jsonl") if "loss" in line]
 
 
 def test_a_refused_second_start_leaves_the_first_ones_lock_and_folders(world: Any, capsys: Any) -> None:
@@ -206,7 +206,7 @@ def test_every_process_names_its_samples_of_a_bad_step(shared_world: Any, monkey
     monkeypatch.setattr(Objective, "loss", poisoned)
     for child in world.fork_group("bad", 2, run__steps=4):
         assert world.wait(child) == 0, world.out("bad")
-    lines = durable.read_lines(world.root / "bad" / "bad_steps.jsonl")
+    lines = outside.read_lines(world.root / "bad" / "bad_steps.jsonl")
     assert sorted((line["step"], line["rank"]) for line in lines) == [(2, 0), (2, 1)]
     assert all(line["keys"] for line in lines)
 

@@ -11,7 +11,7 @@ import pytest
 from diffusers import StableDiffusionPipeline
 from PIL import Image
 
-from mezzotint import durable
+from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.families.sd import Family
 
@@ -54,7 +54,7 @@ def test_a_cached_run_from_start_to_export(world: Any, loaded: list[tuple[str, .
     assert {p.name for p in (folder / "exports").iterdir()} == {"step-00000008", "step-00000008-ema"}
     assert (folder / "logs" / "loss.png").stat().st_size > 10_000
     assert any((folder / "logs").glob("events.out.tfevents.*"))
-    lines = durable.read_lines(folder / "metrics.jsonl")
+    lines = outside.read_lines(folder / "metrics.jsonl")
     assert [line["step"] for line in lines if "val/loss" in line] == [0, 4, 8]
     assert all("val/loss_shadow" in line for line in lines if "val/loss" in line)
     with Image.open(folder / "samples" / "grid.png") as grid:
@@ -83,7 +83,7 @@ def test_changed_data_is_told_refused_and_allowed_by_name(world: Any, capsys: An
     assert "1 picture changed" in said
     assert "1 caption changed" in said
     assert "not bit-exact from here: the data set's content has changed" in said
-    events = durable.read_lines(world.root / "run" / "history.jsonl")
+    events = outside.read_lines(world.root / "run" / "history.jsonl")
     assert [e["changes"] for e in events if e["event"] == "resumed"] == [["the data set's content has changed"]]
 
 
@@ -144,8 +144,8 @@ def test_the_yardstick_recipe_has_the_recorded_losses(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     words = [f"data.cache.path={tmp_path / 'cache'}", "run.log_samples=true", "run.tensorboard=false"]
     assert main(["train", "tiny_cpu", *words]) == 0
-    lines = durable.read_lines(tmp_path / "runs" / "tiny_cpu" / "metrics.jsonl")
-    drawn = durable.read_lines(tmp_path / "runs" / "tiny_cpu" / "logs" / "samples.rank0.jsonl")
+    lines = outside.read_lines(tmp_path / "runs" / "tiny_cpu" / "metrics.jsonl")
+    drawn = outside.read_lines(tmp_path / "runs" / "tiny_cpu" / "logs" / "samples.rank0.jsonl")
     found = {
         "loss": [line["loss"] for line in lines],
         "norm": [line["norm"] for line in lines],

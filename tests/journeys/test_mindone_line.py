@@ -17,7 +17,7 @@ import torch
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
 from safetensors.torch import load_file
 
-from mezzotint import durable
+from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.dialects.mindone_sdxl import SHIPPED
 from mezzotint.families.sdxl import Family
@@ -67,7 +67,7 @@ def run(verb: str, *words: str, over: tuple[str, ...] = ()) -> int:
 
 
 def losses(folder: Path) -> list[float]:
-    return [line["loss"] for line in durable.read_lines(folder / "metrics.jsonl") if "loss" in line]
+    return [line["loss"] for line in outside.read_lines(folder / "metrics.jsonl") if "loss" in line]
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_trained_unet_is_merged_and_drawn_from(here: Path) -> None:
 
 def test_half_precision_has_a_scale_that_stays(here: Path) -> None:
     assert run("train", *line("--use_ema", "--clip_grad", "True", "--snr_gamma", "5.0", level="O2")) == 0
-    run_lines = [one for one in durable.read_lines(here / "runs" / "metrics.jsonl") if "loss" in one]
+    run_lines = [one for one in outside.read_lines(here / "runs" / "metrics.jsonl") if "loss" in one]
     assert len(run_lines) == 2
     assert {one["scale"] for one in run_lines if "scale" in one} <= {1024.0}
     exports = here / "runs" / "weights"

@@ -21,7 +21,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor
 
-from mezzotint import durable
+from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.data.cleaning import cleaner
 from mezzotint.families.latte import Family
@@ -128,7 +128,7 @@ def kept(folder: Path) -> dict[str, Tensor]:
 
 
 def losses(folder: Path) -> list[float]:
-    return [told["loss"] for told in durable.read_lines(folder / "metrics.jsonl") if "loss" in told]
+    return [told["loss"] for told in outside.read_lines(folder / "metrics.jsonl") if "loss" in told]
 
 
 def assert_alike(mine: dict[str, Tensor], other: dict[str, Tensor]) -> None:

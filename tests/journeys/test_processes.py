@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mezzotint import durable
+from mezzotint import outside
 from mezzotint.training import state
 
 SETTINGS = {"run__steps": 6, "optim__accumulation": 2, "data__remainder": "short", "data__batch_size": 5}
@@ -24,7 +24,7 @@ def by_step(folder: Path, processes: int) -> list[list[tuple[str, float]]]:
     """For each step, the samples of all processes with their timesteps, in an order that no process decides."""
     found: dict[int, list[tuple[str, float]]] = {}
     for rank in range(processes):
-        for line in durable.read_lines(folder / "logs" / f"samples.rank{rank}.jsonl"):
+        for line in outside.read_lines(folder / "logs" / f"samples.rank{rank}.jsonl"):
             found.setdefault(line["step"], []).extend(zip(line["keys"], line["timesteps"], strict=True))
     return [sorted(found[step]) for step in sorted(found)]
 
@@ -36,7 +36,7 @@ def free_port() -> int:
 
 
 def losses(folder: Path) -> list[float]:
-    return [line["loss"] for line in durable.read_lines(folder / "metrics.jsonl") if "loss" in line]
+    return [line["loss"] for line in outside.read_lines(folder / "metrics.jsonl") if "loss" in line]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_two_processes_draw_the_same_and_one_goes_on_alone(shared_world: Any, al
         assert world.wait(child) == 0, world.out("then-one")
     assert world.wait(world.fork("then-one", **SETTINGS)) == 0, world.out("then-one")
     assert losses(world.root / "then-one") == pytest.approx(losses(alone), rel=2e-5)
-    resumed = [e for e in durable.read_lines(world.root / "then-one" / "history.jsonl") if e["event"] == "resumed"]
+    resumed = [e for e in outside.read_lines(world.root / "then-one" / "history.jsonl") if e["event"] == "resumed"]
     assert "world size: 2 → 1" in resumed[0]["changes"]
     assert "not bit-exact from here" in world.out("then-one")
 
@@ -150,7 +150,7 @@ def test_all_processes_hear_when_previews_are_due_and_measure_sets_of_their_own(
     folder = world.root / "previewed"
     drawn = sorted(path.name for path in (folder / "samples").glob("step-*"))
     assert drawn == ["step-00000002", "step-00000004", "step-00000006"], "every fourth batch, two to a step"
-    measured = [line for line in durable.read_lines(folder / "metrics.jsonl") if "val/val" in line]
+    measured = [line for line in outside.read_lines(folder / "metrics.jsonl") if "val/val" in line]
     assert [line["step"] for line in measured] == [0, 6]
     assert {"val/train", "val/val_shadow"} <= measured[0].keys()
     refused = dict.fromkeys(("sample__file",), world.root / "nowhere.txt")

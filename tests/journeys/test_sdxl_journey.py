@@ -12,7 +12,7 @@ from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import
 from PIL import Image
 from safetensors.torch import load_file
 
-from mezzotint import durable
+from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.families.sdxl import Family
 from mezzotint.recipe.model import ModelSettings
@@ -27,7 +27,7 @@ def settings(sdxl_folder: Path) -> dict[str, Any]:
 
 
 def losses(folder: Path) -> list[float]:
-    return [line["loss"] for line in durable.read_lines(folder / "metrics.jsonl") if "loss" in line]
+    return [line["loss"] for line in outside.read_lines(folder / "metrics.jsonl") if "loss" in line]
 
 
 @pytest.mark.parametrize(

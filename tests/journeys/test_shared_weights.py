@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mezzotint import durable
+from mezzotint import outside
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.run import ShardSettings
 from mezzotint.runtimes import fsdp
@@ -41,7 +41,7 @@ def kept(folder: Path) -> dict[str, Tensor]:
 
 
 def values(folder: Path, tag: str) -> list[float]:
-    return [line[tag] for line in durable.read_lines(folder / "metrics.jsonl") if tag in line]
+    return [line[tag] for line in outside.read_lines(folder / "metrics.jsonl") if tag in line]
 
 
 def assert_alike(mine: dict[str, Tensor], other: dict[str, Tensor]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mezzotint import durable
+from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.tasks._memory import Activations, Outline
 
@@ -27,7 +27,7 @@ PLAIN: dict[str, Any] = {"data__crop": "center", "data__flip": 0, "data__caption
 
 
 def loss_of(folder: Path) -> float:
-    return float(next(line["loss"] for line in durable.read_lines(folder / "metrics.jsonl") if "loss" in line))
+    return float(next(line["loss"] for line in outside.read_lines(folder / "metrics.jsonl") if "loss" in line))
 
 
 # pictures

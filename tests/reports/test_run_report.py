@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mezzotint import durable
+from mezzotint import durable, outside
 from mezzotint.reports.run_report import read_metrics, run_report, smoothed, summary
 from mezzotint.run_folder import RunFolder
 
@@ -34,7 +34,7 @@ def made_up_run(folder: RunFolder, steps: int, *, bad: int | None = None) -> Non
 
 def every_tenth(folder: RunFolder) -> None:
     """Leaves of a run's lines what it writes with log_every=10, and lets each tell of the steps between."""
-    lines = [line for line in durable.read_lines(folder.metrics) if "loss" in line]
+    lines = [line for line in outside.read_lines(folder.metrics) if "loss" in line]
     folder.metrics.unlink()
     last = 0
     for line in lines:
@@ -88,7 +88,7 @@ def test_the_summary_counts_all_steps_and_says_how_many_were_logged(folder: RunF
 def test_a_log_that_does_not_tell_what_lay_between_says_what_is_counted(folder: RunFolder) -> None:
     made_up_run(folder, 60)
     every_tenth(folder)
-    bare = [{k: v for k, v in line.items() if not k.endswith("_since")} for line in durable.read_lines(folder.metrics)]
+    bare = [{k: v for k, v in line.items() if not k.endswith("_since")} for line in outside.read_lines(folder.metrics)]
     folder.metrics.unlink()
     for line in bare:
         durable.append_line(folder.metrics, line)

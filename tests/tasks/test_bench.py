@@ -413,3 +413,10 @@ def test_what_is_fast_keeps_the_mathematics() -> None:
     assert read_text("schema: 1", overrides=[*words, *changes]).recipe == faster
     plain = read_text("schema: 1").recipe
     assert bench.faster_than(plain, torch.device("cpu"))[1] == ["data.cache.latents=true", "data.cache.text=true"]
+
+
+def test_results_never_take_the_place_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bench.txt").write_text("mine")
+    assert main(["bench", "tiny_cpu", f"--out={tmp_path}"]) == 2
+    assert "error[E1014]" in capsys.readouterr().err
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("bench.txt", "mine")]

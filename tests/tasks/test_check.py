@@ -20,8 +20,9 @@ from mezzotint.families.sd import Family
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.recipe.read import read
+from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks import _check_page, assemble, cache, check
+from mezzotint.tasks import _check_page, _exports, announce, assemble, cache, check
 from mezzotint.tasks._estimates import refuse_full_disk, times_due
 from mezzotint.tasks._memory import Activations, Outline
 from mezzotint.training import state
@@ -359,3 +360,75 @@ def test_what_is_due_is_counted_without_the_end(every: list[Every], times: int |
 )
 def test_bytes_are_told_in_words(count: float, words: str) -> None:
     assert _check_page.size(count) == words
+
+
+# --- figures that were measured ---------------------------------------------------------------------------------------
+
+
+def opened(recipe: Recipe) -> assemble.Model:
+    return assemble.open_model(recipe, check.Runtime(torch.device("cpu"), check.Launch(), recipe.run), steps=1)
+
+
+def take_a_step(model: assemble.Model) -> None:
+    for parameter in model.trained.values():
+        parameter.grad = torch.ones_like(parameter)
+    update = model.update
+    rates = {group.name: 1e-5 for group in update.groups}
+    one, none = torch.ones(()), torch.zeros(())
+    update.apply(loss_scale=one, norms=one[None], found_inf=none, lr=rates, moves_shadow=False)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["optim.optimizer.kind=adafactor", "run.precision=bf16", "run.weight_dtype=alone"],
+        ["optim.optimizer.kind=adafactor", "optim.ema.rule=ramp"],
+        ["optim.optimizer.kind=adacoor", "run.precision=bf16", "run.weight_dtype=same"],
+    ],
+    ids=["adafactor, bf16 alone", "adafactor", "adacoor"],
+)
+def test_check_train_and_the_disk_have_one_size_of_a_checkpoint(words: list[str], quick: Path) -> None:
+    found = checked(*words)
+    assert found.disk is not None
+    assert found.memory is not None
+    model = opened(found.recipe)
+    line = announce._saving_line(
+        found.recipe, check.Runtime(torch.device("cpu"), check.Launch(), found.recipe.run), model
+    )
+    take_a_step(model)
+    tensors = model.update.tensors()
+    assert found.disk.checkpoint == sum(t.numel() * t.element_size() for t in tensors.values())
+    assert f"{found.disk.checkpoint / 1e6:,.1f} MB each" in line
+    assert found.memory.optimizer == sum(
+        t.numel() * t.element_size() for n, t in tensors.items() if n.startswith("opt.") and "/" in n
+    )
+    written = state.write(quick / "kept", step=1, tensors=tensors, values={}, recipe_digest="")
+    on_disk = sum(path.stat().st_size for path in written.glob("*.safetensors"))
+    assert 0 <= on_disk - found.disk.checkpoint < 200 * len(tensors), "headers alone are on top"
+
+
+@pytest.mark.parametrize(
+    "export",
+    [
+        "{dtype: fp32}", "{single_file: true}", "{dtype: bf16, single_file: true}",
+        "{single_file: true, single_file_dtype: fp16}", "{parts: trained, single_file_dtype: fp16}",
+    ],
+)  # fmt: skip
+def test_an_export_is_as_large_as_check_says(export: str, quick: Path) -> None:
+    found = checked(f"run.export={export}")
+    assert found.disk is not None
+    model = opened(found.recipe)
+    place = quick / "exports"
+    _exports.write(model, found.recipe, found.recipe.run.export, place, "x", model.update.masters)
+    on_disk = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+    assert abs(on_disk - found.disk.export) < 0.05 * on_disk, "headers alone are on top"
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "words"),
+    [("adamw", "two moments"), ("adafactor", "second moments by row and column"), ("adacoor", "sums of squares")],
+)
+def test_the_state_is_told_in_the_optimizers_own_words(optimizer: str, words: str, quick: Path) -> None:
+    page = " ".join(" ".join(_check_page.page(checked(f"optim.optimizer.kind={optimizer}"))).split())
+    assert words in page
+    assert "An export takes a tensor at a time" in page

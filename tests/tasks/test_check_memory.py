@@ -188,8 +188,21 @@ def test_bytes_are_those_of_a_real_model_and_its_update(tiny: Path) -> None:
         assert found.shadow == _bytes(t for n, t in tensors.items() if n.startswith("ema/"))
         assert found.optimizer == 8 * sum(p.numel() for p in real.trained.values())
         assert found.masters == (4 * sum(p.numel() for p in real.trained.values()) if real.update._separate else 0)
-        assert found.peak == found.steady + found.activations[SQUARE].bytes
+        assert found.update == real.update.working_bytes()
+        assert found.peak == found.steady + max(found.activations[SQUARE].bytes, found.update)
         assert {part.name for part in found.parts if part.loaded} == set(real.family.parts())
+
+
+def test_the_update_is_counted_where_it_takes_more_than_the_passes(tiny: Path) -> None:
+    """Its copies and intermediate results, once the passes have let everything go."""
+    moves = {"run__precision": "bf16", "run__weight_dtype": "same", "optim__optimizer": {"kind": "adacoor"}}
+    wanted = recipe(tiny, **moves)
+    outline = Outline(wanted)
+    numbers = sum(p.numel() for p in outline.trained.values())
+    found = memory_of(outline, {Size(16, 16): 1})
+    assert found.update == 10 * numbers, "all in one chunk: float32 gradients, and squares in two types"
+    assert found.update > found.activations[Size(16, 16)].bytes
+    assert found.peak == found.steady + found.update
 
 
 def _bytes(tensors: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import torch
 from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import StableDiffusionPipeline
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.autograd.profiler import profile
 
 from mezzotint.cli import main
 from mezzotint.families.sd import Family
 from mezzotint.recipe.model import ModelSettings
-from mezzotint.weights import components, modelspec
+from mezzotint.weights import components, merge, modelspec
 from mezzotint.weights.files import read_metadata
 from mezzotint.weights.folder import shipped
 from mezzotint.weights.layouts.base import average
@@ -301,3 +303,16 @@ def test_wishes_that_cannot_be_met_are_named_and_leave_nothing(
     assert told in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert not (tmp_path / "x.safetensors").exists() or (tmp_path / "x.safetensors").read_text() == "mine"
+
+
+def test_a_folder_becomes_a_file_a_few_tensors_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert convert(FOLDER, tmp_path / "at-once.safetensors") == 0
+    whole = load_file(tmp_path / "at-once.safetensors")
+    total, largest = sum(t.nbytes for t in whole.values()), max(t.nbytes for t in whole.values())
+    monkeypatch.setattr(merge, "CHUNK", largest)
+    with profile(profile_memory=True) as seen:
+        assert convert(FOLDER, tmp_path / "bits.safetensors") == 0
+    events = [event for event in seen.kineto_results.events() if event.name() == "[memory]"]
+    taken = max(accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
+    assert taken <= 4 * largest < total / 2
+    assert equal(load_file(tmp_path / "bits.safetensors"), whole)

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from mezzotint import durable
+from mezzotint import outside
 from mezzotint.recipe.live import LIVE, live_values, with_live
 from mezzotint.recipe.read import read_text
 from mezzotint.training import state
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
-    return [e for e in durable.read_lines(folder / "history.jsonl") if e["event"] == "live settings"]
+    return [e for e in outside.read_lines(folder / "history.jsonl") if e["event"] == "live settings"]
 
 
 def written(world: Any, text: str) -> Path:

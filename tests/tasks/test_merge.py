@@ -217,3 +217,18 @@ def test_tensors_written_in_turn_make_the_file_that_the_library_reads(tmp_path: 
     with pytest.raises(MezzotintError, match="not finite"):
         files.write_in_turn(tmp_path / "y.safetensors", told, iter(tensors.items()))
     assert [path.name for path in tmp_path.iterdir()] == ["x.safetensors"]
+
+
+def test_a_report_never_takes_the_place_of_a_file(forms: dict[str, Path], family: Family, tmp_path: Path) -> None:
+    part = tmp_path / "part.safetensors"
+    scaled(family, part, 2.0)
+    notes, link = tmp_path / "notes.json", tmp_path / "link.json"
+    notes.write_text("mine")
+    link.symlink_to(tmp_path / "elsewhere.json")
+    for taken in (notes, link):
+        with pytest.raises(MezzotintError, match="is there already and stays as it is") as caught:
+            merged(forms["folder"], part, tmp_path / "out.safetensors", f"--report={taken}")
+        assert caught.value.code == "E1014"
+    assert notes.read_text() == "mine"
+    assert not (tmp_path / "out.safetensors").exists(), "it is said before anything is made"
+    assert not (tmp_path / "elsewhere.json").exists()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mezzotint import durable
+from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.recipe.read import MODELS, read, shipped_recipes
 from mezzotint.shapes import Size
@@ -57,7 +57,7 @@ def test_the_small_one_trains_on_clips_that_it_is_given(
     assert main(["train", "tiny_clips_cpu", f"data.path={films}", "run.tensorboard=false"]) == 0
     told = [
         line["loss"]
-        for line in durable.read_lines(tmp_path / "runs" / "tiny_clips_cpu" / "metrics.jsonl")
+        for line in outside.read_lines(tmp_path / "runs" / "tiny_clips_cpu" / "metrics.jsonl")
         if "loss" in line
     ]
     assert len(told) == 20

@@ -11,6 +11,7 @@ from mezzotint.cli import main
 from mezzotint.recipe.read import MODELS, read, shipped_recipes
 from mezzotint.shapes import Size
 from mezzotint.tasks._memory import Outline, memory_of
+from mezzotint.training.update import CHUNK
 
 RECIPES = ("sdxl", "sdxl-cached", "sdxl-multi-aspect", "sdxl-24gb")
 TINY = ("model.path=tiny-sdxl", "model.weights=random", "data.path=shapes", "run.precision=fp32", "run.device=cpu")
@@ -42,6 +43,7 @@ def test_the_recipe_for_24_gigabytes_fits_them() -> None:
     found = predicted("sdxl-24gb")
     assert found.peak / 1e9 == pytest.approx(told("sdxl-24gb"), abs=0.1)
     assert found.peak < 0.9 * 24 * 2**30, "a tenth is left for what is not counted"
+    assert 0 < found.update <= CHUNK
     assert [part.name for part in found.parts if part.loaded] == ["denoiser"]
 
 

@@ -161,6 +161,13 @@ def test_more_than_one_sheet_is_made_where_one_would_be_too_large(tmp_path: Path
     words = ["--size=32x32", "--steps=1", "--guidance=1", "--batch=25", f"--out={tmp_path}"]
     assert verb.run([str(FOLDER), *words, "--prompt", *(f"number {n}" for n in range(25))]) == 0
     assert sorted(p.name for p in tmp_path.glob("contact*")) == ["contact-2.png", "contact.png"]
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "contact-2.png").write_text("mine")
+    with pytest.raises(RecipeError, match=r"contact-2\.png: is there already and stays") as caught:
+        verb.run([str(FOLDER), *words[:-1], f"--out={other}", "--prompt", *(f"number {n}" for n in range(25))])
+    assert caught.value.code == "E1071"
+    assert [(p.name, p.read_text()) for p in other.iterdir()] == [("contact-2.png", "mine")]
 
 
 def test_words_that_do_not_fit_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from mezzotint import durable
+from mezzotint import durable, outside
 from mezzotint.errors import StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
@@ -58,7 +58,7 @@ def log_steps(observer: MetricsLog | SampleLog | TensorBoardLog, steps: range, l
 
 def test_a_line_of_metrics_reads_back_to_the_last_bit(folder: RunFolder) -> None:
     log_steps(MetricsLog(folder, every=1), range(3))
-    lines = durable.read_lines(folder.metrics)
+    lines = outside.read_lines(folder.metrics)
     assert [line["step"] for line in lines] == [1, 2, 3]
     assert lines[1]["loss"] == report(1).loss
     assert lines[1]["norm"] == 2.0 / 3.0
@@ -71,7 +71,7 @@ def test_a_line_of_metrics_reads_back_to_the_last_bit(folder: RunFolder) -> None
 
 def test_the_first_every_nth_and_the_last_step_are_logged(folder: RunFolder) -> None:
     log_steps(MetricsLog(folder, every=4), range(10), last_step=10)
-    assert [line["step"] for line in durable.read_lines(folder.metrics)] == [1, 4, 8, 10]
+    assert [line["step"] for line in outside.read_lines(folder.metrics)] == [1, 4, 8, 10]
 
 
 def test_lines_between_which_steps_lie_tell_what_those_did(folder: RunFolder) -> None:
@@ -83,7 +83,7 @@ def test_lines_between_which_steps_lie_tell_what_those_did(folder: RunFolder) ->
     resumed = MetricsLog(folder, every=4)
     resumed.load(kept)
     log_steps(resumed, range(6, 10), last_step=10)
-    lines = durable.read_lines(folder.metrics)
+    lines = outside.read_lines(folder.metrics)
     assert [line["step"] for line in lines] == [1, 4, 8, 10]
     assert [line["steps_since"] for line in lines] == [1, 3, 4, 2]
     each = report(0)
@@ -101,7 +101,7 @@ def test_values_that_are_not_finite_stay_valid_json_and_read_back(folder: RunFol
 
 def test_sample_log_says_which_samples_timesteps_and_losses_made_a_step(folder: RunFolder) -> None:
     log_steps(SampleLog(folder, rank=3), range(2))
-    (_, line) = durable.read_lines(folder.logs / "samples.rank3.jsonl")
+    (_, line) = outside.read_lines(folder.logs / "samples.rank3.jsonl")
     assert line == {"step": 2, "keys": ["a.png", "b.png"], "timesteps": [5.0, 995.0], "losses": [0.1, 1 / 3]}
 
 
@@ -119,8 +119,8 @@ def test_a_killed_and_resumed_run_has_each_step_once(folder: RunFolder) -> None:
     log_steps(resumed, range(5, 9))
     steps = [json.loads(line)["step"] for line in folder.metrics.read_text().splitlines()]
     assert steps == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
-    assert [line["step"] for line in durable.read_lines(folder.bad_steps)] == [2]
-    assert [line["step"] for line in durable.read_lines(folder.logs / "samples.rank1.jsonl")] == [1, 2, 3, 4, 5]
+    assert [line["step"] for line in outside.read_lines(folder.bad_steps)] == [2]
+    assert [line["step"] for line in outside.read_lines(folder.logs / "samples.rank1.jsonl")] == [1, 2, 3, 4, 5]
     assert truncate(folder, 9) == 0
     assert not list(folder.path.glob(".*"))
 
@@ -136,7 +136,7 @@ def test_a_run_that_starts_anew_in_its_folder_says_everything_again(folder: RunF
 def test_a_torn_line_does_not_spoil_the_next_one(folder: RunFolder) -> None:
     folder.metrics.write_text('{"step": 1, "loss')
     log_steps(MetricsLog(folder, every=1), range(1, 2))
-    assert [line["step"] for line in durable.read_lines(folder.metrics)] == [2]
+    assert [line["step"] for line in outside.read_lines(folder.metrics)] == [2]
 
 
 def test_a_full_disk_is_said_once_and_logging_goes_on_when_there_is_room(folder: RunFolder) -> None:
@@ -148,7 +148,7 @@ def test_a_full_disk_is_said_once_and_logging_goes_on_when_there_is_room(folder:
     log.look(report(1), Progress(step=2, last_step=9))
     folder.metrics.unlink()
     log.look(report(2), Progress(step=3, last_step=9))
-    assert [line["step"] for line in durable.read_lines(folder.metrics)] == [3]
+    assert [line["step"] for line in outside.read_lines(folder.metrics)] == [3]
 
 
 def events(folder: RunFolder) -> EventAccumulator:

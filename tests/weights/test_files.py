@@ -6,12 +6,13 @@ import errno
 import json
 import os
 import resource
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from torch.autograd.profiler import profile
 
 from mezzotint.errors import StorageError, WeightsError
 from mezzotint.weights import files
@@ -145,17 +146,29 @@ def test_a_full_disk_leaves_the_old_file(sound: Path, monkeypatch: pytest.Monkey
     assert os.listdir(sound.parent) == [sound.name]
 
 
-@pytest.mark.parametrize("number", [errno.EFBIG, errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_understood_in_the_librarys_words(
-    sound: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    def full(*given: object, **named: object) -> None:
-        raise SafetensorError(f"Error while serializing: I/O error: {os.strerror(number)} (os error {number})")
+def test_a_file_is_byte_for_byte_what_the_library_writes(tmp_path: Path) -> None:
+    """Written one tensor after the other: in the library's order, with its header."""
+    tensors = {
+        "z": torch.arange(6.0).reshape(2, 3), "a": torch.ones(4, dtype=torch.bfloat16), "b": torch.tensor(3),
+        "c": torch.ones(3, dtype=torch.bool), "d": torch.ones(2, dtype=torch.float16), "e": torch.empty(0, 4),
+        "f": torch.ones(5, dtype=torch.uint8), "g": torch.ones(2, dtype=torch.float64),
+        "h": torch.ones(3).to(torch.float8_e4m3fn), "i": torch.ones(2, dtype=torch.int32),
+        "j": torch.ones(2, dtype=torch.int16), "k": torch.ones(2, dtype=torch.int8),
+    }  # fmt: skip
+    files.write(tensors, tmp_path / "ours")
+    save_file(tensors, tmp_path / "theirs", metadata={"format": "pt"})
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
 
-    monkeypatch.setattr(files, "save_file", full)
-    with pytest.raises(StorageError, match="make room on the disk") as caught:
-        files.write({"a": torch.zeros(9)}, sound)
-    assert caught.value.code == "E1701"
+
+def test_a_file_is_written_with_one_copy_of_a_tensor_at_a_time(tmp_path: Path) -> None:
+    """32 tensors of 1 MB in another type and another order in memory: one of them is copied at a time."""
+    tensors = {f"{number:02}": torch.ones(512, 512).t() for number in range(32)}
+    with profile(profile_memory=True) as seen:
+        files.write(tensors, tmp_path / "x.safetensors", dtype=torch.float16)
+    events = [event for event in seen.kineto_results.events() if event.name() == "[memory]"]
+    taken = max(accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
+    assert 2**19 <= taken <= 3 * 2**20
+    assert load_file(tmp_path / "x.safetensors")["00"].dtype == torch.float16
 
 
 def test_a_bound_on_the_size_of_files_is_a_storage_error(sound: Path) -> None:

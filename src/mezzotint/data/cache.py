@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mezzotint import draws, durable
+from mezzotint import draws, durable, outside
 from mezzotint.data import shards
 from mezzotint.data.shards import Shard, ShardWriter
 from mezzotint.errors import CacheError, StorageError
@@ -291,7 +291,7 @@ class Store:
 
     def _read_damage(self, has_new: bool) -> None:
         try:
-            data = (self.folder / "damaged").read_bytes()
+            data = outside.read_bytes(self.folder / "damaged", limit=outside.LISTED)
         except OSError:
             return
         if len(data) == self._damage_seen and not has_new:

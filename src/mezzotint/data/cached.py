@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from mezzotint import draws, durable
+from mezzotint import draws, durable, outside
 from mezzotint.data import addresses, clip_visits, plan
 from mezzotint.data.cache import Store, explained
 from mezzotint.data.captions import Tags, kept_address, shuffled
@@ -267,7 +267,7 @@ def lost(names: Sequence[str], folder: Path) -> CacheError:
 
 def _read_layout(folder: Path, kind: type[LatentLayout] | type[TextLayout]) -> dict[str, Any] | None:
     try:
-        found = json.loads((folder / "layout.json").read_text("utf-8"))["layout"]
+        found = outside.read_json(folder / "layout.json")["layout"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     names = {field.name for field in fields(kind)}

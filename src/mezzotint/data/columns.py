@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint import durable
+from mezzotint import durable, outside
 from mezzotint.errors import StorageError
 
 Columns = Mapping[str, NDArray[Any]]
@@ -102,11 +102,13 @@ def read(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The columns as read-only memory maps, and what is said about them. Every byte is checked. Raises Damaged, or
     FileNotFoundError when there is no such folder."""
     try:
-        text = (folder / "manifest.json").read_bytes()
+        text = outside.read_text(folder / "manifest.json", limit=outside.LISTED)
     except NotADirectoryError as error:
         raise FileNotFoundError(folder) from error
+    except (outside.NoPlainFile, UnicodeDecodeError) as error:
+        raise Damaged(f"{folder}: {error}") from error
     try:
-        manifest = json.loads(text)
+        manifest = outside.parse_json(text)
         seal = manifest.pop("seal")
         if seal != _seal(manifest):
             raise Damaged(f"{folder / 'manifest.json'} was changed")
@@ -138,7 +140,7 @@ def _read_column(path: Path, marks: dict[str, int]) -> NDArray[Any]:
 
 
 def _marks(path: Path) -> dict[str, int]:
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with outside.open_plain(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return {"bytes": len(content), "crc32": zlib.crc32(content)}
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint import draws, probes
+from mezzotint import draws, outside, probes
 from mezzotint.data import clip_files, columns, media
 from mezzotint.data.colour import Conversion
 from mezzotint.data.columns import Texts
@@ -202,8 +202,8 @@ def _note(looked: Looked, i: int) -> str:
 
 def _read_journal(looked: Looked, journal: Path, max_pixels: int) -> None:
     try:
-        lines = journal.read_text("ascii", errors="replace").splitlines()
-    except FileNotFoundError:
+        lines = outside.read_text(journal, limit=outside.LOGGED, encoding="ascii", errors="replace").splitlines()
+    except (FileNotFoundError, outside.NoPlainFile):
         return
     known: dict[tuple[str, tuple[int, ...]], Found] = {}
     for line in lines:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint import durable, probes
+from mezzotint import durable, outside, probes
 
 RECORD = np.dtype([("address", "u1", (32,)), ("row", "<u4"), ("check", "<u4"), ("checksum", "<u8")])
 """One index record, 48 bytes: what the row is, where it lies, whether this record is whole, the row's checksum."""
@@ -67,10 +67,10 @@ class Shard:
     def new_records(self) -> NDArray[Any]:
         """Whole index records written since the last call, with rows that are there in full."""
         try:
-            with open(self.index_path, "rb") as file:
+            with outside.open_plain(self.index_path) as file:
                 file.seek(self._seen)
                 data = file.read()
-        except FileNotFoundError:
+        except (FileNotFoundError, outside.NoPlainFile):
             return np.zeros(0, dtype=RECORD)
         data = data[: len(data) - len(data) % RECORD.itemsize]
         self._seen += len(data)

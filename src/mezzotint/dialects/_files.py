@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from mezzotint import outside
 from mezzotint.dialects import _reading
 from mezzotint.dialects._reading import Parsed, Spec, Value
 from mezzotint.errors import Problem
@@ -65,9 +66,9 @@ def _load(name: str) -> tuple[dict[str, Any], str]:
         return found
 
     try:
-        if path.stat().st_size > _LIMIT:
-            return {}, f"{name} is larger than {_LIMIT:,} bytes, so no file of settings"
-        tree = json.loads(path.read_text("utf-8-sig"), object_pairs_hook=once)
+        tree = outside.parse_json(outside.read_text(path, limit=_LIMIT, encoding="utf-8-sig"), pairs=once)
+    except outside.NoPlainFile as error:
+        return {}, f"{name} is no file of settings: {error.strerror}"
     except OSError as error:
         return {}, f"{name} cannot be read: {error.strerror}"
     except UnicodeDecodeError:
@@ -75,7 +76,7 @@ def _load(name: str) -> tuple[dict[str, Any], str]:
     except json.JSONDecodeError as error:
         hint = "; a backslash is written twice" if "escape" in error.msg else ""
         return {}, f"{name} line {error.lineno} is no JSON ({error.msg}){hint}"
-    except (RecursionError, ValueError):
+    except ValueError:
         return {}, f"{name} is no JSON that can be read"
     if twice:
         return {}, f"{name} has {', '.join(dict.fromkeys(twice))} more than once; keep one"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mezzotint import outside
 from mezzotint.errors import Problem, RecipeError
 from mezzotint.recipe import yaml_rules
 
@@ -226,7 +227,7 @@ def _options(words: Sequence[str]) -> dict[str, str]:
 def _config(pasted: Pasted, name: str) -> dict[str, str]:
     """The values of the configuration that the line names, as texts."""
     try:
-        tree: dict[str, Any] = yaml_rules.load(Path(name).expanduser().read_text("utf-8"), name).tree
+        tree: dict[str, Any] = yaml_rules.load(outside.read_text(Path(name).expanduser()), name).tree
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         what = f"the launcher's configuration {name} cannot be read: {reason}"

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mezzotint import outside
 from mezzotint.dialects import _files
 from mezzotint.dialects._launchers import Pasted, Server
 from mezzotint.errors import Problem
@@ -119,10 +120,8 @@ def _servers(pasted: Pasted, table: str) -> list[Server] | None:
     if not path.is_file():
         return None
     try:
-        if path.stat().st_size > _LIMIT:
-            raise ValueError("it is too large")
-        return _listed(json.loads(path.read_text("utf-8-sig")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return _listed(outside.parse_json(outside.read_text(path, limit=_LIMIT, encoding="utf-8-sig")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         why = str(error) if isinstance(error, ValueError) and not isinstance(error, json.JSONDecodeError) else ""
         what = f"is no rank table{f': {why}' if why else ''}"
         _wrong(pasted, table, what, "it holds server_list, of server_id and device with rank_id")

@@ -208,7 +208,7 @@ class StableFamily(ModelFamily):
         source = self._source
         module = self._parts.get(part) or source.network(part)
         base = module.state_dict()
-        if any(t.is_floating_point() and t.dtype != torch.float32 for t in base.values()):
+        if any(n not in trained and t.is_floating_point() and t.dtype != torch.float32 for n, t in base.items()):
             base = source.network(part).state_dict()  # what is not trained keeps every bit of the file
         assert trained.keys() <= base.keys(), sorted(trained.keys() - base.keys())
         return Replaced(source.kin.networks[part], {**base, **trained}, source.configs[part])

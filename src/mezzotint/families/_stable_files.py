@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers.models.clip.tokenization_clip import CLIPTokenizer
 
+from mezzotint import outside
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import Prediction
 from mezzotint.recipe.model import ModelSettings
@@ -23,7 +24,7 @@ from mezzotint.weights import components, files, fingerprint, kinds, plain_vae, 
 from mezzotint.weights.components import Network
 from mezzotint.weights.export import Replaced
 from mezzotint.weights.files import Stored, TensorInfo
-from mezzotint.weights.folder import FoundWeights, ModelFolder, open_folder, read_json, tokenizer_files
+from mezzotint.weights.folder import FoundWeights, ModelFolder, open_folder, read_json, require_plain, tokenizer_files
 from mezzotint.weights.keymap import Family, KeyMap
 from mezzotint.weights.other_vae import OtherVae, open_vae
 from mezzotint.weights.overlay import Overlay
@@ -329,6 +330,7 @@ def open_tokenizer(source: Source, part: str) -> Any:
     """The tokenizer of a text encoder. Its files are looked at first: the library makes an empty vocabulary where they
     lack. Raises WeightsError E1409."""
     root = source.folder.root / source.kin.tokenizers[part]
+    require_plain(root)
     found = tokenizer_files(root)
     if "tokenizer.json" not in found and "merges.txt" not in found:
         raise WeightsError(f"{root}: lacks merges.txt; fetch the whole tokenizer", code="E1409")
@@ -409,7 +411,7 @@ def _require_match(kin: Kin, root: Path, configs: Configs) -> None:
 
 def _parted_tokenizer(found: Mapping[str, Path]) -> Any:
     """A tokenizer whose vocabulary lies elsewhere than its settings, which the library cannot read by itself."""
-    merges = found["merges.txt"].read_text(encoding="utf-8").splitlines()[1:]
+    merges = outside.read_text(found["merges.txt"]).splitlines()[1:]
     told = read_json(found["tokenizer_config.json"])
     told.pop("tokenizer_class", None)
     return CLIPTokenizer(vocab=read_json(found["vocab.json"]), merges=[tuple(m.split()) for m in merges], **told)

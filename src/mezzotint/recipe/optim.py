@@ -187,7 +187,8 @@ class Library(Section):
 
     class_name: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*\.[A-Za-z_]\w*$"), NEVER]
     """The class, such as `torch.optim.NAdam`, or `pytorch_optimizer.DAdaptAdam`, `.DAdaptLion` and `.DAdaptSGD` of the
-    extra `optimizers` (which want `optim.lr=1`). Importing it runs its package: name only what you trust."""
+    extra `optimizers` (which want `optim.lr=1`). Importing a package runs it: one that is not torch,
+    bitsandbytes or pytorch_optimizer has to be named on the command line, `--allow-package NAME`."""
 
     options: Annotated[dict[str, Any], ALLOW] = Field(default_factory=dict)
     """What the class is made with besides parameters, lr and weight_decay, such as `{momentum_decay: 4e-3}`."""

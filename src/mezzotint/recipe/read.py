@@ -44,7 +44,8 @@ class Reading:
     """A recipe as it was read. name: what the user called it. path: its file, absolute; None when it came from a text.
     origin: dotted path → `line 5` or `command line`; what is absent is a default. digest: of the effective recipe,
     see `digest_of`. notes: what a dialect dropped or changed, a sentence each. verb: what a foreign line asks for, ""
-    for what the verb that read it does. fork: the run folder whose newest checkpoint a new run begins from."""
+    for what the verb that read it does. packages: what the command line allows to be imported for it. fork: the run
+    folder whose newest checkpoint a new run begins from."""
 
     recipe: Recipe
     name: str
@@ -54,6 +55,7 @@ class Reading:
     notes: tuple[str, ...] = ()
     verb: str = ""
     fork: Path | None = None
+    packages: tuple[str, ...] = ()
 
     def placed(self, problems: Iterable[Problem]) -> list[Problem]:
         """Problems of settings with the lines of the recipe's file that give them."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint import durable
+from mezzotint import durable, outside
 from mezzotint.recipe.counting import counted
 from mezzotint.reports.curves import Curves
 from mezzotint.run_folder import RunFolder
@@ -63,7 +63,7 @@ def summary(folder: RunFolder) -> tuple[str, ...]:
     lines = [f"run {folder.path.name}", *_training_lines(metrics)]
     if attempts := folder.attempts():
         lines.append(f"attempts      {attempts}")
-    bad = durable.read_lines(folder.bad_steps)
+    bad = outside.read_lines(folder.bad_steps)
     lines.append(f"bad steps     {len(bad)}" + (f", the last at step {bad[-1].get('step')}" if bad else ""))
     for word, place, pattern in (
         ("checkpoints", folder.checkpoints, "step-*"),
@@ -79,7 +79,7 @@ def read_metrics(folder: RunFolder) -> Metrics:
     """Reads metrics.jsonl. Of lines with the same step the last one counts; torn lines are left out."""
     steps: dict[int, dict[str, Any]] = {}
     held_out: dict[int, dict[str, Any]] = {}
-    for line in durable.read_lines(folder.metrics):
+    for line in outside.read_lines(folder.metrics):
         if not isinstance(line.get("step"), int):
             continue
         if "loss" in line:

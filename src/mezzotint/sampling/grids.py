@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -78,6 +79,13 @@ def spread(count: int, limit: int) -> tuple[int, ...]:
     if limit == 1:
         return (count - 1,)
     return tuple(round(i * (count - 1) / (limit - 1)) for i in range(limit))
+
+
+def png(image: Image.Image) -> bytes:
+    """A PNG's bytes."""
+    file = io.BytesIO()
+    image.save(file, format="PNG")
+    return file.getvalue()
 
 
 def save(image: Image.Image, path: Path) -> None:

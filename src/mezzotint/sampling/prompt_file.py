@@ -17,6 +17,7 @@ from typing import Any, Literal, NoReturn, cast, get_args
 
 import yaml
 
+from mezzotint import outside
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sample import SOLVER_CLASSES, SolverName
 
@@ -84,9 +85,9 @@ class PromptFile:
 def read(path: Path) -> PromptFile:
     """A `.json` file by its keys, any other as text. Raises RecipeError E1073 that names file and line."""
     try:
-        if path.stat().st_size > _LIMIT:
-            raise RecipeError(f"{path}: larger than {_LIMIT:,} bytes, so not a list of prompts", code="E1073")
-        text = path.read_text("utf-8-sig")
+        text = outside.read_text(path, limit=_LIMIT, encoding="utf-8-sig")
+    except outside.NoPlainFile as error:
+        raise RecipeError(f"{path}: {error.strerror}, so not a list of prompts", code="E1073") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise RecipeError(
@@ -189,13 +190,13 @@ class _Document:
         if not self._text.strip():
             return PromptFile(())
         try:
-            tree = json.loads(self._text)
+            tree = outside.parse_json(self._text)
         except json.JSONDecodeError as error:
             raise RecipeError(
                 f"{self._path} line {error.lineno}: is no JSON ({error.msg}); mend it there or just before",
                 code="E1073",
             ) from None
-        except (RecursionError, ValueError):
+        except ValueError:
             raise RecipeError(f"{self._path}: is no JSON that can be read; write it anew", code="E1073") from None
         top = self._mapping(tree, (), _OF_ALL)
         settings = self._settings(top, ())

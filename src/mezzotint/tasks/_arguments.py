@@ -8,11 +8,12 @@ the dialect may follow its switch, `--as NAME`. After a lone `--` every word bel
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from mezzotint import registry
-from mezzotint.errors import RecipeError
+from mezzotint.errors import Problem, RecipeError
+from mezzotint.recipe.optim import Library
 from mezzotint.recipe.read import Reading
 from mezzotint.runtimes._launch import Launch
 from mezzotint.tasks import _continuing, _foreign, _hub
@@ -20,16 +21,24 @@ from mezzotint.tasks import _continuing, _foreign, _hub
 FOREIGN = "mezzotint {} --as NAME -- THE LINE AS IT IS"
 """How a foreign line is written; the braces take the verb."""
 
+ALLOW = "--allow-package"
+"""The switch of every verb that reads a recipe: a package that may be imported for an optimizer's class. Importing runs
+it, so that no recipe can say it."""
+
+PACKAGES = ("torch", "bitsandbytes", "pytorch_optimizer")
+"""Packages that are imported for an optimizer's class without being asked."""
+
 
 @dataclass(slots=True)
 class Asked:
     """The words after a verb, parted. words: recipe and settings. given: switches with their values, None without one.
-    dialect: what follows `--as`. foreign: what follows `--`."""
+    dialect: what follows `--as`. foreign: what follows `--`. packages: what `--allow-package` names."""
 
     words: list[str] = field(default_factory=list)
     given: dict[str, str | None] = field(default_factory=dict)
     dialect: str | None = None
     foreign: tuple[str, ...] = ()
+    packages: list[str] = field(default_factory=list)
 
 
 def parse(arguments: Sequence[str], verb: str) -> Reading:
@@ -79,6 +88,10 @@ def take(arguments: Sequence[str], verb: str) -> Asked:
         flag, sign, value = word.partition("=")
         if flag == "--as":
             asked.dialect = value if sign else rest.pop(0) if rest else ""
+        elif flag == ALLOW:
+            asked.packages += [one for one in value.split(",") if one]
+            if not value:
+                raise RecipeError(f"mezzotint {verb}: {ALLOW} needs a name; write {ALLOW}=NAME", code="E1012")
         elif word.startswith("-") and len(word) > 1:
             asked.given[flag] = value if sign else None
         else:
@@ -111,6 +124,28 @@ def process_count(asked: Asked, verb: str) -> int | None:
 
 
 def _reading(asked: Asked, verb: str) -> Reading:
+    reading = replace(_read(asked, verb), packages=tuple(dict.fromkeys(asked.packages)))
+    problems = list(_strange_packages(reading))
+    if problems:
+        raise RecipeError(reading.name, problems=reading.placed(problems))
+    return reading
+
+
+def _strange_packages(reading: Reading) -> Iterator[Problem]:
+    """Classes of packages that nobody at the keyboard has named."""
+    optim = reading.recipe.optim
+    named = {f"optim.part_optimizer.{part}": rule for part, rule in optim.part_optimizer.items()}
+    for where, rule in ({"optim.optimizer": optim.optimizer} | named).items():
+        if not isinstance(rule, Library):
+            continue
+        package = rule.class_name.partition(".")[0]
+        if package not in (*PACKAGES, *reading.packages):
+            what = f"{rule.class_name} is of the package {package}, which is not imported because a recipe says so"
+            remedy = f"where you trust it, add {ALLOW} {package} to the command line"
+            yield Problem(f"{where}.class_name", what, remedy, "E1161")
+
+
+def _read(asked: Asked, verb: str) -> Reading:
     if asked.dialect is not None:
         place = _foreign.launched(Launch.read(), process_count(asked, verb))
         translated = _foreign.reading(asked.dialect, asked.foreign, asked.words, place)

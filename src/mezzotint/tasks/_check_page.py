@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 WIDTH = 100
 NOT_COUNTED = (
     "not counted: what kernels need while they run, the batches in flight, frozen encoders at work, previews, buffers "
-    "for exchange between processes, what the allocator cannot use"
+    "for exchange between processes, what the allocator cannot use. An export takes a tensor at a time, and of the "
+    "host's memory parts that are read anew for it, such as frozen ones of a model in one file"
 )
 
 
@@ -246,7 +247,7 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
             ("this process's rows, float32" if shared else f"float32, beside weights in {run.precision}"),
         )
     yield "gradients", memory.gradients, ""
-    yield "optimizer", memory.optimizer, "two float32 moments"
+    yield "optimizer", memory.optimizer, _state_words(checked.recipe)
     if memory.shadow:
         yield "shadow", memory.shadow, "in the host's memory, not in the sum" if memory.shadow_is_apart else ""
     if memory.activations:
@@ -257,8 +258,25 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
             worst.bytes,
             f"of the worst bucket, {bucket}, {counted(worst.samples, 'sample')} at once{again}",
         )
+    yield "update", memory.update, "copies and intermediate results, while nothing of the passes is kept"
     at_hand = f"{size(checked.at_hand)} are free" if checked.at_hand is not None else ""
     yield "together", memory.peak, at_hand if memory.activations else f"without activations; {at_hand}"
+
+
+_STATES: Mapping[str, str] = {
+    "adamw": "two moments",
+    "adam-weight-decay": "two moments",
+    "adamw-8bit": "two moments in eight bits",
+    "adafactor": "second moments by row and column, over the last two axes of a tensor",
+    "adacoor": "sums of squares in bf16",
+}
+
+
+def _state_words(recipe: Recipe) -> str:
+    """What the optimizers keep of the parts that they move."""
+    rules = [recipe.optim.part_optimizer.get(part, recipe.optim.optimizer) for part in recipe.model.train]
+    words = [_STATES.get(rule.kind, f"the state of {getattr(rule, 'class_name', rule.kind)}") for rule in rules]
+    return "; ".join(dict.fromkeys(words))
 
 
 def _disk(checked: Checked) -> Iterator[str]:
@@ -279,7 +297,13 @@ def _disk_rows(checked: Checked, disk: Disk) -> Iterator[list[str]]:
     shadow = "weights and shadow, " if checked.recipe.optim.ema.rule != "none" else ""
     during = "1 in the run" if disk.exports == 1 else f"{disk.exports} in the run"
     count = "how many is not known" if disk.exports is None else during
-    yield ["an export", size(disk.export), f"{shadow}{checked.recipe.run.export.dtype}; {count}"]
+    asked = checked.recipe.run.export
+    types: str = asked.dtype
+    if asked.parts == "trained":
+        types = asked.single_file_dtype or asked.dtype
+    elif asked.single_file:
+        types += f", and one file, {asked.single_file_dtype or asked.dtype}"
+    yield ["an export", size(disk.export), f"{shadow}{types}; {count}"]
     for need in checked.caches:
         present = "too many to look for" if need.present is None else f"{need.present:,} there"
         yield [f"{need.kind} cache", size(need.bytes), f"{counted(need.entries, 'entry')}, {present}"]
@@ -345,7 +369,9 @@ def _files_of(checked: Checked, kind: str) -> list[list[str]]:
 
 
 def _memory_document(checked: Checked, memory: Memory) -> dict[str, Any]:
-    names = ("weights", "masters", "gradients", "optimizer", "shadow", "shadow_is_apart", "checkpoint", "peak")
+    names = (
+        "weights", "masters", "gradients", "optimizer", "shadow", "shadow_is_apart", "update", "checkpoint", "peak",
+    )  # fmt: skip
     measured = {str(bucket): _plain(found) | {"bytes": found.bytes} for bucket, found in memory.activations.items()}
     at_hand = {"at_hand": checked.at_hand, "processes": checked.processes, "device": str(checked.device)}
     return (

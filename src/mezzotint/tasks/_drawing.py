@@ -30,6 +30,7 @@ from mezzotint.tasks._sample_stages import drawn, size_of
 from mezzotint.tasks._sample_words import Asked, read_file
 
 _TILE = 384  # pixels of a picture's longer side on a contact sheet
+_ELSEWHERE = "give another folder with --out"
 _ROWS, _COLUMNS = 24, 8  # of a contact sheet; more pictures make more sheets
 
 Pixels = NDArray[np.uint8]
@@ -156,7 +157,8 @@ def _draw_all(
         pictured = drawn(model, [one.request for one in wanted], recipe, say)
         for number, (one, picture) in enumerate(zip(wanted, pictured, strict=True), 1):
             told = pictures.facts(one.request, settings) | _guidance_from(one.request, settings, model) | model.told
-            durable.write_file(out / one.name, pictures.file(picture.pixels, told, settings.clip))
+            content = pictures.file(picture.pixels, told, settings.clip)
+            durable.write_new(out / one.name, content, code="E1071", remedy=_ELSEWHERE)
             tiles[one.row, one.column] = _small(pictures.strip(picture.pixels))
             if number % max(1, settings.batch_size) == 0 or number == len(wanted):
                 say(f"drawn {number} of {len(wanted)}")
@@ -182,6 +184,7 @@ def _write_sheets(
     prompts = {one.row: one.request.prompt or "(no prompt)" for one in wanted}
     heads = _headings(wanted)
     written: list[Path] = []
+    names = _sheet_names(wanted)
     for top in range(0, len(prompts), _ROWS):
         for left in range(0, len(heads), _COLUMNS):
             rows = [row for row in sorted(prompts) if top <= row < top + _ROWS]
@@ -192,9 +195,8 @@ def _write_sheets(
                 columns=[heads[column] for column in columns],
                 title=title,
             )
-            written.append(out / f"contact{f'-{len(written) + 1}' if written else ''}.png")
-            with durable.storage_errors(out):
-                grids.save(image, written[-1])
+            written.append(out / names[len(written)])
+            durable.write_new(written[-1], grids.png(image), code="E1071", remedy=_ELSEWHERE)
     return written
 
 
@@ -213,11 +215,14 @@ def _headings(wanted: Sequence[Wanted]) -> list[str]:
 
 
 def _refuse_taken(out: Path, wanted: Sequence[Wanted]) -> None:
-    taken = [name for name in (*(one.name for one in wanted), "contact.png") if (out / name).exists()]
-    if taken:
-        raise RecipeError(
-            f"{out / taken[0]} is there already and stays as it is; give another folder with --out", code="E1071"
-        )
+    for name in (*(one.name for one in wanted), *_sheet_names(wanted)):
+        durable.refuse_taken(out / name, code="E1071", remedy=_ELSEWHERE)
+
+
+def _sheet_names(wanted: Sequence[Wanted]) -> list[str]:
+    down = -(-len({one.row for one in wanted}) // _ROWS)
+    across = -(-(1 + max(one.column for one in wanted)) // _COLUMNS)
+    return [f"contact{f'-{number}' if number > 1 else ''}.png" for number in range(1, down * across + 1)]
 
 
 def _tell_of_lost_words(family: ModelFamily, wanted: Sequence[Wanted], say: Callable[[str], None]) -> None:

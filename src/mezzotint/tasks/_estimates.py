@@ -232,15 +232,25 @@ def _need(kind: str, entries: int, total: int, present: int, entry: int) -> Cach
 
 
 def export_bytes(recipe: Recipe, memory: Memory, files: Sequence[Component]) -> int:
-    """Bytes of one export: what is trained (or random) in the export's type, everything else as it lies there.
-    A single file beside the folder takes as much again."""
-    size = DTYPES[recipe.run.export.dtype].itemsize
-    total = 0
-    rewritten = {part.name: part.parameters for part in memory.parts if _is_rewritten(recipe, part.name)}
-    for component in files:
-        total += rewritten.pop(component.part, 0) * size if component.part in rewritten else component.bytes
-    written = total + sum(rewritten.values()) * size
-    return 2 * written if recipe.run.export.single_file else written
+    """Bytes of one export: what is trained (or random) in the export's type, everything else as it lies there; and of
+    the single file beside the folder, in its own type, or of the file of what is trained alone."""
+    asked = recipe.run.export
+    numbers = {part.name: part.parameters for part in memory.parts}
+    if asked.parts == "trained":
+        of_file = DTYPES[asked.single_file_dtype or asked.dtype].itemsize
+        return sum(numbers[part] for part in recipe.model.train) * of_file
+    anew = {name: count for name, count in numbers.items() if _is_rewritten(recipe, name)}
+    folder = sum(component.bytes for component in files if component.part not in anew)
+    folder += sum(anew.values()) * DTYPES[asked.dtype].itemsize
+    if not asked.single_file:
+        return folder
+    if asked.single_file_dtype is None:
+        return (
+            folder
+            + sum(c.bytes for c in files if c.part in numbers and c.part not in anew)
+            + (sum(anew.values()) * DTYPES[asked.dtype].itemsize)
+        )
+    return folder + sum(numbers.values()) * DTYPES[asked.single_file_dtype].itemsize
 
 
 def _is_rewritten(recipe: Recipe, part: str) -> bool:

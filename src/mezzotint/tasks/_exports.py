@@ -38,12 +38,12 @@ def write(
 ) -> Path:
     """Writes weights, trained ones by `part/parameter`, under a name into the folder `place`, as `asked` says. Returns
     the folder, or the file of what was trained. Raises what exporting raises, StorageError E1701."""
-    on_cpu = {n: t.detach().cpu() for n, t in weights.items()}
     ending = mindspore.SUFFIX if asked.mindspore else ".safetensors"
     if asked.parts == "trained":
         target = (asked.single_file_folder or place) / f"{name}{ending}"
         with durable.storage_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
+            on_cpu = {n: t.detach().cpu() for n, t in weights.items()}
             model.family.export_parts(
                 target, recipe.model.train, weights=on_cpu, dtype=asked.single_file_dtype or asked.dtype
             )
@@ -56,7 +56,7 @@ def write(
         model.family.export(
             aside,
             settings=recipe.model,
-            weights=on_cpu,
+            weights=weights,
             dtype=asked.dtype,
             schedule=model.objective.schedule,
             prediction=model.prediction,

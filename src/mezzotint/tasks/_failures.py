@@ -30,6 +30,12 @@ def named_failures(runtime: Runtime, folder: RunFolder, command: str) -> Iterato
             code="E1751",
         ) from error
     except RuntimeError as error:
+        if "can't allocate memory" in str(error):  # torch's words for the host's own memory
+            raise OutOfMemory(
+                f"this process ran out of memory ({str(error).splitlines()[0]}); lower run.micro_batch (the "
+                f"mathematics stays the same), or take a smaller data.resolution; {going_on()}",
+                code="E1750",
+            ) from error
         if runtime.world_size > 1 and _is_about_peers(error):
             raise PeerLost(
                 f"process {runtime.rank} lost another process of this run ({str(error).splitlines()[0]}); "

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from mezzotint import outside
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.read import MODELS, Reading, locate
 
@@ -60,7 +61,7 @@ def cached(name: str, revision: str) -> Path | None:
     """The folder in which the cache keeps a revision (a branch, a tag, a commit) of a model, or None."""
     root = cache_root() / f"models--{name.replace('/', '--')}"
     reference = root / "refs" / revision
-    commit = reference.read_text("utf-8").strip() if reference.is_file() else revision
+    commit = outside.read_text(reference).strip() if reference.is_file() else revision
     folder = root / "snapshots" / commit
     return folder if commit and folder.is_dir() else None
 

@@ -65,8 +65,9 @@ class Activations:
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes on the device of one process, and on disk. weights: of all loaded parts. masters: float32 copies beside
-    smaller weights. shadow_is_apart: the shadow lies in the host's memory. activations: by bucket. checkpoint: of one.
-    latent_channels, text_numbers: numbers that a cache keeps of a latent's place and of a caption."""
+    smaller weights. shadow_is_apart: the shadow lies in the host's memory. activations: by bucket. update: what the
+    update takes on top while it works, when activations are gone. checkpoint: of one. text_numbers: numbers that a
+    cache keeps of a caption."""
 
     parts: tuple[Part, ...]
     weights: int
@@ -75,6 +76,7 @@ class Memory:
     optimizer: int
     shadow: int
     shadow_is_apart: bool
+    update: int
     checkpoint: int
     activations: Mapping[Size, Activations]
     grid: Grid
@@ -95,7 +97,7 @@ class Memory:
     def peak(self) -> int:
         """The estimate of a step's peak. Not in it: what kernels need while they run, the batches in flight, frozen
         encoders at work, previews, exchange buffers of several processes, and what the allocator cannot use."""
-        return self.steady + self.worst
+        return self.steady + max(self.worst, self.update)
 
 
 def memory(recipe: Recipe, batches: Mapping[Size, int], *, processes: int = 1, device: str = "cpu") -> Memory:
@@ -113,8 +115,6 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
     """`memory` of a model that is described already."""
     recipe, update = outline.recipe, outline.update
     by_kind = _bytes_by_kind(update.tensors())
-    state_bytes = update.state_bytes()
-    kept = sum(size for kind, size in by_kind.items() if not kind.startswith("opt.") or kind in _COUNTS)
     trained = {name: p.numel() for name, p in outline.trained.items()}
     parts = tuple(_part(outline, name, trained) for name in outline.family.parts())
     share = shared_among(recipe, processes)
@@ -125,10 +125,11 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
         weights=sum(part.bytes for part in parts if part.loaded) - moved + _in_use(outline, moved, share),
         masters=by_kind.get("w", 0) // share if outline.precision.separate_masters or share > 1 else 0,
         gradients=sum(_bytes(p) for p in outline.trained.values()) // (share if recipe.run.shard.parameters else 1),
-        optimizer=state_bytes // share,
+        optimizer=update.state_bytes() // share,
         shadow=by_kind.get("ema", 0) // share,
         shadow_is_apart=recipe.optim.ema.device == "cpu" and outline.device != "cpu",
-        checkpoint=kept + state_bytes,
+        update=update.working_bytes(),
+        checkpoint=update.checkpoint_bytes(),
         activations=_of_buckets(outline, samples),
         grid=outline.family.grid,
         text_numbers=outline.text_numbers(),
@@ -362,9 +363,6 @@ def _held(recipe: Recipe, batch: int, processes: int) -> int:
     """Samples that a device holds at once of a batch."""
     share = math.ceil(batch / processes)
     return min(share, recipe.run.micro_batch or share)
-
-
-_COUNTS = ("opt.applied", "opt.shadow_updates")
 
 
 def _bytes_by_kind(tensors: Mapping[str, Tensor]) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from mezzotint import outside
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import CheckpointError, RecipeError
 from mezzotint.families.base import ModelFamily
@@ -182,7 +182,7 @@ def _overlay(family: ModelFamily, checkpoint: Path, weights: Weights | None) -> 
     prefix = "ema/" if which == "shadow" else "w/"
     chosen = {name.removeprefix(prefix): t for name, t in restored.tensors.items() if name.startswith(prefix)}
     _copy(family, chosen, checkpoint)
-    manifest = json.loads((checkpoint / "manifest.json").read_text("utf-8"))
+    manifest = outside.read_json(checkpoint / "manifest.json", limit=outside.LISTED)
     file = "shadow.safetensors" if which == "shadow" else "weights.safetensors"
     return {"weights": which, "training_step": str(restored.step), "sha256": manifest["files"][file]["sha256"]}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,11 +20,11 @@ from mezzotint.training.live import LiveLine
 from mezzotint.training.state import Restored
 
 
-def command(folder: RunFolder, launch: Launch) -> str:
-    """The line that goes on with a run, to be typed as it stands."""
+def command(folder: RunFolder, launch: Launch, packages: Sequence[str] = ()) -> str:
+    """The line that goes on with a run, to be typed as it stands. packages: that were allowed to be imported."""
     here = folder.recipe
     path = here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here
-    verb = f"train {shlex.quote(str(path))}"
+    verb = f"train {shlex.quote(str(path))}" + "".join(f" --allow-package={name}" for name in packages)
     if launch.world_size > 1:
         machines = launch.world_size // launch.local_size
         many = f"--nnodes {machines} " if machines > 1 else ""
@@ -278,8 +277,7 @@ def _precision_note(recipe: Recipe, launch: Launch) -> list[str]:
 
 
 def _saving_line(recipe: Recipe, runtime: Runtime, model: Model) -> str:
-    tensors = model.update.tensors().items()
-    size = sum(math.prod(rows.whole_shape(n, t, runtime.shares)) * t.element_size() for n, t in tensors)
+    size = model.update.checkpoint_bytes(lambda name, held: rows.whole_shape(name, held, runtime.shares))
     every = "".join(f"every {one}, " for one in recipe.run.save.every)
     return (
         f"checkpoints {every}at the end and on signals, {size / 1e6:,.1f} MB each, {recipe.run.save.keep or 'all'} kept"

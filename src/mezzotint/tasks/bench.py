@@ -40,6 +40,7 @@ FLAGS = {
     "--json": "the JSON document instead of the table",
     "--out=FOLDER": "where the results go; without it a new folder in bench/",
 }
+_FILES = ("bench.json", "bench.txt", "bench.png")
 MOST_STEPS = 101
 """Steps of a run whose length says nothing else: those of the published protocol."""
 
@@ -68,6 +69,9 @@ def run(arguments: Sequence[str]) -> int:
     """
     reading, flags = parse_with(arguments, "bench", FLAGS)
     options = _options(flags, dialect=take(arguments, "bench").dialect)
+    if options.out is not None:
+        for name in _FILES:
+            durable.refuse_taken(options.out / name, remedy="give another folder with --out")
     launch = Launch.read()
     recipe = located(reading)
     with closing(open_runtime(recipe.run, launch)) as runtime:
@@ -195,10 +199,10 @@ def _written(document: dict[str, Any], measured: Sequence[Measured], options: Op
     runs = [Run(r["name"], r["step_loss"], r["step_seconds"]) for r in document["rows"]]
     with durable.storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    durable.write_json(folder / "bench.json", document)
-    durable.write_file(folder / "bench.txt", "\n".join(page) + "\n")
+    durable.write_new(folder / _FILES[0], durable.json_text(document))
+    durable.write_new(folder / _FILES[1], "\n".join(page) + "\n")
     title = f"{document['recipe']}: {document['processes']} x {document['device']}"
-    durable.write_file(folder / "bench.png", plot(runs, title=title, warm_up=document["warm_up_steps"]))
+    durable.write_new(folder / _FILES[2], plot(runs, title=title, warm_up=document["warm_up_steps"]))
     if options.as_json:
         return [json.dumps(document, indent=1, ensure_ascii=False)]
     return [*page, "", f"bench.json, bench.txt and bench.png lie in {folder}"]

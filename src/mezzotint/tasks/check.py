@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from mezzotint import outside
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import CheckpointError, MezzotintError, Problem, RecipeError
 from mezzotint.recipe import advice
@@ -290,7 +291,7 @@ def _look_at_run_folder(checked: Checked, folder: RunFolder) -> None:
 def _compare(checked: Checked, checkpoint: Path) -> None:
     """Holds the recipe against that of a checkpoint. Raises RecipeError with every refused change."""
     try:
-        recorded = json.loads((checkpoint / "state.json").read_text("utf-8"))["recipe"]
+        recorded = outside.read_json(checkpoint / "state.json", limit=outside.LISTED)["recipe"]
         found = differences(recorded, checked.recipe)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{checkpoint}: state.json cannot be read ({error})", code="E1501") from error

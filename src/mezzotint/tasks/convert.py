@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from torch import Tensor
@@ -25,14 +26,17 @@ from mezzotint.weights import (
     kinds,
     known_layouts,
     mindspore,
+    modelspec,
     pickled,
     scheduler_file,
     write_single,
 )
 from mezzotint.weights.components import DTypeName
 from mezzotint.weights.export import Replaced, write_model
+from mezzotint.weights.files import SIZES, TYPES, TensorInfo
 from mezzotint.weights.folder import ModelFolder, open_folder
 from mezzotint.weights.keymap import KeyMap
+from mezzotint.weights.merge import Merge, Planned, made, open_base, planned
 from mezzotint.weights.remains import FOLDER, Remains, drop_average, read_remains, remains_of
 from mezzotint.weights.single_file import SingleFile, open_single
 from mezzotint.weights.write_single import Description
@@ -102,7 +106,12 @@ def store_beside(destination: Path) -> Iterator[Path]:
 def _convert(wish: Wish) -> Iterator[str]:
     to_file = wish.destination.suffix in (".safetensors", mindspore.SUFFIX)
     if wish.source.is_dir():
-        model = _from_folder(wish)
+        opened = _opened_folder(wish)
+        is_pickled = any(_pickled(opened.folder.root / name) for name in opened.layout.parts)
+        if wish.destination.suffix == ".safetensors" and not is_pickled:
+            yield from _folder_to_file(wish, opened)
+            return
+        model = _from_folder(wish, opened)
         yield from _to_file(wish, model) if to_file else _to_folder(wish, model)
     elif to_file and _is_something_else(wish):
         yield from _plainly(wish)
@@ -201,7 +210,16 @@ def _file_to_file(wish: Wish, single: SingleFile) -> Iterator[str]:
     yield from _written(wish, single.layout, tensors, description, single.metadata)
 
 
-def _from_folder(wish: Wish) -> Model:
+@dataclass(frozen=True)
+class _Opened:
+    """A model's folder whose weights have not been read. scheduler: its configuration, with the wish's prediction."""
+
+    folder: ModelFolder
+    layout: KeyMap
+    scheduler: Mapping[str, object]
+
+
+def _opened_folder(wish: Wish) -> _Opened:
     refuse_run(wish.source)
     guess = kinds.of_path(wish.source)
     folder = open_folder(wish.source) if guess is None else None
@@ -217,12 +235,50 @@ def _from_folder(wish: Wish) -> Model:
         )
     if wish.destination.suffix == mindspore.SUFFIX:
         _target_layout(wish, held)  # refused before anything is read
-    tensors = {name: _component(folder, name, network, wish) for name, network in layout.networks.items()}
     scheduler = folder.config("scheduler", "scheduler_config.json")
     if wish.prediction is not None:
         zero = bool(scheduler.get("rescale_betas_zero_snr"))
         scheduler = scheduler_file.corrected(scheduler, prediction=wish.prediction, zero_terminal=zero)
-    return Model(folder, layout, tensors, scheduler, read_remains(folder.root))
+    return _Opened(folder, layout, scheduler)
+
+
+def _from_folder(wish: Wish, opened: _Opened) -> Model:
+    folder, layout = opened.folder, opened.layout
+    tensors = {name: _component(folder, name, network, wish) for name, network in layout.networks.items()}
+    return Model(folder, layout, tensors, opened.scheduler, read_remains(folder.root))
+
+
+def _folder_to_file(wish: Wish, opened: _Opened) -> Iterator[str]:
+    """A folder's tensors into one file a few at a time, so that the model is never held as a whole."""
+    base = open_base(wish.source)
+    remains = base.remains if wish.ema == "keep" else _without_average(base.remains)
+    if wish.dtype is not None:
+        cast = partial(write_single.cast, wish.source, dtype=wish.dtype)
+        remains = replace(remains, rest=cast(remains.rest), averages=cast(remains.averages))
+    merged = Merge(replace(base, remains=remains), (), (), wish.dtype)
+    plan = planned(merged, opened.layout)
+    yield from _left_out(opened.folder, tuple(opened.layout.networks))
+    prediction = scheduler_file.prediction_of(opened.scheduler) or "epsilon"
+    description = write_single.described(opened.folder, prediction, wish.destination.stem)
+    write_plan(wish.destination, merged, plan, description)
+    for component in opened.layout.networks:
+        mine = [one for one in plan if one.component == component]
+        numbers = sum(one.bytes // SIZES[one.kind] for one in mine)
+        counts = Counter(str(TYPES[one.kind]).removeprefix("torch.") for one in mine)
+        yield _told_types(component, len(mine), numbers, counts)
+    yield f"predicts {prediction}, as its header says (ModelSpec)"
+
+
+def write_plan(target: Path, merged: Merge, plan: Sequence[Planned], description: Description) -> None:
+    """Writes a planned single file of safetensors. Raises as `files.write_in_turn`."""
+    files.write_in_turn(
+        target,
+        {one.name: TensorInfo(one.kind, one.shape) for one in plan},
+        made(merged, plan),
+        description.metadata(merged.base.remains.metadata),
+        unchecked=tuple(one.name for one in plan if one.entry is None),
+        seal=modelspec.seal,
+    )
 
 
 def refuse_run(source: Path) -> None:
@@ -248,10 +304,16 @@ def _component(folder: ModelFolder, component: str, network: components.Network,
 
 def _pickled_weights(where: Path, wish: Wish) -> Path | None:
     """A safetensors copy of a component's pickled weights, when it has no others."""
+    found = _pickled(where)
+    return None if found is None else _copy_of(replace(wish, source=found))
+
+
+def _pickled(where: Path) -> Path | None:
+    """A component's pickled weights, when it has no others."""
     if any(where.glob("*.safetensors*")):
         return None
-    names = [where / name for name in ("diffusion_pytorch_model.bin", "pytorch_model.bin") if (where / name).is_file()]
-    return _copy_of(replace(wish, source=names[0])) if names else None
+    names = (where / name for name in ("diffusion_pytorch_model.bin", "pytorch_model.bin"))
+    return next((path for path in names if path.is_file()), None)
 
 
 def _to_folder(wish: Wish, model: Model) -> Iterator[str]:
@@ -281,12 +343,16 @@ def _to_file(wish: Wish, model: Model) -> Iterator[str]:
     remains = model.remains if wish.ema == "keep" else _without_average(model.remains)
     layout = _target_layout(wish, tuple(model.tensors))
     tensors = write_single.assemble(layout, model.folder, model.tensors, remains)
-    held = {*model.tensors, "scheduler", "tokenizer", "tokenizer_2", FOLDER}
-    left = [name for name in model.folder.components() if name not in held]
-    if left:
-        yield f"left out, since a single file has no place for them: {', '.join(left)}"
+    yield from _left_out(model.folder, tuple(model.tensors))
     description = write_single.described(model.folder, model.prediction, wish.destination.stem)
     yield from _written(wish, layout, tensors, description, model.remains.metadata)
+
+
+def _left_out(folder: ModelFolder, written: Sequence[str]) -> Iterator[str]:
+    held = {*written, "scheduler", "tokenizer", "tokenizer_2", FOLDER}
+    left = [name for name in folder.components() if name not in held]
+    if left:
+        yield f"left out, since a single file has no place for them: {', '.join(left)}"
 
 
 def _written(
@@ -339,5 +405,8 @@ def _without_average(remains: Remains) -> Remains:
 
 def _types(what: str, tensors: Mapping[str, Tensor]) -> str:
     counts = Counter(str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values())
-    numbers = sum(tensor.numel() for tensor in tensors.values())
-    return f"{what}: {len(tensors)} tensors, {numbers:,} numbers, {' and '.join(t for t, _ in counts.most_common())}"
+    return _told_types(what, len(tensors), sum(tensor.numel() for tensor in tensors.values()), counts)
+
+
+def _told_types(what: str, count: int, numbers: int, types: Counter[str]) -> str:
+    return f"{what}: {count} tensors, {numbers:,} numbers, {' and '.join(name for name, _ in types.most_common())}"

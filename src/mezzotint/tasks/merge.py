@@ -20,10 +20,9 @@ from mezzotint import durable
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.recipe.read import MODELS, locate
 from mezzotint.tasks import convert
-from mezzotint.weights import files, known_layouts, mindspore, modelspec, pickled, write_single
+from mezzotint.weights import files, known_layouts, mindspore, pickled, write_single
 from mezzotint.weights.components import DTypeName
 from mezzotint.weights.export import Replaced, write_model
-from mezzotint.weights.files import TensorInfo
 from mezzotint.weights.merge import Merge, made, open_base, open_other, planned
 from mezzotint.weights.remains import drop_average
 
@@ -59,6 +58,8 @@ def run(arguments: Sequence[str]) -> int:
 def merge(wish: Wish) -> Iterator[str]:
     """Merges; yields what is to be said. Raises as `run`."""
     convert.require_free(wish.destination, "merge")
+    if wish.report is not None:  # before minutes of work
+        durable.refuse_taken(wish.report)
     for source in wish.sources:
         if source.is_dir():
             convert.refuse_run(source)
@@ -72,7 +73,8 @@ def merge(wish: Wish) -> Iterator[str]:
         to_file = wish.destination.suffix in (".safetensors", mindspore.SUFFIX)
         yield from _to_file(wish, merged) if to_file else _to_folder(wish, merged)
     if wish.report is not None:
-        durable.write_json(wish.report, {"sources": [str(p) for p in wish.sources], "tensors": merged.keys()})
+        told = {"sources": [str(p) for p in wish.sources], "tensors": merged.keys()}
+        durable.write_new(wish.report, durable.json_text(told))
         yield f"  where each tensor came from: {wish.report}"
 
 
@@ -149,16 +151,13 @@ def _to_file(wish: Wish, merged: Merge) -> Iterator[str]:
             code="E1406",
         )
     plan = planned(merged, layout)
-    tensors = made(merged, plan)
-    lenient = tuple(one.name for one in plan if one.entry is None)
     if style:
-        mindspore.write(wish.destination, _finite(wish.destination, tensors, lenient))
+        lenient = tuple(one.name for one in plan if one.entry is None)
+        mindspore.write(wish.destination, _finite(wish.destination, made(merged, plan), lenient))
     else:
         predicts = "v" if base.scheduler.get("prediction_type") == "v_prediction" else "epsilon"
         described = write_single.described(base.folder, predicts, wish.destination.stem)
-        told = {one.name: TensorInfo(one.kind, one.shape) for one in plan}
-        words = described.metadata(base.remains.metadata)
-        files.write_in_turn(wish.destination, told, tensors, words, unchecked=lenient, seal=modelspec.seal)
+        convert.write_plan(wish.destination, merged, plan, described)
     counts = Counter(one.kind for one in plan)
     yield f"  {len(plan)} tensors: " + ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mezzotint import durable
+from mezzotint import durable, outside
 from mezzotint.errors import CheckpointError, Problem, RecipeError
 from mezzotint.recipe.paths import sections
 from mezzotint.recipe.read import Reading
@@ -29,7 +28,7 @@ class Start:
     def seed(self) -> int:
         """The seed that the checkpoint was trained with."""
         assert self.checkpoint is not None
-        values = json.loads((self.checkpoint / "state.json").read_text("utf-8"))
+        values = outside.read_json(self.checkpoint / "state.json", limit=outside.LISTED)
         return int(values["recipe"]["run"]["seed"])
 
 

@@ -16,7 +16,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from mezzotint import durable
+from mezzotint import durable, outside
 from mezzotint.data import schedule_file
 from mezzotint.data.loader import Loader
 from mezzotint.errors import RecipeError, Stopped, StorageError
@@ -56,6 +56,7 @@ from mezzotint.training.trained import MovementWatch
 from mezzotint.training.trainer import Trainer
 from mezzotint.weights import publishing
 
+_WRITTEN = b"# written by mezzotint"
 SCHEMA_LINE = "# written by mezzotint; `mezzotint train` of this file goes on with the run beside it\n"
 
 
@@ -85,7 +86,8 @@ def train(reading: Reading) -> int:
         runtime = open_runtime(recipe.run, launch)
         stack.callback(runtime.close)
         folder = RunFolder(Path(runtime.share(str(folder_of(reading, recipe)))))
-        stack.enter_context(named_failures(runtime, folder, announce.command(folder, launch)))
+        stack.enter_context(named_failures(runtime, folder, announce.command(folder, launch, reading.packages)))
+        _refuse_foreign_recipe(folder)
         _take(folder, runtime, stack)
         job = Job(reading, recipe, launch, runtime, folder, interrupts)
         stack.callback(job.close)
@@ -107,6 +109,20 @@ def folder_of(reading: Reading, recipe: Recipe) -> Path:
         return reading.path.parent
     folder = (recipe.run.folder or Path("runs") / recipe.run.name).expanduser()
     return _stamps.settled(folder, recipe.run.resume)
+
+
+def _refuse_foreign_recipe(folder: RunFolder) -> None:
+    """Raises RecipeError E1162 where a new run would write over a recipe that no run has put there."""
+    is_run = folder.history.exists() or any(folder.checkpoints.glob("step-*"))
+    if is_run or not folder.recipe.is_file():
+        return
+    with outside.open_plain(folder.recipe) as file:
+        is_ours = file.read(len(_WRITTEN)) == _WRITTEN
+    if not is_ours:
+        raise RecipeError(
+            f"{folder.recipe}: lies there already and no run has written it; choose another run.folder or run.name",
+            code="E1162",
+        )
 
 
 def _take(folder: RunFolder, runtime: Runtime, stack: ExitStack) -> None:
@@ -179,6 +195,7 @@ class Job:
     def train(self) -> None:
         """The loop. Raises Stopped when a signal ended it."""
         self.interrupts.running = True
+        self._settle_what_is_owed()
         self.trainer.run()
         for observer in self.trainer.observers:
             observer.close()
@@ -213,7 +230,7 @@ class Job:
     @property
     def command(self) -> str:
         """The line that goes on with this run."""
-        return announce.command(self.folder, self.launch)
+        return announce.command(self.folder, self.launch, self.reading.packages)
 
     def _start(self) -> resume.Start:
         """The first process decides, the others hear: a checkpoint may go bad between two looks."""
@@ -316,7 +333,7 @@ class Job:
             epoch_ends=self._epoch_ends,
             epoch_begins=self._begin_epoch,
             save=self._save,
-            export=self._export,
+            export=self._export_due,
             asked=self.interrupts.asked,
             bad_step=self._note_bad_step,
             warn=lambda text: self.live.say(f"warning: {text}"),
@@ -372,6 +389,7 @@ class Job:
             self.folder.record("resumed", step=restored.step, changes=changes, set_aside=moved)
         if not is_own:
             # from here on this folder alone says where the run stands
+            self.trainer.owes_export = False  # the other run owes it
             self._save(self.trainer)
 
     def _write_papers(self, restored: state.Restored | None, changes: list[str]) -> None:
@@ -430,6 +448,26 @@ class Job:
             written += self._export_one(shadow.weights, name_of(self.recipe, trainer, "_ema"))
         return written
 
+    def _export_due(self, trainer: Trainer) -> None:
+        """An export in the run. The history knows when it is whole, so that it is not made again."""
+        self._export(trainer)
+        if self.runtime.is_first:
+            self.folder.record("exported", step=trainer.progress.step)
+
+    def _settle_what_is_owed(self) -> None:
+        """Makes an export that was due at the step gone on from, where the process died before it was whole. The one of
+        the run's end is made anyway."""
+        trainer = self.trainer
+        is_due = trainer.owes_export and not trainer.progress.is_done
+        if self.runtime.share("due" if is_due and not _is_exported(self.folder, trainer.progress.step) else ""):
+            self.live.say(f"the export of step {trainer.progress.step:,} was due and is missing: it is made now")
+            try:
+                self._export_due(trainer)
+            except StorageError as error:
+                self.live.say(f"warning: it could not be written: {error.message}")
+            self.runtime.barrier()
+        trainer.owes_export = False
+
     def _export_one(self, weights: Mapping[str, Tensor], name: str) -> list[Path]:
         whole, asked = self.runtime.whole(weights), self.changes.now.run.export
         if not self.runtime.is_first:
@@ -450,6 +488,17 @@ class Job:
 
     def _agreed_signal(self) -> int:
         return self.runtime.agree(self.interrupts.stop_signal) & 0x1F
+
+
+def _is_exported(folder: RunFolder, step: int) -> bool:
+    """Whether the export of a step was written since the run last came to that step from an earlier one."""
+    for event in reversed(folder.events()):
+        match event.get("event"), event.get("step"):
+            case "exported", int(at) if at == step:
+                return True
+            case "started" | "resumed", int(at) if at < step:
+                return False
+    return False
 
 
 def _link(folder: RunFolder, name: str, say: Callable[[str], None]) -> None:

@@ -46,7 +46,9 @@ def skipped_when_out_of_memory(what: str, warn: Callable[[str], None]) -> Iterat
     memory is given back."""
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError):
+    except (RuntimeError, MemoryError) as error:
+        if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and "can't allocate memory" not in str(error):
+            raise  # torch has a class of its own for a device's memory alone
         warn(f"{what}: left out, the memory does not suffice; training goes on")
     else:
         return

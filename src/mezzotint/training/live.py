@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from mezzotint import durable
 from mezzotint.stages import StepReport
 from mezzotint.training.observers import Observer, Wish
 from mezzotint.training.progress import Progress
@@ -66,8 +67,9 @@ class Voice:
             return
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         try:
-            with open(self._log_path, "a", encoding="utf-8", errors="replace") as file:
-                file.writelines(f"{stamp} {line}\n" for line in text.splitlines())
+            with durable.open_own(self._log_path, "ab") as file:
+                lines = (f"{stamp} {line}\n" for line in text.splitlines())
+                file.write("".join(lines).encode("utf-8", "replace"))
         except OSError as error:
             path, self._log_path = self._log_path, None
             reason = error.strerror or error

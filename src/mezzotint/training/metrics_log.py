@@ -70,8 +70,8 @@ class Lines:
             self._file = None
 
     def _open(self) -> IO[bytes]:
-        file = open(self._path, "ab+", buffering=0)  # noqa: SIM115  open for the life of the run
-        if self._path.is_file() and file.tell():
+        file = durable.open_own(self._path, "ab+", buffering=0)
+        if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":
                 file.write(b"\n")  # a torn line of a killed process stays alone

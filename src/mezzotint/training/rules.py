@@ -10,7 +10,7 @@ import importlib
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,9 +29,24 @@ from mezzotint.recipe.optim import (
     Prodigy,
 )
 
+PIECE = 1 << 24
+"""Numbers of which a rule that works number by number holds intermediate results at once."""
+
 
 class Rule(ABC):
-    """What `Update` asks of an optimizer. All tensors are float32 masters and gradients of one group."""
+    """What `Update` asks of an optimizer. All tensors are float32 masters and gradients of one group.
+
+    is_by_tensor: each tensor moves by itself, so that a group may be moved in chunks to the same bits. reads_on_host:
+    `move` asks on the host whether something may move.
+    """
+
+    is_by_tensor: bool = True
+    reads_on_host: bool = False
+
+    def working_bytes(self, sizes: Sequence[int]) -> int:
+        """The bytes of intermediate results that `move` holds at most. sizes: numbers of the tensors that it is given
+        at once."""
+        return 0
 
     @abstractmethod
     def move(
@@ -185,6 +200,9 @@ class AdaCoorRule(Rule):
     Nothing is read back to the host; where found_inf is 1, g counts as 0, which moves neither v nor p.
     """
 
+    def working_bytes(self, sizes: Sequence[int]) -> int:
+        return 6 * min(sum(sizes), PIECE)  # squares in float32 and bfloat16, or divisors in both
+
     def __init__(self, settings: AdaCoor, masters: Mapping[str, Tensor]) -> None:
         self._eps = settings.eps
         self._rounded_eps = float(torch.tensor(settings.eps, dtype=torch.bfloat16))
@@ -205,14 +223,19 @@ class AdaCoorRule(Rule):
         for grad in grads:
             grad.masked_fill_(found_inf > 0, 0.0)
         sums = [self._sum[name] for name in names]
+        for pieces in _in_pieces(masters, grads, sums):
+            self._move_piece(*pieces)
+
+    def _move_piece(self, masters: list[Tensor], grads: list[Tensor], sums: list[Tensor]) -> None:
         squares = torch._foreach_mul(grads, grads)
         torch._foreach_mul_(squares, self._rounded_eps)
         torch._foreach_add_(sums, [square.to(torch.bfloat16) for square in squares])
+        del squares
         torch._foreach_mul_(grads, self._rounded_eps)
         divisors = torch._foreach_sqrt(sums)
         torch._foreach_add_(divisors, self._eps)
         torch._foreach_div_(grads, [divisor.to(torch.float32) for divisor in divisors])
-        torch._foreach_sub_(list(masters), grads)
+        torch._foreach_sub_(masters, grads)
 
     def tensors(self) -> dict[str, Tensor]:
         return {f"opt.sum/{name}": tensor for name, tensor in self._sum.items()}
@@ -225,14 +248,36 @@ class AdaCoorRule(Rule):
         return sum(2 * master.numel() for master in masters.values())
 
 
+def _in_pieces(*lists: Sequence[Tensor]) -> Iterator[list[list[Tensor]]]:
+    """Views of tensors, the same in each list, of at most PIECE numbers together: for rules that know each number by
+    itself. A tensor that does not lie in one row of memory stays whole."""
+    held: list[list[Tensor]] = [[] for _ in lists]
+    room = PIECE
+    for alike in zip(*lists, strict=True):
+        in_a_row = all(tensor.is_contiguous() for tensor in alike)
+        views = [tensor.view(-1).split(PIECE) if in_a_row else (tensor,) for tensor in alike]
+        for one in zip(*views, strict=True):
+            if held[0] and one[0].numel() > room:
+                yield held
+                held, room = [[] for _ in lists], PIECE
+            for kept, view in zip(held, one, strict=True):
+                kept.append(view)
+            room -= one[0].numel()
+    if held[0]:
+        yield held
+
+
 class LibraryRule(Rule):
     """Any `torch.optim.Optimizer`, one instance a group. A library's optimizer does not know bad steps, so the host
     reads one number a step.
 
     Some keep what they have learnt of the whole group among its settings, such as Prodigy's and D-Adaptation's
     distance d. What has changed there since the start is part of the state: `opt.group.KEY/PART/PARAMETER` with the
-    group's first parameter.
+    group's first parameter. Such a group is moved as a whole; the classes of torch and bitsandbytes keep no such
+    numbers and know each tensor by itself.
     """
+
+    reads_on_host = True
 
     def __init__(self, kind: type[torch.optim.Optimizer], options: Mapping[str, Any]) -> None:
         self.kind = kind
@@ -241,6 +286,7 @@ class LibraryRule(Rule):
         self._started: dict[tuple[str, ...], dict[str, Any]] = {}
         self._waiting: dict[str, dict[str, Any]] = {}
         self._waiting_groups: dict[str, dict[str, Any]] = {}
+        self.is_by_tensor = kind.__module__.split(".")[0] in ("torch", "bitsandbytes") and kind is not torch.optim.LBFGS
         self._decays = "weight_decay" in inspect.signature(kind).parameters
 
     def move(
@@ -265,6 +311,14 @@ class LibraryRule(Rule):
         optimizer.step()
         for master in masters:
             master.grad = None
+
+    def working_bytes(self, sizes: Sequence[int]) -> int:
+        if self.kind.__module__.startswith("bitsandbytes"):
+            return 0  # one kernel
+        if self.kind is torch.optim.Adafactor:
+            return 4 * max(sizes)  # one tensor after the other
+        # three float32 results: what torch's own classes hold, of a list where they work through lists
+        return 12 * (sum(sizes) if self.is_by_tensor else max(sizes))
 
     def _optimizer(
         self, names: tuple[str, ...], masters: Sequence[Tensor], lr: float, weight_decay: float
@@ -332,18 +386,20 @@ class LibraryRule(Rule):
 
 
 def _bytes_after_a_step(rule: LibraryRule, masters: Mapping[str, Tensor]) -> int:
-    """One step of each shape on zeros, on the CPU, forgotten again: what a library keeps is known to it alone."""
+    """One step of each shape and type on zeros, on the CPU, forgotten again: what a library keeps is known to it
+    alone."""
     total = 0
-    by_shape: dict[tuple[int, ...], int] = {}
+    of_kind: dict[tuple[torch.Size, torch.dtype], int] = {}
     for master in masters.values():
-        shape = tuple(master.shape)
-        if shape not in by_shape:
+        kind = master.shape, master.dtype
+        if kind not in of_kind:
             trial = LibraryRule(rule.kind, rule.options)
-            zero, one = torch.zeros(shape), torch.ones(())
-            trial.move(["x/x"], [zero], [torch.zeros(shape)], lr=0.0, weight_decay=0.0, scale=one, found_inf=0 * one)
+            zeros = [torch.zeros(master.shape, dtype=master.dtype) for _ in range(2)]
+            one = torch.ones(())
+            trial.move(["x/x"], zeros[:1], zeros[1:], lr=0.0, weight_decay=0.0, scale=one, found_inf=0 * one)
             kept = {n: t for n, t in trial.tensors().items() if not n.startswith("opt.group.")}
-            by_shape[shape] = sum(t.numel() * t.element_size() for t in kept.values())
-        total += by_shape[shape]
+            of_kind[kind] = sum(t.numel() * t.element_size() for t in kept.values())
+        total += of_kind[kind]
     return total
 
 

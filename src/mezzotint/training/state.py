@@ -17,7 +17,6 @@ Nothing in it is pickled. docs/checkpoint-format.md specifies it for other reade
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
@@ -30,7 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mezzotint import durable, probes
+from mezzotint import durable, outside, probes
 from mezzotint.errors import CheckpointError, Diverged
 from mezzotint.training import rows
 from mezzotint.weights import files
@@ -161,10 +160,10 @@ def damage(path: Path) -> str | None:
     """Why a checkpoint cannot be trusted, naming the file; None when every file is what its manifest says."""
     manifest_path = path / "manifest.json"
     try:
-        manifest = json.loads(manifest_path.read_text("utf-8"))
+        manifest = outside.read_json(manifest_path, limit=outside.LISTED)
     except FileNotFoundError:
         return "manifest.json is missing"
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         return "manifest.json cannot be read"
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
         return "manifest.json has no list of files"
@@ -249,7 +248,7 @@ def read(path: Path, *, tensors: bool = True) -> Restored:
     if reason is not None:
         raise CheckpointError(f"{path}: {reason}; take another checkpoint", code="E1501")
     manifest = _manifest(path)
-    values = json.loads((path / "state.json").read_text("utf-8"))
+    values = outside.read_json(path / "state.json", limit=outside.LISTED)
     shapes = {name: tuple(told["shape"]) for name, told in manifest["tensors"].items()}
     return Restored(path, int(manifest["step"]), tensors_of(path) if tensors else {}, values, shapes)
 
@@ -272,7 +271,7 @@ def tensors_of(path: Path, shares: Mapping[str, rows.Share] = MappingProxyType({
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    manifest: dict[str, Any] = json.loads((path / "manifest.json").read_text("utf-8"))
+    manifest: dict[str, Any] = outside.read_json(path / "manifest.json", limit=outside.LISTED)
     return manifest
 
 

@@ -158,6 +158,8 @@ class Trainer:
     """What every rate is multiplied by: that of `optim.lr_batch_power`."""
     clock: Callable[[], float] = time.monotonic
     watch: MovementWatch | None = None
+    owes_export: bool = False
+    """Whether an export was due with the newest checkpoint and has not been written yet: the checkpoint knows it."""
     stopped: bool = False
     """Whether a signal ended the run; one that an observer ended early has come to its end."""
     _pending: Pending | None = None
@@ -283,13 +285,14 @@ class Trainer:
         return {
             "progress": self.progress.state(),
             "observers": {type(o).__name__: o.state() for o in self.observers if o.state()},
-        }
+        } | ({"owed": ["export"]} if self.owes_export else {})
 
     def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Takes back a checkpoint's tensors and state."""
         self.update.load(tensors)
         self.scale.load(tensors)
         self.progress.load(state["progress"], last_step=self.progress.last_step)
+        self.owes_export = "export" in state.get("owed", ())
         for observer in self.observers:
             observer.load(state["observers"].get(type(observer).__name__, {}))
         if self.progress.applied >= MovementWatch.updates:
@@ -410,6 +413,7 @@ class Trainer:
             return Wish.NOTHING
 
     def _act(self, wish: Wish) -> None:
+        self.owes_export = Wish.EXPORT in wish
         if wish & (Wish.SAVE | Wish.STOP) and self._saved_step != self.progress.step:
             self._save(final=Wish.STOP in wish or self.progress.is_done)
         if Wish.EXPORT in wish:
@@ -417,6 +421,7 @@ class Trainer:
                 self.export(self)
             except StorageError as error:
                 self.warn(f"the export of step {self.progress.step} could not be written: {error.message}")
+            self.owes_export = False
             self.runtime.barrier()
         self._ended = Wish.STOP in wish
 

@@ -7,11 +7,13 @@ device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +22,11 @@ from mezzotint.errors import RecipeError
 from mezzotint.recipe.optim import AdaCoor, OptimSettings
 from mezzotint.training.rules import rule_for
 from mezzotint.training.shadow import decay_at
+
+Item = TypeVar("Item")
+_COUNTS = ("opt.applied", "opt.shadow_updates")
+CHUNK = 256 * 2**20
+"""Bytes that a step may take for copies and intermediate results at once; one tensor alone may need more."""
 
 
 @dataclass(slots=True)
@@ -66,6 +73,7 @@ class Update:
             part: rule_for(settings.part_optimizer.get(part, settings.optimizer), self._of(part), self.applied)
             for part in self._parts
         }
+        self._chunks = {group.name: self._chunks_of(group) for group in self.groups}
         self.shadow = Shadow(self._masters, settings) if settings.ema.rule != "none" else None
 
     @property
@@ -86,8 +94,12 @@ class Update:
             # the count comes before the kernel, which corrects the moments' bias by it
             self.applied.add_(1.0 - found_inf)
             coefficients = self._clip_coefficients(norms)
+            # read by the host once a step, however many chunks want to know
+            told = found_inf.cpu() if any(rule.reads_on_host for rule in self._rules.values()) else found_inf
             for group in self.groups:
-                self._move(group, coefficients, loss_scale, found_inf, lr[group.name])
+                reads = self._rules[group.part].reads_on_host
+                for names in self._chunks[group.name]:
+                    self._move(group, names, coefficients, loss_scale, told if reads else found_inf, lr[group.name])
             if self._separate:
                 torch._foreach_copy_([p.detach() for p in self._trained.values()], list(self._masters.values()))
             if moves_shadow and self.shadow is not None:
@@ -98,9 +110,41 @@ class Update:
         """The bytes of the optimizer's own state once it stands, averages and counts apart."""
         return sum(rule.state_bytes(self._of(part)) for part, rule in self._rules.items())
 
-    def _of(self, part: str) -> dict[str, Tensor]:
+    def checkpoint_bytes(self, whole: Callable[[str, Tensor], tuple[int, ...]] = lambda name, t: tuple(t.shape)) -> int:
+        """The bytes of a checkpoint's tensors once the state stands, which some optimizers make with their first step.
+
+        whole: the shape of a tensor of which this process holds some rows, by its flat name.
+        """
+        kept = {n: t for n, t in self.tensors().items() if not n.startswith("opt.") or n in _COUNTS}
+        size = sum(math.prod(whole(name, tensor)) * tensor.element_size() for name, tensor in kept.items())
+        masters = {
+            name: torch.empty(whole(f"w/{name}", m), dtype=m.dtype, device="meta") for name, m in self._masters.items()
+        }
+        of_parts = (self._of(part, masters) for part in self._rules)
+        return size + sum(rule.state_bytes(mine) for rule, mine in zip(self._rules.values(), of_parts, strict=True))
+
+    def working_bytes(self) -> int:
+        """The bytes that a step takes at most beside weights, gradients and states: float32 copies of the gradients
+        and intermediate results of one chunk."""
+        return max(
+            max(self._bytes_of_chunk(group, names) for group in self.groups for names in self._chunks[group.name]),
+            0 if self.shadow is None else self.shadow.working_bytes(),
+        )
+
+    def _chunks_of(self, group: Group) -> list[list[str]]:
+        if not self._rules[group.part].is_by_tensor:
+            return [group.names]
+        return chunked(group.names, lambda names: self._bytes_of_chunk(group, names), CHUNK)
+
+    def _bytes_of_chunk(self, group: Group, names: Sequence[str]) -> int:
+        sizes = [self._masters[name].numel() for name in names]
+        copied = 4 * sum(sizes) if self._separate else 0
+        return copied + self._rules[group.part].working_bytes(sizes)
+
+    def _of(self, part: str, masters: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
         """The masters of a part."""
-        return {name: master for name, master in self._masters.items() if name.split("/")[0] == part}
+        among = self._masters if masters is None else masters
+        return {name: master for name, master in among.items() if name.split("/")[0] == part}
 
     def forget_gradients(self) -> None:
         """Takes all gradients away."""
@@ -113,12 +157,18 @@ class Update:
         return (self._settings.clip.norm / (norms + 1e-6)).clamp(max=1.0)
 
     def _move(
-        self, group: Group, coefficients: Tensor | None, loss_scale: Tensor, found_inf: Tensor, lr: float
+        self,
+        group: Group,
+        among: Sequence[str],
+        coefficients: Tensor | None,
+        loss_scale: Tensor,
+        found_inf: Tensor,
+        lr: float,
     ) -> None:
-        names = [name for name in group.names if self._trained[name].grad is not None]
+        names = [name for name in among if self._trained[name].grad is not None]
         if not names:
             return
-        grads = [self._gradient(name) for name in names]
+        grads = [self._taken_gradient(name) for name in names]
         scale = loss_scale
         if coefficients is not None:
             match self._settings.clip.scope:
@@ -138,8 +188,10 @@ class Update:
             found_inf=found_inf,
         )
 
-    def _gradient(self, name: str) -> Tensor:
-        grad = self._trained[name].grad
+    def _taken_gradient(self, name: str) -> Tensor:
+        """In the master's type. The parameter lets its own go, so that both lie there for one tensor alone."""
+        parameter = self._trained[name]
+        grad, parameter.grad = parameter.grad, None
         assert grad is not None
         return grad.to(self._masters[name].dtype)
 
@@ -172,7 +224,9 @@ class Update:
         parameters = [p.detach() for p in self._trained.values()]
         kept = [p.clone() for p in parameters]
         with torch.no_grad():
-            torch._foreach_copy_(parameters, [self.shadow.weights[name].to(self.device) for name in self._trained])
+            averages = self.shadow.weights
+            for parameter, name in zip(parameters, self._trained, strict=True):
+                parameter.copy_(averages[name])  # one after the other: they may lie on another device
         self._written()
         try:
             yield
@@ -199,6 +253,7 @@ class Shadow:
         self.device = next(iter(self._weights.values())).device
         # float64: 1 − decay loses four digits in float32 when the decay is near 1
         self._updates = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._chunks = chunked(list(self._weights), self._bytes_of, CHUNK)
         there = next(iter(masters.values())).device
         self._behind = _Behind(masters) if (there != self.device if apart is None else apart) else None
 
@@ -215,6 +270,15 @@ class Shadow:
         if self._behind is not None:
             self._behind.settle()
         return self._updates
+
+    def working_bytes(self) -> int:
+        """Bytes that an update takes at most on the masters' device beside what lies there."""
+        if self._behind is not None:
+            return 0
+        return max(self._bytes_of(names) for names in self._chunks)
+
+    def _bytes_of(self, names: Sequence[str]) -> int:
+        return 4 * sum(self._weights[name].numel() for name in names)
 
     def start_from(self, weights: Mapping[str, Tensor]) -> None:
         """Takes other weights in the place of the masters' before the first update, by the masters' names."""
@@ -234,10 +298,13 @@ class Shadow:
         with torch.no_grad():  # a thread has its own mode
             moved = 1.0 - found_inf
             weight = ((1.0 - decay_at(self._rule.rule, self._rule.decay, self._updates)) * moved).to(torch.float32)
-            mine = list(self._weights.values())
-            step = torch._foreach_sub(masters, mine)
-            torch._foreach_mul_(step, weight)
-            torch._foreach_add_(mine, step)
+            theirs = dict(zip(self._weights, masters, strict=True))
+            for names in self._chunks:
+                here = [self._weights[name] for name in names]
+                step = torch._foreach_sub([theirs[name] for name in names], here)
+                torch._foreach_mul_(step, weight)
+                torch._foreach_add_(here, step)
+                del step  # before the next
             self._updates.add_(moved)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -280,6 +347,17 @@ class _Behind:
         if self._event is not None:
             self._event.synchronize()
         move(self._copies, self._found_inf)
+
+
+def chunked(items: Sequence[Item], size: Callable[[Sequence[Item]], int], limit: int) -> list[list[Item]]:
+    """Neighbours in chunks, as many as stay within a limit together; what is larger alone stands alone."""
+    chunks: list[list[Item]] = []
+    for item in items:
+        if chunks and size([*chunks[-1], item]) <= limit:
+            chunks[-1].append(item)
+        else:
+            chunks.append([item])
+    return chunks
 
 
 def _groups(trained: Mapping[str, nn.Parameter], settings: OptimSettings) -> list[Group]:

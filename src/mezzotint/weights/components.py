@@ -109,10 +109,8 @@ def write(
     file has. The configuration carries no path of this machine.
     """
     prefixed = {_file_name_of(network, name): tensor for name, tensor in tensors.items()}
-    if dtype is not None:
-        prefixed = state.cast(prefixed, DTYPES[dtype])
     target.mkdir(parents=True, exist_ok=True)
-    files.write(prefixed, target / file_name(network))
+    files.write(prefixed, target / file_name(network), dtype=None if dtype is None else DTYPES[dtype])
     told = {k: v for k, v in config.items() if k != "_name_or_path"}
     if network in _TEXT:
         told |= {key: "float32" for key in ("torch_dtype", "dtype") if key in told} or {"torch_dtype": "float32"}

@@ -11,32 +11,37 @@ import hashlib
 import json
 import math
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from io import RawIOBase
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from mezzotint import durable
+from mezzotint import durable, outside
 from mezzotint.errors import StorageError, WeightsError
 from mezzotint.weights import mindspore
 
 _HEADER_LIMIT = 100_000_000  # the format's own bound
 SIZES = {
     "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
-    "I8": 1, "U8": 1, "BOOL": 1,
+    "I8": 1, "U8": 1, "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1,
 }  # fmt: skip
 """Bytes of a number, by the name of its type in a header."""
 _KINDS = {
     torch.float64: "F64", torch.int64: "I64", torch.uint64: "U64", torch.float32: "F32", torch.int32: "I32",
     torch.uint32: "U32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int16: "I16", torch.uint16: "U16",
-    torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
+    torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL", torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
 }  # fmt: skip
+TYPES = {kind: dtype for dtype, kind in _KINDS.items()}
+"""The type of a number, by its name in a header."""
+_IN_FILES = ("U64", "I64", "F64", "F32", "U32", "I32", "BF16", "F16", "U16", "I16", "F8_E4M3", "F8_E5M2", "I8", "U8",
+             "BOOL")  # fmt: skip
+"""Types in the order in which safetensors writes them."""
 
 
 class TensorInfo(NamedTuple):
@@ -82,7 +87,7 @@ def shards(path: Path) -> tuple[Path, ...]:
     if not path.name.endswith(".index.json"):
         return (path,)
     try:
-        table = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        table = outside.read_json(path, limit=outside.LISTED)["weight_map"]
         names = sorted(set(table.values()))
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read ({error.strerror})", code="E1401") from error
@@ -137,7 +142,7 @@ def read(
         for name, tensor in _tensors(shard, [n for n in present if names is None or n in names]):
             if name not in unchecked:
                 _refuse_non_finite(shard, name, tensor)
-            found[name] = tensor.clone().to(device)
+            found[name] = tensor.to(device)
     missing = sorted(set(names or ()) - found.keys())
     if missing:
         raise WeightsError(f"{path}: lacks {some(missing)}", code="E1405")
@@ -178,27 +183,21 @@ def write(
     *,
     unchecked: Collection[str] = (),
     seal: Callable[[Path], None] | None = None,
+    dtype: torch.dtype | None = None,
 ) -> None:
     """Writes a safetensors file so that a power cut leaves the old file or the new one, never a part.
 
-    Tensors that share memory are written as separate ones. metadata: texts for the header; `{"format": "pt"}` is what
-    other readers expect, and is the default. unchecked: names whose values may be anything. seal: called with the
-    finished file before it gets its name. Raises WeightsError E1403 for values that are not finite, StorageError
-    E1701 when the disk refuses.
+    Tensors that share memory are written as separate ones, and no more than one of them is copied at a time. metadata:
+    texts for the header; `{"format": "pt"}` is what other readers expect, and is the default. unchecked: names whose
+    values may be anything. seal: called with the finished file before it gets its name. dtype: of floating-point
+    tensors; None keeps each one's. Raises WeightsError E1403 for values that are not finite, StorageError E1701 when
+    the disk refuses.
     """
-    require_finite(path, tensors, unchecked=unchecked)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        aside.touch()
-        mode = aside.stat().st_mode  # as this user's files are; the library's own are for the owner alone
-        save_file(_separate(tensors), aside, metadata=dict(metadata or {"format": "pt"}))
-        aside.chmod(mode)
-        if seal is not None:
-            seal(aside)
-        settle(aside, path)
-    except (OSError, SafetensorError) as error:
-        aside.unlink(missing_ok=True)
-        raise _storage_error(path, error) from error
+    types = {n: dtype if dtype is not None and t.is_floating_point() else t.dtype for n, t in tensors.items()}
+    told = {name: TensorInfo(kind_of(types[name]), tuple(tensor.shape)) for name, tensor in tensors.items()}
+    ordered = dict(sorted(told.items(), key=lambda item: (_IN_FILES.index(item[1].dtype), item[0])))
+    in_turn = ((name, tensors[name].detach().to("cpu").to(types[name])) for name in ordered)
+    write_in_turn(path, ordered, in_turn, metadata, unchecked=unchecked, seal=seal)
 
 
 def kind_of(dtype: torch.dtype) -> str:
@@ -356,15 +355,35 @@ def _refuse(path: Path, reason: str) -> NoReturn:
 
 
 def _tensors(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+    """Tensors that own their memory. They are read, not mapped: a map would hold the file's pages beside them."""
     if mindspore.is_mindspore(path):
-        yield from mindspore.read(path, names)
+        yield from ((name, tensor.clone()) for name, tensor in mindspore.read(path, names))
         return
+    entries, start = _header(path), 8 + int.from_bytes(_first(path, 8), "little")
     try:
-        with safe_open(path, framework="pt", device="cpu") as file:
+        with safe_open(path, framework="pt", device="cpu") as sound, path.open("rb", buffering=0) as file:
             for name in names:
-                yield name, file.get_tensor(name)
+                dtype = TYPES.get(entries[name]["dtype"])
+                if dtype is None:
+                    yield name, sound.get_tensor(name).clone()
+                    continue
+                first, last = entries[name]["data_offsets"]
+                held = torch.empty(last - first, dtype=torch.uint8)
+                _fill(file, start + first, held)
+                yield name, held.view(dtype).reshape(entries[name]["shape"])
     except (SafetensorError, OSError) as error:
         raise WeightsError(f"{path}: cannot be read ({error})", code="E1402") from error
+
+
+def _fill(file: RawIOBase, place: int, held: Tensor) -> None:
+    """Reads bytes from a place of a file. Raises OSError when it ends before."""
+    file.seek(place)
+    left = memoryview(held.numpy().data)
+    while left:
+        count = file.readinto(left)
+        if not count:
+            raise OSError("it ends before its header says")
+        left = left[count:]
 
 
 def _refuse_non_finite(path: Path, name: str, tensor: Tensor) -> None:
@@ -380,22 +399,6 @@ def _refuse_non_finite(path: Path, name: str, tensor: Tensor) -> None:
         )
 
 
-def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Contiguous CPU tensors, no two of which share memory, as the format asks."""
-    seen: set[int] = set()
-    apart: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        plain = tensor.detach().to("cpu").contiguous()
-        place = plain.untyped_storage().data_ptr()
-        whole = plain.untyped_storage().nbytes() == plain.numel() * plain.element_size()
-        apart[name] = plain if whole and place not in seen else plain.clone()
-        seen.add(place)
-    return apart
-
-
-def _storage_error(path: Path, error: Exception) -> StorageError:
-    told = re.search(r"\(os error (\d+)\)", str(error))  # safetensors has the number in its words alone
-    number = int(told[1]) if told else getattr(error, "errno", None)
-    full = number in durable.FULL
-    remedy = "make room on the disk" if full else "check the folder and its permissions"
+def _storage_error(path: Path, error: OSError) -> StorageError:
+    remedy = "make room on the disk" if error.errno in durable.FULL else "check the folder and its permissions"
     return StorageError(f"{path}: cannot be written ({error}); {remedy}. What was there is untouched", code="E1701")

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from mezzotint import outside
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import shards
 
@@ -39,7 +40,7 @@ def of_files(paths: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     for path in sorted(paths, key=lambda p: p.name):
         if path.is_file():
-            content = path.read_bytes()
+            content = outside.read_bytes(path, limit=outside.LISTED)
             digest.update(f"{path.name} {len(content)}\n".encode())
             digest.update(content)
     return digest.hexdigest()

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mezzotint import outside
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import settle, sync
 
-_JSON_LIMIT = 4_000_000  # bytes; a model's configuration has a few thousand
 _STEMS = ("diffusion_pytorch_model", "model")
 _PICKLED = (".bin", ".ckpt", ".pt", ".pth", ".pkl", ".msgpack", ".h5")
 
@@ -91,14 +91,15 @@ def shipped(name: str) -> Path:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON table. Raises WeightsError E1409 naming the file and what is wrong with it."""
     try:
-        if path.stat().st_size > _JSON_LIMIT:
-            raise WeightsError(f"{path}: larger than {_JSON_LIMIT} bytes, so not a configuration", code="E1409")
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = outside.read_json(path)
+    except outside.NoPlainFile as error:
+        what = f"{path}: {error.strerror}, so not a configuration; take another copy"
+        raise WeightsError(what, code="E1409") from error
     except OSError as error:
         raise WeightsError(
             f"{path}: cannot be read ({error.strerror}); the model folder is incomplete", code="E1409"
         ) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise WeightsError(f"{path}: not JSON ({error}); take another copy", code="E1409") from error
     if not isinstance(value, dict):
         raise WeightsError(f"{path}: must hold a table in braces", code="E1409")
@@ -173,6 +174,14 @@ def complete_tokenizer(folder: Path) -> None:
     write_json(folder / "vocab.json", model.get("vocab", {}))
     (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{m}\n" for m in merges), encoding="utf-8")
     sync(folder / "merges.txt")
+
+
+def require_plain(folder: Path) -> None:
+    """Before a library reads a folder's files by itself, without a look at what they are. Raises WeightsError E1409 for
+    a pipe or a device among them."""
+    for path in sorted(folder.iterdir()):
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise WeightsError(f"{path}: is no plain file; take another copy of the model", code="E1409")
 
 
 def tokenizer_files(folder: Path) -> dict[str, Path]:

@@ -7,12 +7,11 @@ kill. `model_index.json` goes first and comes last: a reader that finds it finds
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from mezzotint import durable, probes
+from mezzotint import durable, outside, probes
 from mezzotint.errors import WeightsError
 
 LIST = "published.json"
@@ -36,7 +35,7 @@ def refuse_others(folder: Path, names: Iterable[str] = _SIGNS) -> None:
 def published(folder: Path) -> frozenset[str]:
     """The names that we have put into a folder."""
     try:
-        names = list(json.loads((folder / LIST).read_text("utf-8"))["names"])
+        names = list(outside.read_json(folder / LIST, limit=outside.LISTED)["names"])
     except (OSError, ValueError, KeyError, TypeError):
         return frozenset()
     return frozenset(name for name in names if isinstance(name, str) and Path(name).name == name)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from mezzotint import draws
 from mezzotint.errors import WeightsError
@@ -86,11 +86,3 @@ def _require_fit(
 
 def _times(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape)) or "a number"
-
-
-def cast(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Floating-point tensors in `dtype`, on the CPU; others as they are."""
-    return {
-        name: tensor.detach().to("cpu", dtype if tensor.is_floating_point() else tensor.dtype)
-        for name, tensor in tensors.items()
-    }

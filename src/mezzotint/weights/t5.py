@@ -7,7 +7,6 @@ the `tokenizer.json` of the tokenizers library.
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,10 +19,11 @@ from transformers.models.t5.configuration_t5 import T5Config
 from transformers.models.t5.modeling_t5 import T5EncoderModel
 from transformers.models.t5.tokenization_t5 import T5Tokenizer
 
+from mezzotint import outside
 from mezzotint.errors import WeightsError
 from mezzotint.weights import files, fingerprint, pickled, state
 from mezzotint.weights.files import InFile, Stored, TensorInfo
-from mezzotint.weights.folder import read_json
+from mezzotint.weights.folder import read_json, require_plain
 
 TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "tokenizer_config.json", "special_tokens_map.json")
 """Of a tokenizer's folder, what its words depend on."""
@@ -158,10 +158,11 @@ def states(encoder: Any, ids: Tensor, mask: Tensor) -> Tensor:
 
 def tokenizer_in(folder: Path, vocabulary: int) -> Any:
     """The tokenizer of a folder. vocabulary: tokens that the encoder knows. Raises WeightsError E1463."""
+    require_plain(folder)
     told = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
     try:
         if (folder / "tokenizer.json").is_file():
-            json.loads((folder / "tokenizer.json").read_text("utf-8"))  # the library says less of a damaged one
+            outside.read_json(folder / "tokenizer.json", limit=outside.LISTED)  # the library says less of a damaged one
             made = T5Tokenizer.from_pretrained(str(folder), local_files_only=True)
         elif (folder / "spiece.model").is_file():
             made = _of_pieces(folder / "spiece.model", int(told.get("extra_ids", _SENTINELS)))
@@ -188,11 +189,9 @@ def _of_pieces(path: Path, sentinels: int) -> Any:
 def _pieces(path: Path) -> tuple[list[tuple[str, float]], bytes | None]:
     """Pieces with their scores, and the table of characters that are written otherwise, of SentencePiece's ModelProto:
     1 = piece, again and again (1 = text, 2 = score); 3 = normalizer (2 = table)."""
-    if path.stat().st_size > _SPIECE_LIMIT:
-        raise ValueError(f"{path.name} is larger than any vocabulary")
     pieces: list[tuple[str, float]] = []
     charsmap: bytes | None = None
-    for number, value in _fields(path.read_bytes()):
+    for number, value in _fields(outside.read_bytes(path, limit=_SPIECE_LIMIT)):
         if number == 1 and isinstance(value, bytes):
             told = dict(_fields(value))
             text, score = told.get(1), told.get(2, 0.0)

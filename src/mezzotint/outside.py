@@ -1,0 +1,151 @@
+"""The one way to open small files from outside: configurations, prompts, manifests, indexes, the numbers of a run.
+
+What a stranger's folder has under such a name may be a pipe that nobody writes to, a device without end, a file of any
+size, or JSON that is nested without end. Here it is an error of the operating system's kind, or a ValueError, each with
+a sentence, which the reader of the file turns into his own. Links are followed: what counts is what they lead to.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+SMALL = 4_000_000
+"""Bytes of a configuration; most have a few thousand."""
+
+LISTED = 256_000_000
+"""Bytes of what lists many things: a checkpoint's tensors, the shards of a model, the captions of a data set."""
+
+LOGGED = 4_000_000_000
+"""Bytes of a log that grows with a run, a line a step."""
+
+_DEPTH = 200
+"""So deep may JSON be nested; what is met in practice ends at ten."""
+
+_DIGITS = 400
+"""So many digits may a number in JSON have; a float64 has 309 at most."""
+
+_LONG = re.compile(rf"\d{{{_DIGITS + 1}}}")
+_OF_DEPTH = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+
+
+class NoPlainFile(OSError):
+    """What lies there is a pipe, a device, a folder, or larger than such a file can be. `strerror` says which."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(errno.EINVAL, what, str(path))
+
+
+def open_plain(path: Path, *, limit: int | None = None) -> BinaryIO:
+    """Opens a file for reading: a regular one alone, of at most `limit` bytes. Never waits for anybody.
+
+    Raises FileNotFoundError and the system's other errors, NoPlainFile.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise NoPlainFile(path, f"it is {_kind(found.st_mode)}, no plain file")
+        if limit is not None and found.st_size > limit:
+            raise NoPlainFile(path, f"it has {found.st_size:,} bytes, more than the {limit:,} of such a file")
+        return open(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read_bytes(path: Path, *, limit: int = SMALL) -> bytes:
+    """The content of a plain file of at most `limit` bytes. Raises as `open_plain`."""
+    with open_plain(path, limit=limit) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:  # it has grown since, or the system told no size
+        raise NoPlainFile(path, f"it has more than the {limit:,} bytes of such a file")
+    return content
+
+
+def read_text(path: Path, *, limit: int = SMALL, encoding: str = "utf-8", errors: str = "strict") -> str:
+    """The text of a plain file, with `\\n` at the ends of lines. Raises as `read_bytes`, and UnicodeDecodeError."""
+    text = read_bytes(path, limit=limit).decode(encoding, errors)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_json(path: Path, *, limit: int = SMALL) -> Any:
+    """What a JSON file says. Raises as `read_text`, and as `parse_json`."""
+    return parse_json(read_text(path, limit=limit))
+
+
+def read_lines(path: Path, *, limit: int = LOGGED) -> list[dict[str, Any]]:
+    """The JSON objects of a file, one a line; lines that a crash has torn are left out. Empty when there is no file.
+    Raises as `open_plain`."""
+    found: list[dict[str, Any]] = []
+    try:
+        file = open_plain(path, limit=limit)
+    except FileNotFoundError:
+        return found
+    with file:
+        for line in file:
+            try:
+                value = parse_json(line.decode("utf-8", "replace"))
+            except ValueError:
+                continue
+            if isinstance(value, dict):
+                found.append(value)
+    return found
+
+
+def parse_json(text: str, *, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """What a JSON text says. pairs: makes an object of its keys and values, a dictionary without it.
+
+    Raises json.JSONDecodeError, and ValueError for what is nested too deep or has a number of too many digits.
+    """
+    if text.count("[") + text.count("{") > _DEPTH and _depth(text) > _DEPTH:
+        raise ValueError(f"it is nested more than {_DEPTH} deep")
+    if _LONG.search(text):  # it may stand in a text: only then each number is looked at
+        return json.loads(text, object_pairs_hook=pairs, parse_int=_whole, parse_float=_fraction)
+    return json.loads(text, object_pairs_hook=pairs)
+
+
+def _depth(text: str) -> int:
+    """How deep a text is nested at most, what stands in quotes left out."""
+    depth = deepest = 0
+    for found in _OF_DEPTH.finditer(text):
+        match found[0]:
+            case "[" | "{":
+                depth += 1
+                deepest = max(deepest, depth)
+            case "]" | "}":
+                depth -= 1
+    return deepest
+
+
+def _whole(digits: str) -> int:
+    return int(_not_too_long(digits))
+
+
+def _fraction(digits: str) -> float:
+    return float(_not_too_long(digits))
+
+
+def _not_too_long(digits: str) -> str:
+    if len(digits) > _DIGITS:
+        raise ValueError(f"it has a number of {len(digits):,} digits")
+    return digits
+
+
+def _kind(mode: int) -> str:
+    for is_one, name in (
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISFIFO, "a pipe"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISCHR, "a device"),
+        (stat.S_ISBLK, "a device"),
+    ):
+        if is_one(mode):
+            return name
+    return "something else"

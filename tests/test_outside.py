@@ -1,0 +1,149 @@
+"""Small files from outside: plain, bounded, and never waited for."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mezzotint import outside
+from mezzotint.data import cached, columns
+from mezzotint.data.cached import LatentLayout
+from mezzotint.errors import MezzotintError
+from mezzotint.outside import NoPlainFile
+from mezzotint.reports.run_report import run_report
+from mezzotint.run_folder import RunFolder
+from mezzotint.sampling import prompt_file
+from mezzotint.tasks.resume import choose
+from mezzotint.training import metrics_log, state
+from mezzotint.weights import files
+from mezzotint.weights.folder import open_folder, require_plain
+
+BEYOND: dict[str, Callable[[Path], None]] = {
+    "pipe": os.mkfifo,
+    "endless": lambda path: path.symlink_to("/dev/zero"),
+    "folder": Path.mkdir,
+}
+
+
+@pytest.fixture(params=BEYOND)
+def put(request: pytest.FixtureRequest) -> Callable[[Path], Path]:
+    """Puts a pipe that nobody writes to, a device without end, or a folder where a small file belongs."""
+
+    def put_there(path: Path) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        BEYOND[request.param](path)
+        return path
+
+    return put_there
+
+
+def test_what_is_no_plain_file_is_never_read(put: Callable[[Path], Path], tmp_path: Path) -> None:
+    path = put(tmp_path / "x.json")
+    for read in (outside.open_plain, outside.read_bytes, outside.read_text, outside.read_json, outside.read_lines):
+        with pytest.raises(NoPlainFile, match="no plain file"):
+            read(path)
+
+
+def test_configurations_indexes_and_prompts_are_refused_by_name(put: Callable[[Path], Path], tmp_path: Path) -> None:
+    put(tmp_path / "model" / "model_index.json")
+    put(tmp_path / "weights" / "model.safetensors.index.json")
+    put(tmp_path / "prompts.txt")
+    for read, code in (
+        (lambda: open_folder(tmp_path / "model"), "E1409"),
+        (lambda: files.shards(tmp_path / "weights" / "model.safetensors.index.json"), "E1401"),
+        (lambda: prompt_file.read(tmp_path / "prompts.txt"), "E1073"),
+    ):
+        with pytest.raises(MezzotintError) as caught:
+            read()
+        assert caught.value.code == code
+        assert "plain file" in caught.value.message
+
+
+def test_a_cache_with_such_files_is_as_if_it_were_not_there(put: Callable[[Path], Path], tmp_path: Path) -> None:
+    put(tmp_path / "catalogue" / "manifest.json")
+    with pytest.raises(columns.Damaged, match="plain file"):
+        columns.read(tmp_path / "catalogue")
+    put(tmp_path / "latents" / "layout.json")
+    assert cached._read_layout(tmp_path / "latents", LatentLayout) is None
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "state.json"])
+def test_a_checkpoint_with_such_files_is_passed_over(name: str, put: Callable[[Path], Path], tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run").open()
+    checkpoint = folder.checkpoints / "step-00000002"
+    checkpoint.mkdir()
+    listing = {"state.json": {"bytes": 2, "sha256": "0"}}
+    (checkpoint / "manifest.json").write_text(json.dumps({"schema": 1, "step": 2, "files": listing, "tensors": {}}))
+    (checkpoint / name).unlink(missing_ok=True)
+    put(checkpoint / name)
+    assert state.damage(checkpoint) is not None
+    with pytest.raises(MezzotintError, match=name) as caught:
+        choose("auto", folder, "mezzotint train x")
+    assert caught.value.code == "E1506"
+
+
+def test_the_numbers_of_a_run_are_read_from_plain_files(put: Callable[[Path], Path], tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run").open()
+    put(folder.metrics)
+    metrics_log.truncate(folder, 0)  # what is no plain file is let alone
+    with pytest.raises(NoPlainFile):
+        run_report(folder)
+
+
+def test_a_file_is_bounded_where_it_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    with path.open("wb") as file:
+        file.truncate(outside.SMALL + 1)
+    with pytest.raises(NoPlainFile, match="4,000,001 bytes, more than the 4,000,000"):
+        outside.read_json(path)
+    assert len(outside.read_bytes(path, limit=outside.SMALL + 1)) == outside.SMALL + 1
+
+
+def test_a_link_to_a_plain_file_is_one(tmp_path: Path) -> None:
+    (tmp_path / "real.json").write_text('{"a": 1}')
+    (tmp_path / "link.json").symlink_to("real.json")
+    assert outside.read_json(tmp_path / "link.json") == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[" * 100_000 + "]" * 100_000, "nested more than 200 deep"),
+        ('{"a": ' * 300 + "1" + "}" * 300, "nested more than 200 deep"),
+        ('{"a": ' + "7" * 5000 + "}", "a number of 5,000 digits"),
+        ('{"a": 0.' + "7" * 5000 + "}", "a number of 5,002 digits"),
+        ("{", "Expecting"),
+    ],
+    ids=["lists", "objects", "whole", "fraction", "torn"],
+)
+def test_json_without_end_is_refused(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        outside.parse_json(text)
+
+
+@pytest.mark.parametrize("value", [["[" * 500, '\\"' + "{" * 500], "1" * 900, [[[{}]] * 300], {"a": [1, 2.5, None]}])
+def test_json_that_only_looks_so_is_read(value: Any) -> None:
+    assert outside.parse_json(json.dumps(value)) == value
+
+
+def test_torn_lines_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    assert outside.read_lines(path) == []
+    path.write_bytes(b'{"a": 1}\n{"a": \n[1]\n' + b"[" * 9999 + b'\n\xff\n{"a": 2}')
+    assert outside.read_lines(path) == [{"a": 1}, {"a": 2}]
+
+
+def test_a_tokenizers_folder_has_plain_files_before_a_library_reads_it(
+    put: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    place = put(tmp_path / "tokenizer" / "tokenizer_config.json")
+    if place.is_dir():
+        require_plain(tmp_path / "tokenizer")  # which the library sees for itself
+        return
+    with pytest.raises(MezzotintError, match=r"tokenizer_config\.json: is no plain file"):
+        require_plain(tmp_path / "tokenizer")
