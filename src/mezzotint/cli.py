@@ -11,6 +11,7 @@ import errno
 import importlib
 import io
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -24,6 +25,12 @@ INTERRUPTED = 130
 
 _TOOLS = ("sample", "convert", "merge")
 """Verbs without a recipe that take foreign lines all the same: MindONE's example has tools of its own for each."""
+
+_MEANT = {
+    "resume": "train", "continue": "train", "fit": "train", "finetune": "train", "run": "train", "validate": "check",
+    "generate": "sample", "draw": "sample", "txt2img": "sample", "list": "ls", "copy": "cp",
+}  # fmt: skip
+"""Verbs of other programs for ours."""
 
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
@@ -137,17 +144,20 @@ VERBS: tuple[Verb, ...] = (
         (
             ("mezzotint sample runs/mine --prompt='a red fox'", "from the run's newest checkpoint"),
             ("mezzotint sample model/ --file=prompts.txt --seed=1,2 --size=512x768", "a sheet of prompts and seeds"),
-            ("mezzotint sample model/ --prompt='a red fox' --solver=euler --steps=30", "another way down"),
+            (
+                "mezzotint sample model/ --prompt='a red fox' sample.image=photo.png sample.strength=0.6",
+                "begins with a picture (img2img); a strength of 1 leaves little of it",
+            ),
         ),
         {
             "--prompt=TEXT": "what to draw; more texts may follow it",
             "--file=FILE": "prompts: .txt, one a line, options behind them (--n --w --h --s --d --l), or .json",
             "--negative=TEXT": "what guidance moves away from",
-            "--size=WxH": "in pixels, or one of SDXL's sizes by name (sdxl-1.46); several with commas between",
-            "--seed=N": "of the noise; several with commas between",
+            "--size=WxH": "in pixels, 512 for a square, or one of SDXL's sizes by name; several with commas between",
+            "--seed=N": "of the noise; several with commas between, or 1-4",
             "--index=N": "number of the first prompt, which addresses its noise; 0 without",
             "--steps=N": "sample.steps",
-            "--guidance=G": "sample.guidance; several with commas between",
+            "--guidance=G": "sample.guidance, also --cfg; several with commas between",
             "--rescale=SHARE": "sample.guidance_rescale",
             "--solver=NAME": "sample.solver",
             "--spacing=NAME": "sample.spacing",
@@ -294,7 +304,7 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[0] in ("--version", "-V"):
         _print(f"mezzotint {__version__}")
         return 0
-    verb = _verb(arguments[0])
+    verb = _verb(arguments[0], arguments[1:])
     rest = joined(arguments[1:], verb)
     ours = rest[: rest.index("--")] if "--" in rest else rest
     if "-h" in ours or "--help" in ours:
@@ -304,7 +314,7 @@ def _dispatch(arguments: list[str]) -> int:
     if verb.reads_recipe:
         from mezzotint.tasks._arguments import preflight  # reading imports pydantic, which --help does without
 
-        preflight(rest, verb.name)
+        preflight(rest, verb.name, verb.switches)
     elif verb.name != "translate" and any(word == "--as" or word.startswith("--as=") for word in ours):
         from mezzotint.tasks._arguments import translated
 
@@ -327,13 +337,15 @@ def joined(words: Sequence[str], verb: Verb) -> list[str]:
     return [*found, *words[end:]]
 
 
-def _verb(name: str) -> Verb:
-    """The verb of a name. Raises RecipeError E1012 with the nearest."""
+def _verb(name: str, rest: Sequence[str] = ()) -> Verb:
+    """The verb of a name. rest: what stands behind it. Raises RecipeError E1012 with the nearest."""
     known = {verb.name: verb for verb in VERBS}
     if name in known:
         return known[name]
     near = difflib.get_close_matches(name, known, n=1)
-    if near:
+    if name in _MEANT:
+        hint = f"did you mean `{shlex.join(['mezzotint', _MEANT[name], *rest])}`?"
+    elif near:
         hint = f"did you mean `mezzotint {near[0]}`?"
     elif name.endswith((".yaml", ".yml")):
         hint = f"did you mean `mezzotint train {name}`?"

@@ -246,7 +246,7 @@ def _find(source: str | Path) -> Path:
     if path.is_file():
         return path.absolute()
     if path.is_dir():
-        raise RecipeError(f"{source} is a folder; give the recipe file in it", code="E1011")
+        raise RecipeError(f"{source} is a folder and no run; give a recipe file, or a run's folder", code="E1011")
     shipped = shipped_recipes()
     name = path.name.removesuffix(".yaml").removesuffix(".yml")
     if len(path.parts) == 1:
@@ -254,8 +254,14 @@ def _find(source: str | Path) -> Path:
             if known.replace("-", "_") == name.replace("-", "_"):
                 return where
     near = difflib.get_close_matches(name, [*shipped, *_files_beside(path)], n=1, cutoff=0.5)
+    if Path("runs", path, "recipe.yaml").is_file():
+        near = [str(Path("runs", path))]
     hint = f"did you mean {near[0]}?" if near else "`mezzotint ls` lists the shipped recipes"
-    raise RecipeError(f"there is no recipe {source}; {hint}", code="E1011")
+    if path.suffix not in (".yaml", ".yml"):
+        raise RecipeError(f"there is no recipe {source}; {hint}", code="E1011")
+    place = " in the current folder" if len(path.parts) == 1 else ""
+    said = hint if near else "a name without .yaml is a shipped recipe, which `mezzotint ls` lists"
+    raise RecipeError(f"there is no file {source}{place}; {said}", code="E1011")
 
 
 def _files_beside(path: Path) -> list[str]:

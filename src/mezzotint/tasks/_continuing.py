@@ -16,6 +16,14 @@ _CONVERTED = Path("ckpt_cache")
 """Where EveryDream2 keeps models that it has converted, by name."""
 
 
+def recipe_of(word: str) -> str:
+    """The recipe that a word of the command line names: of a run's folder the one in it, which goes on with the run;
+    anything else as it is."""
+    run = Path(word).expanduser()
+    is_run = (run / "recipe.yaml").is_file() and (run / "checkpoints").is_dir()
+    return str(run / "recipe.yaml") if is_run else word
+
+
 def found(reading: Reading) -> Reading:
     """The reading with everything settled that stands for a run or for what a run has left.
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from mezzotint.data.catalogue import readable
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.tasks import _prompts
 from mezzotint.tasks.assemble import Dataset
 
 _ARCHIVES = frozenset((".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst"))
@@ -46,6 +47,8 @@ def notes(recipe: Recipe, *, prediction: str | None, device: str, buckets: int |
             "data.captions.dropped=zeros with data.captions.dropout=0: only captions that a picture's own chance drops "
             "become zeros"
         )
+    if recipe.run.preview.every is not None:
+        found += _prompts.sign_notes(recipe.sample.prompts)
     if recipe.run.half != "autocast" and recipe.run.precision == "fp32":
         found.append(f"run.half={recipe.run.half} is about bf16 and fp16, and run.precision is fp32")
     return found
