@@ -297,12 +297,14 @@ CODES: dict[str, str] = {
     "E1507": "A checkpoint was asked for and is not there. The message lists those that are.",
     "E1510": "A setting differs from the one the checkpoint was made with, so that going on would be another run than "
     "the one that was begun. Put it back; or name it in `run.allow_change`, which the history then records: "
-    "`run.allow_change=[optim.lr]`, or a whole section, `run.allow_change=[optim]`.",
+    "`run.allow_change=[optim.lr]`, or a whole section, `run.allow_change=[optim]`; or begin a new run beside it "
+    "with `run.name=NAME`, which leaves this one as it is.",
     "E1511": "A setting differs from the one the checkpoint was made with, and nothing can go on across this change: "
-    "another model, another seed, another target of training. Put it back, or start a new run whose "
-    "`model.path` is an export of this one.",
+    "another model, another seed, another target of training. Put it back; or begin a new run beside it with "
+    "`run.name=NAME`; or one that starts from these weights, whose `model.path` is an export of this run.",
     "E1513": "The pictures, captions or repeats are not those that the checkpoint was trained on, so the run would "
-    "not go on as it was. `run.allow_change=[data]` accepts that, and the history records it.",
+    "not go on as it was. `run.allow_change=[data]` accepts that, and the history records it; "
+    "`run.name=NAME` begins a new run beside it.",
     "E1514": "A frozen part (VAE, text encoder) has other weights than at the checkpoint. "
     "`run.allow_change=[model]` accepts that, and the history records it. Random weights also change with "
     "torch's version.",

@@ -17,6 +17,7 @@ from mezzotint.errors import Problem, RecipeError
 from mezzotint.recipe import secrets, yaml_rules
 from mezzotint.recipe.checking import Issue, Place, check, dotted
 from mezzotint.recipe.overrides import apply
+from mezzotint.recipe.paths import by_path
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.yaml_rules import Document
 
@@ -55,13 +56,24 @@ class Reading:
     verb: str = ""
 
     def placed(self, problems: Iterable[Problem]) -> list[Problem]:
-        """Problems of settings with the lines of the recipe's file that give them."""
-        return [replace(problem, line=problem.line or self._line(problem.where)) for problem in problems]
+        """Problems of settings with the lines of the recipe's file that give them; those of defaults say so."""
+        return [
+            replace(problem, line=problem.line or self._line(problem.where), is_default=self._is_default(problem.where))
+            for problem in problems
+        ]
 
     def _line(self, path: str) -> int | None:
-        inside = (said for given, said in self.origin.items() if given == path or given.startswith(f"{path}."))
-        said = self.origin.get(path) or next(inside, "")
+        said = self._said(path)
         return int(said.removeprefix("line ")) if re.fullmatch(r"line \d+", said) else None
+
+    def _is_default(self, path: str) -> bool:
+        around = any(path.startswith(f"{given}.") for given in self.origin)
+        return path in by_path() and not around and not self._said(path)
+
+    def _said(self, path: str) -> str:
+        """Where a setting, or one within it, was written; "" for a default."""
+        inside = (said for given, said in self.origin.items() if given == path or given.startswith(f"{path}."))
+        return self.origin.get(path) or next(inside, "")
 
 
 def read(source: str | Path, overrides: Sequence[str] = ()) -> Reading:

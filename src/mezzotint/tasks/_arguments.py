@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from mezzotint import registry
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.read import Reading, read
+from mezzotint.recipe.read import Reading
 from mezzotint.runtimes._launch import Launch
 from mezzotint.tasks import _continuing, _foreign, _hub, _switch_hints
 
@@ -128,7 +128,7 @@ def _reading(asked: Asked, verb: str) -> Reading:
     if not words or "=" in words[0]:
         what = f"{words[0]!r} stands where the recipe belongs" if words else "no recipe is given"
         raise RecipeError(f"mezzotint {verb}: {what}; write mezzotint {verb} RECIPE.yaml [key=value …]", code="E1012")
-    return _hub.found(_continuing.found(read(_continuing.recipe_of(words[0]), words[1:])), insist=False)
+    return _hub.found(_continuing.found(_continuing.read_source(words[0], words[1:])), insist=False)
 
 
 def _known() -> str:

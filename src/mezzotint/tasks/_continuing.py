@@ -5,6 +5,7 @@ That run is gone on with, in its own folder and from the model it began with. No
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,12 +17,16 @@ _CONVERTED = Path("ckpt_cache")
 """Where EveryDream2 keeps models that it has converted, by name."""
 
 
-def recipe_of(word: str) -> str:
-    """The recipe that a word of the command line names: of a run's folder the one in it, which goes on with the run;
-    anything else as it is."""
-    run = Path(word).expanduser()
-    is_run = (run / "recipe.yaml").is_file() and (run / "checkpoints").is_dir()
-    return str(run / "recipe.yaml") if is_run else word
+def read_source(source: str, overrides: Sequence[str]) -> Reading:
+    """Reads a recipe: a file, one that ships by its name, or that of a run, which goes on, by the run's folder. Raises
+    as `read`."""
+    run = Path(source).expanduser()
+    return read(run / "recipe.yaml" if is_run(run) else source, overrides)
+
+
+def is_run(path: Path) -> bool:
+    """Whether a path is the folder of a run."""
+    return (path / "recipe.yaml").is_file() and (path / "checkpoints").is_dir()
 
 
 def found(reading: Reading) -> Reading:
@@ -38,7 +43,7 @@ def found(reading: Reading) -> Reading:
         if newest is None:
             raise _stamps.nothing_to_go_on_with(model.path)
         return _of_run(reading, newest, "latest")
-    if (path / "recipe.yaml").is_file() and (path / "checkpoints").is_dir():
+    if is_run(path):
         return _of_run(reading, path, "auto")
     converted = Path(_CONVERTED, model.path.name)
     if not path.exists() and converted.is_dir():

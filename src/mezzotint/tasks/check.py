@@ -21,7 +21,7 @@ from mezzotint.recipe import advice
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resume_rules import differences, judge
+from mezzotint.recipe.resume_rules import BESIDE, data_changed, differences, judge
 from mezzotint.reports import batch_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, bytes_of, device_for
@@ -290,16 +290,21 @@ def _look_at_run_folder(checked: Checked, folder: RunFolder) -> None:
 def _compare(checked: Checked, checkpoint: Path) -> None:
     """Holds the recipe against that of a checkpoint. Raises RecipeError with every refused change."""
     try:
-        recorded = json.loads((checkpoint / "state.json").read_text("utf-8"))["recipe"]
-        found = differences(recorded, checked.recipe)
+        values = json.loads((checkpoint / "state.json").read_text("utf-8"))
+        found = differences(values["recipe"], checked.recipe)
+        trained_on = values["identity"]["data"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{checkpoint}: state.json cannot be read ({error})", code="E1501") from error
     changed, problems = judge(found, checked.recipe.run.allow_change)
     checked.notes.append(f"the run folder has {checkpoint.name}: train goes on from there")
     checked.notes += [f"not bit-exact from there: {one}" for one in changed]
+    if checked.dataset is not None and checked.dataset.catalogue.fingerprint != trained_on:
+        problems += data_changed(checked.recipe.run.allow_change)
     if problems:
         raise RecipeError(
-            f"{checkpoint.name} cannot be continued with this recipe: it", problems=checked.reading.placed(problems)
+            f"{checkpoint.name} cannot be continued with this recipe: it",
+            problems=checked.reading.placed(problems),
+            closing=BESIDE,
         )
 
 
@@ -373,7 +378,10 @@ def _raise(checked: Checked) -> None:
     for error in checked.problems:
         inner = error.problems if isinstance(error, RecipeError) else ()
         listed += inner or [Problem(_kind(error), error.message, "", error.code)]
-    raise RecipeError(checked.reading.name, problems=listed)
+    closing = next(
+        (error.closing for error in checked.problems if isinstance(error, RecipeError) and error.closing), ""
+    )
+    raise RecipeError(checked.reading.name, problems=listed, closing=closing)
 
 
 def _kind(error: MezzotintError) -> str:

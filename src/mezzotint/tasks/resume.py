@@ -12,7 +12,7 @@ from mezzotint import durable
 from mezzotint.errors import CheckpointError, Problem, RecipeError
 from mezzotint.recipe.read import Reading
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resume_rules import differences, judge
+from mezzotint.recipe.resume_rules import BESIDE, data_changed, differences, judge
 from mezzotint.run_folder import RunFolder
 from mezzotint.training import state
 
@@ -147,15 +147,7 @@ def compare(restored: state.Restored, reading: Reading, recipe: Recipe, identity
     allowed = set(recipe.run.allow_change)
     if before["data"] != identity.data:
         sentences.append("the data set's content has changed")
-        if "data" not in allowed:
-            problems.append(
-                Problem(
-                    "data.path",
-                    "pictures, captions or repeats are not those that the checkpoint was trained on",
-                    "put them back, or write run.allow_change=[data] to go on with these",
-                    "E1513",
-                )
-            )
+        problems += data_changed(sorted(allowed))
     drawn_anew = recipe.model.weights == "random" and any(one.path == "run.seed" for one in found)
     for part, old in before["parts"].items() if not drawn_anew else ():
         new = identity.parts.get(part)
@@ -175,6 +167,8 @@ def compare(restored: state.Restored, reading: Reading, recipe: Recipe, identity
             sentences.append(f"{name.replace('_', ' ')}: {before[name]} → {identity.values()[name]}")
     if problems:
         raise RecipeError(
-            f"{restored.path.name} cannot be continued with this recipe: it", problems=reading.placed(problems)
+            f"{restored.path.name} cannot be continued with this recipe: it",
+            problems=reading.placed(problems),
+            closing=BESIDE,
         )
     return sentences
