@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.paths import settings
 from mezzotint.recipe.read import COMMAND_LINE, Reading
@@ -64,7 +65,17 @@ def page(checked: Checked, *, every_setting: bool = False) -> list[str]:
             margin = f"{title if number == 0 else '':<12}"
             # settings stay on their line, so that their origin stands beside them
             lines += [margin + line] if title == "recipe" else _wrapped(margin, line)
-    return lines
+    return lines + ([] if checked.problems else _verdict(checked))
+
+
+def _verdict(checked: Checked) -> list[str]:
+    """The last line: whether a step fits into memory, and what to do."""
+    if checked.memory is None or checked.at_hand is None:
+        return []
+    peak, free = size(checked.memory.peak), f"{size(checked.at_hand)} that are free on {checked.device}"
+    if checked.fits:
+        return _wrapped("", f"fits: a step's peak is {peak} of the {free}")
+    return _wrapped("", f"does not fit: a step's peak is {peak}, more than the {free}; {less_memory(checked.recipe)}")
 
 
 def _wrapped(margin: str, line: str) -> list[str]:
@@ -331,6 +342,7 @@ def document(checked: Checked) -> dict[str, Any]:
         "time": _plain(dry) | {"seconds_a_step": dry.seconds_a_step, "samples_a_second": dry.samples_a_second,
                                "run_seconds": dry.seconds_a_step * length.steps} if dry and length else None,
         "notes": checked.notes,
+        "fits": checked.fits,
         "problems": [{"code": error.code, "message": error.message} for error in checked.problems],
     }  # fmt: skip
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from mezzotint.diffusion.objective import Objective
-from mezzotint.errors import CheckpointError, MezzotintError, Problem, RecipeError
+from mezzotint.errors import CheckpointError, MezzotintError, OutOfMemory, Problem, RecipeError
 from mezzotint.recipe import advice
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.recipe.read import Reading, located
@@ -82,6 +82,11 @@ class Checked:
     notes: list[str] = field(default_factory=list)
     problems: list[MezzotintError] = field(default_factory=list)
 
+    @property
+    def fits(self) -> bool | None:
+        """Whether a step's peak is no more than what is free; None where one of them is not known."""
+        return None if self.memory is None or self.at_hand is None else self.memory.peak <= self.at_hand
+
     @contextmanager
     def gathering(self) -> Iterator[None]:
         """An error of the reader's world within is kept, each once, and the check goes on."""
@@ -97,7 +102,8 @@ class Checked:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`mezzotint check RECIPE key=value … [--json] [--all] [--dry] [--processes=N]`. Returns 0 when the recipe can run.
+    """`mezzotint check RECIPE key=value … [--json] [--all] [--dry] [--processes=N]`. Returns 0 when the recipe can run,
+    5 when it does not fit into memory.
 
     Raises the problem that was found, or a RecipeError with all of them when they are several.
     """
@@ -113,7 +119,7 @@ def run(arguments: Sequence[str]) -> int:
         print("\n".join(_check_page.page(checked, every_setting="--all" in flags)))
     sys.stdout.flush()  # before the problems, which go to stderr
     _raise(checked)
-    return 0
+    return OutOfMemory.exit_status if checked.fits is False else 0
 
 
 def _without_switches(arguments: Sequence[str]) -> list[str]:
@@ -263,12 +269,6 @@ def _look_at_memory(checked: Checked, outline: Outline) -> None:
         if checked.recipe.model.attention == "xformers":
             checked.notes.append(
                 "activations are counted as with torch's own attention: what xformers keeps cannot be counted ahead"
-            )
-        if checked.at_hand is not None and checked.memory.peak > checked.at_hand:
-            checked.notes.append(
-                f"the step's peak, {_check_page.size(checked.memory.peak)}, is more than the "
-                f"{_check_page.size(checked.at_hand)} that are free on {checked.device}: lower run.micro_batch (the "
-                "mathematics stays the same), or set run.recompute.enabled=true"
             )
 
 

@@ -85,7 +85,7 @@ def train(reading: Reading) -> int:
         runtime = open_runtime(recipe.run, launch)
         stack.callback(runtime.close)
         folder = RunFolder(Path(runtime.share(str(folder_of(reading, recipe)))))
-        stack.enter_context(named_failures(runtime, folder, announce.command(folder, launch)))
+        stack.enter_context(named_failures(runtime, folder, announce.command(folder, launch), recipe))
         _take(folder, runtime, stack)
         job = Job(reading, recipe, launch, runtime, folder, interrupts)
         stack.callback(job.close)
