@@ -48,7 +48,7 @@ from mezzotint.tasks._model_files import Component, components
 from mezzotint.tasks._notes import notes, of_data
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.train import folder_of
-from mezzotint.training import state
+from mezzotint.training import state, wandb_log
 from mezzotint.weights import publishing
 
 FLAGS = {
@@ -115,11 +115,16 @@ def run(arguments: Sequence[str]) -> int:
     checked = check(reading, processes=processes, dry="--dry" in flags, words=_without_switches(arguments))
     if "--json" in flags:
         print(json.dumps(_check_page.document(checked), indent=1, ensure_ascii=False))
-    else:
+    elif not _is_lost(checked):
         print("\n".join(_check_page.page(checked, every_setting="--all" in flags)))
     sys.stdout.flush()  # before the problems, which go to stderr
     _raise(checked)
     return OutOfMemory.exit_status if checked.fits is False else 0
+
+
+def _is_lost(checked: Checked) -> bool:
+    """Whether a path is wrong: the problem then stands alone, not below a report on half of the run."""
+    return any(error.code in ("E1020", "E1201", "E1401", "E1402", "E1406") for error in checked.problems)
 
 
 def _without_switches(arguments: Sequence[str]) -> list[str]:
@@ -150,6 +155,9 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Seq
         _look_at_memory(checked, outline)
     with checked.gathering():
         _exports.require_possible(checked.recipe)
+    if checked.recipe.run.wandb.mode != "off":
+        with checked.gathering():
+            wandb_log.package(checked.recipe.run.wandb)
     if checked.recipe.run.export.folder is not None:
         with checked.gathering():
             publishing.refuse_others(checked.recipe.run.export.folder)

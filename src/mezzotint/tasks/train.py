@@ -47,7 +47,7 @@ from mezzotint.tasks._export_name import name_of
 from mezzotint.tasks._failures import named_failures
 from mezzotint.tasks._live import LiveSettings
 from mezzotint.tasks.environment import environment
-from mezzotint.training import metrics_log, rows, shared_state, state
+from mezzotint.training import metrics_log, rows, shared_state, state, wandb_log
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.live import LiveLine
 from mezzotint.training.observers import Exporter, Saver
@@ -78,6 +78,8 @@ def train(reading: Reading) -> int:
         raise RecipeError(reading.name, problems=problems)
     _exports.require_possible(recipe)
     launch = Launch.read()
+    if recipe.run.wandb.mode != "off" and not launch.rank:
+        wandb_log.package(recipe.run.wandb)  # before anything that takes long
     if recipe.run.export.folder is not None:
         publishing.refuse_others(recipe.run.export.folder)
     with ExitStack() as stack:
