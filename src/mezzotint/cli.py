@@ -95,17 +95,18 @@ VERBS: tuple[Verb, ...] = (
         False,
         (
             (
-                "mezzotint translate --as diffusers-sd -- --pretrained_model_name_or_path=sd15 --train_data_dir=photos",
+                "mezzotint translate --as diffusers-sd -- --pretrained_model_name_or_path=sd-v1-5 "
+                "--train_data_dir=photos",
                 "the recipe, and a note for each flag that is not simply carried over",
             ),
             (
-                "mezzotint translate --as diffusers-sd --processes=8 -- --pretrained_model_name_or_path=sd15 "
+                "mezzotint translate --as diffusers-sd --processes=8 -- --pretrained_model_name_or_path=sd-v1-5 "
                 "--train_data_dir=photos --use_ema",
                 "as eight processes would share the batches",
             ),
             (
                 "mezzotint translate --as diffusers-sd -- python train_text_to_image.py "
-                "--pretrained_model_name_or_path=sd15 --train_data_dir=photos > recipe.yaml",
+                "--pretrained_model_name_or_path=sd-v1-5 --train_data_dir=photos > recipe.yaml",
                 "keeps it as a recipe; the launcher may stay",
             ),
         ),
@@ -162,7 +163,7 @@ VERBS: tuple[Verb, ...] = (
             "--solver=NAME": "sample.solver",
             "--spacing=NAME": "sample.spacing",
             "--batch=N": "sample.batch_size",
-            "--weights=KIND": "raw or shadow, of a run; without it the shadow where there is one",
+            "--weights=KIND": "of a run: raw, or shadow for its average (EMA), which is usual where there is one",
             "--frames=N": "sample.clip.frames, of models that draw clips",
             "--rate=FPS": "sample.clip.rate, frames a second of a clip's file",
             "--out=FOLDER": "where the pictures go; without it a new folder in samples/",

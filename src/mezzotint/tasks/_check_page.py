@@ -259,7 +259,7 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
     yield "gradients", memory.gradients, ""
     yield "optimizer", memory.optimizer, "two float32 moments"
     if memory.shadow:
-        yield "shadow", memory.shadow, "in the host's memory, not in the sum" if memory.shadow_is_apart else ""
+        yield "average", memory.shadow, "in the host's memory, not in the sum" if memory.shadow_is_apart else ""
     if memory.activations:
         bucket, worst = max(memory.activations.items(), key=lambda item: item[1].bytes)
         again = f", {size(worst.again)} of it for a block computed again" if worst.again else ""
@@ -287,7 +287,7 @@ def _disk_rows(checked: Checked, disk: Disk) -> Iterator[list[str]]:
     there = f", {disk.there} there already" if disk.there else ""
     yield ["a checkpoint", size(disk.checkpoint), ""]
     yield ["checkpoints", size(disk.checkpoints), f"{disk.kept} kept, and the one being written{there}"]
-    shadow = "weights and shadow, " if checked.recipe.optim.ema.rule != "none" else ""
+    shadow = "weights and their average, " if checked.recipe.optim.ema.rule != "none" else ""
     during = "1 in the run" if disk.exports == 1 else f"{disk.exports} in the run"
     count = "how many is not known" if disk.exports is None else during
     yield ["an export", size(disk.export), f"{shadow}{checked.recipe.run.export.dtype}; {count}"]

@@ -33,7 +33,7 @@ FLAGS = {
     "--solver=NAME": "sample.solver",
     "--spacing=NAME": "sample.spacing",
     "--batch=N": "sample.batch_size",
-    "--weights=KIND": "raw or shadow, of a run; without it the shadow where there is one",
+    "--weights=KIND": "of a run: raw, or shadow for its average (EMA), which is usual where there is one",
     "--frames=N": "sample.clip.frames, of models that draw clips",
     "--rate=FPS": "sample.clip.rate, frames a second of a clip's file",
     "--out=FOLDER": "where the pictures go; without it a new folder in samples/",
@@ -223,9 +223,13 @@ def _whole(flag: str, text: str) -> int:
 
 
 def _weights(text: str | None) -> Weights | None:
-    if text is None or text == "raw" or text == "shadow":
-        return text  # type: ignore[return-value]
-    raise _wrong(f"--weights is raw or shadow, got {text!r}")
+    match text:
+        case None | "raw" | "shadow":
+            return text
+        case "ema" | "average":
+            return "shadow"
+        case _:
+            raise _wrong(f"--weights is raw, or shadow for the average (EMA), got {text!r}")
 
 
 def _wrong(what: str) -> RecipeError:

@@ -189,7 +189,7 @@ def of_index(index: Mapping[str, Any], unet: Mapping[str, Any], family: Family |
     if xl is not None and family == "sd":
         return xl
     if xl is None and family == "sdxl" and "unet" in index:
-        return f"{_WIDTHS.get(unet.get("cross_attention_dim", 0), "no SDXL")} (one text encoder, no size conditioning)"
+        return f"{_WIDTHS.get(unet.get('cross_attention_dim', 0), 'no SDXL')} (one text encoder, no size conditioning)"
     if "transformer" in index:
         return f"a transformer model ({index.get('_class_name', 'unknown pipeline')})"
     if "prior" in index or "decoder" in index:
