@@ -33,8 +33,9 @@ CODES: dict[str, str] = {
     "of one that ships; `mezzotint ls recipes` lists those.",
     "E1012": "The command line could not be understood. `mezzotint --help` lists the verbs, `mezzotint VERB --help` "
     "shows what a verb takes with three examples.",
-    "E1013": "`mezzotint explain` knows settings (`optim.lr`), sections (`optim`), the whole (`recipe`) and error "
-    "codes (`E1007`). What was asked for is none of them.",
+    "E1013": "`mezzotint explain` knows settings (`optim.lr`), sections (`optim`), the whole (`recipe`), error codes "
+    "(`E1007`), and what kohya, diffusers, OneTrainer, SimpleTuner and EveryDream2 call their settings "
+    "(`learning_rate`). What was asked for is none of them.",
     "E1014": "A file lies already where `mezzotint cp` would write. Nothing is ever written over: give another name.",
     "E1015": "`--as` reads the command line of another trainer. There is no dialect of the name that was given; "
     "`mezzotint ls dialects` lists them.",

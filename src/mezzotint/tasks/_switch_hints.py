@@ -73,7 +73,7 @@ def _going_on(value: str | None, words: Sequence[str], verb: str) -> str:
 def _dialect_of(words: Sequence[str]) -> str | None:
     """The dialect of a line without a recipe that names its model as that dialect does; of several the one that knows
     most of its switches."""
-    if not words or not words[0].startswith("--"):
+    if not words or not words[0].startswith("--") or "--" in words:
         return None
     flags = {word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")}
     best, most = None, 0

@@ -59,6 +59,10 @@ FLAGS = {
 }
 
 
+_OF_PATHS = ("E1020", "E1201", "E1401", "E1402", "E1406")
+"""What is wrong when a path leads nowhere, or to something else."""
+
+
 @dataclass(slots=True)
 class Checked:
     """What a check has found. What could not be found out is None or empty, and `problems` says why. notes: sentences
@@ -123,8 +127,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _is_lost(checked: Checked) -> bool:
-    """Whether a path is wrong: the problem then stands alone, not below a report on half of the run."""
-    return any(error.code in ("E1020", "E1201", "E1401", "E1402", "E1406") for error in checked.problems)
+    """Whether a wrong path is all that is wrong: it is then told alone, not below a report on half of the run."""
+    return bool(checked.problems) and all(error.code in _OF_PATHS for error in checked.problems)
 
 
 def _without_switches(arguments: Sequence[str]) -> list[str]:
@@ -300,13 +304,13 @@ def _compare(checked: Checked, checkpoint: Path) -> None:
     try:
         values = json.loads((checkpoint / "state.json").read_text("utf-8"))
         found = differences(values["recipe"], checked.recipe)
-        trained_on = values["identity"]["data"]
+        trained_on = values.get("identity", {}).get("data")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{checkpoint}: state.json cannot be read ({error})", code="E1501") from error
     changed, problems = judge(found, checked.recipe.run.allow_change)
     checked.notes.append(f"the run folder has {checkpoint.name}: train goes on from there")
     checked.notes += [f"not bit-exact from there: {one}" for one in changed]
-    if checked.dataset is not None and checked.dataset.catalogue.fingerprint != trained_on:
+    if checked.dataset is not None and trained_on not in (None, checked.dataset.catalogue.fingerprint):
         problems += data_changed(checked.recipe.run.allow_change)
     if problems:
         raise RecipeError(
