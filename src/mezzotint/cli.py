@@ -210,7 +210,7 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "explain",
         "tell what a setting, a section or an error code means",
-        "PATH|CODE …",
+        "PATH|CODE|NAME OF ANOTHER TRAINER …",
         False,
         (
             ("mezzotint explain optim.lr", "one setting: type, default, what a change does on resume"),
@@ -391,7 +391,7 @@ def _help(verb: Verb) -> str:
     ]
     if verb.reads_recipe:
         lines += [
-            "RECIPE is a file or the name of a shipped recipe (`mezzotint ls recipes`).",
+            "RECIPE is a file, the name of a shipped recipe (`mezzotint ls recipes`), or the folder of a run.",
             "key=value sets any path of it, key+=value appends to a list; `mezzotint explain PATH` tells what it does.",
             f"The line of another trainer instead: mezzotint {verb.name} --as NAME -- THE LINE AS IT IS.",
             "",

@@ -190,7 +190,7 @@ def _update_line(recipe: Recipe, steps: int) -> str:
         parts.append(f"clipped at {o.clip.norm:g} ({o.clip.scope})")
     if o.ema.rule != "none":
         started = f" from {o.ema.start}" if o.ema.start is not None else ""
-        parts.append(f"EMA {o.ema.rule} {resolved(o, steps).ema.decay:g}{started}")
+        parts.append(f"average (EMA) {o.ema.rule} {resolved(o, steps).ema.decay:g}{started}")
     return ", ".join(parts)
 
 
