@@ -8,15 +8,20 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
 
 from mezzotint.cli import main
+from mezzotint.errors import OutOfMemory
 from mezzotint.recipe import advice
 from mezzotint.recipe.read import ASSETS, read_text
-from mezzotint.tasks import _prompts, check
+from mezzotint.run_folder import RunFolder
+from mezzotint.tasks import _dry, _prompts, check
+from mezzotint.tasks._failures import named_failures
 from mezzotint.tasks._memory import Activations, Outline
 from mezzotint.tasks._notes import knowledge
 from mezzotint.weights import kinds
@@ -233,6 +238,16 @@ def test_advice_for_less_memory_leaves_out_what_the_recipe_has(settings: list[st
     said = advice.less_memory(recipe)
     assert said.startswith(words)
     assert ("recompute" in said) != recipe.run.recompute.enabled
+
+
+def test_a_shortage_of_memory_advises_what_is_not_done_yet(tmp_path: Path) -> None:
+    recipe = read_text("run: {micro_batch: 1, recompute: {enabled: true}}").recipe
+    device: Any = SimpleNamespace(device="cuda:0")
+    for shortage in (named_failures(device, RunFolder(tmp_path), "", recipe), _dry._named_shortage(recipe)):
+        with pytest.raises(OutOfMemory) as caught, shortage:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        assert str(caught.value).endswith("Tried to allocate 2 GiB); take a data.resolution below 512")
+        assert caught.value.exit_status == 5
 
 
 @pytest.mark.parametrize(
