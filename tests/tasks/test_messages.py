@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -16,11 +15,11 @@ import torch
 from PIL import Image
 
 from mezzotint.cli import main
-from mezzotint.errors import OutOfMemory
+from mezzotint.errors import OutOfMemory, RecipeError
 from mezzotint.recipe import advice
-from mezzotint.recipe.read import ASSETS, read_text
+from mezzotint.recipe.read import ASSETS, read, read_text
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks import _dry, _prompts, check
+from mezzotint.tasks import _check_page, _dry, _prompts, check
 from mezzotint.tasks._failures import named_failures
 from mezzotint.tasks._memory import Activations, Outline
 from mezzotint.tasks._notes import knowledge
@@ -208,19 +207,19 @@ def line_in(root: Path, pictures: Path) -> list[str]:
 def test_check_ends_with_whether_a_step_fits_and_with_a_status_of_its_own(
     line: list[str], capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check, "_memory_at_hand", lambda device, cap: 10**12)
-    assert main(["check", *line]) == 0
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("fits: a step's peak is ")
-    assert last.endswith(" MB of the 1 TB that are free on cpu")
     monkeypatch.setattr(check, "_memory_at_hand", lambda device, cap: 1000)
     assert main(["check", *line]) == 5
     said = " ".join(capsys.readouterr().out.split())
     assert said.partition("does not fit: ")[2].startswith("a step's peak is ")
     assert "more than the 1 kB that are free on cpu; set run.micro_batch=1 (the mathematics stays the same)" in said
-    assert main(["check", *line, "--json"]) == 5
-    assert json.loads(capsys.readouterr().out)["fits"] is False
-    assert main(["check", *line, "run.steps=0"]) == 2, "what is wrong counts before what does not fit"
+    found = check.check(read(line[0], line[1:]))
+    assert _check_page.document(found)["fits"] is False
+    found.at_hand = 10**12
+    last = _check_page.page(found)[-1]
+    assert last.startswith("fits: a step's peak is ")
+    assert last.endswith(" MB of the 1 TB that are free on cpu")
+    found.problems.append(RecipeError("something"))
+    assert "fits: " not in _check_page.page(found)[-1], "what is wrong counts before what fits"
 
 
 @pytest.mark.parametrize(

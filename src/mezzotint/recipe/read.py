@@ -67,8 +67,7 @@ class Reading:
         return int(said.removeprefix("line ")) if re.fullmatch(r"line \d+", said) else None
 
     def _is_default(self, path: str) -> bool:
-        around = any(path.startswith(f"{given}.") for given in self.origin)
-        return path in by_path() and not around and not self._said(path)
+        return path in by_path() and not self._said(path)
 
     def _said(self, path: str) -> str:
         """Where a setting, or one within it, was written; "" for a default."""
