@@ -12,6 +12,7 @@ import importlib
 import io
 import os
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -29,6 +30,11 @@ _TOOLS = ("sample", "convert", "merge")
 _LESS_MEMORY = "close others, or take smaller batches (run.micro_batch leaves the mathematics as it is)"
 _ALLOW = "--allow-package=NAME"
 """The switch of all verbs that read a recipe."""
+_MEANT = {
+    "resume": "train", "continue": "train", "fit": "train", "finetune": "train", "run": "train", "validate": "check",
+    "generate": "sample", "draw": "sample", "txt2img": "sample", "list": "ls", "copy": "cp",
+}  # fmt: skip
+"""Verbs of other programs for ours."""
 
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
@@ -93,17 +99,18 @@ VERBS: tuple[Verb, ...] = (
         False,
         (
             (
-                "mezzotint translate --as diffusers-sd -- --pretrained_model_name_or_path=sd15 --train_data_dir=photos",
+                "mezzotint translate --as diffusers-sd -- --pretrained_model_name_or_path=sd-v1-5 "
+                "--train_data_dir=photos",
                 "the recipe, and a note for each flag that is not simply carried over",
             ),
             (
-                "mezzotint translate --as diffusers-sd --processes=8 -- --pretrained_model_name_or_path=sd15 "
+                "mezzotint translate --as diffusers-sd --processes=8 -- --pretrained_model_name_or_path=sd-v1-5 "
                 "--train_data_dir=photos --use_ema",
                 "as eight processes would share the batches",
             ),
             (
                 "mezzotint translate --as diffusers-sd -- python train_text_to_image.py "
-                "--pretrained_model_name_or_path=sd15 --train_data_dir=photos > recipe.yaml",
+                "--pretrained_model_name_or_path=sd-v1-5 --train_data_dir=photos > recipe.yaml",
                 "keeps it as a recipe; the launcher may stay",
             ),
         ),
@@ -142,22 +149,25 @@ VERBS: tuple[Verb, ...] = (
         (
             ("mezzotint sample runs/mine --prompt='a red fox'", "from the run's newest checkpoint"),
             ("mezzotint sample model/ --file=prompts.txt --seed=1,2 --size=512x768", "a sheet of prompts and seeds"),
-            ("mezzotint sample model/ --prompt='a red fox' --solver=euler --steps=30", "another way down"),
+            (
+                "mezzotint sample model/ --prompt='a red fox' sample.image=photo.png sample.strength=0.6",
+                "begins with a picture (img2img); a strength of 1 leaves little of it",
+            ),
         ),
         {
             "--prompt=TEXT": "what to draw; more texts may follow it",
             "--file=FILE": "prompts: .txt, one a line, options behind them (--n --w --h --s --d --l), or .json",
             "--negative=TEXT": "what guidance moves away from",
-            "--size=WxH": "in pixels, or one of SDXL's sizes by name (sdxl-1.46); several with commas between",
-            "--seed=N": "of the noise; several with commas between",
+            "--size=WxH": "in pixels, 512 for a square, or one of SDXL's sizes by name; several with commas between",
+            "--seed=N": "of the noise; several with commas between, or 1-4",
             "--index=N": "number of the first prompt, which addresses its noise; 0 without",
             "--steps=N": "sample.steps",
-            "--guidance=G": "sample.guidance; several with commas between",
+            "--guidance=G": "sample.guidance, also --cfg; several with commas between",
             "--rescale=SHARE": "sample.guidance_rescale",
             "--solver=NAME": "sample.solver",
             "--spacing=NAME": "sample.spacing",
             "--batch=N": "sample.batch_size",
-            "--weights=KIND": "raw or shadow, of a run; without it the shadow where there is one",
+            "--weights=KIND": "of a run: raw, or shadow for its average (EMA), which is usual where there is one",
             "--frames=N": "sample.clip.frames, of models that draw clips",
             "--rate=FPS": "sample.clip.rate, frames a second of a clip's file",
             "--out=FOLDER": "where the pictures go; without it a new folder in samples/",
@@ -204,7 +214,7 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "explain",
         "tell what a setting, a section or an error code means",
-        "PATH|CODE …",
+        "PATH|CODE|NAME OF ANOTHER TRAINER …",
         False,
         (
             ("mezzotint explain optim.lr", "one setting: type, default, what a change does on resume"),
@@ -308,7 +318,7 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[0] in ("--version", "-V"):
         _print(f"mezzotint {__version__}")
         return 0
-    verb = _verb(arguments[0])
+    verb = _verb(arguments[0], arguments[1:])
     rest = joined(arguments[1:], verb)
     ours = rest[: rest.index("--")] if "--" in rest else rest
     if "-h" in ours or "--help" in ours:
@@ -318,7 +328,7 @@ def _dispatch(arguments: list[str]) -> int:
     if verb.reads_recipe:
         from mezzotint.tasks._arguments import preflight  # reading imports pydantic, which --help does without
 
-        preflight(rest, verb.name)
+        preflight(rest, verb.name, verb.switches)
     elif verb.name != "translate" and any(word == "--as" or word.startswith("--as=") for word in ours):
         from mezzotint.tasks._arguments import translated
 
@@ -342,13 +352,15 @@ def joined(words: Sequence[str], verb: Verb) -> list[str]:
     return [*found, *words[end:]]
 
 
-def _verb(name: str) -> Verb:
-    """The verb of a name. Raises RecipeError E1012 with the nearest."""
+def _verb(name: str, rest: Sequence[str] = ()) -> Verb:
+    """The verb of a name. rest: what stands behind it. Raises RecipeError E1012 with the nearest."""
     known = {verb.name: verb for verb in VERBS}
     if name in known:
         return known[name]
     near = difflib.get_close_matches(name, known, n=1)
-    if near:
+    if name in _MEANT:
+        hint = f"did you mean `{shlex.join(['mezzotint', _MEANT[name], *rest])}`?"
+    elif near:
         hint = f"did you mean `mezzotint {near[0]}`?"
     elif name.endswith((".yaml", ".yml")):
         hint = f"did you mean `mezzotint train {name}`?"
@@ -393,7 +405,7 @@ def _help(verb: Verb) -> str:
     ]
     if verb.reads_recipe:
         lines += [
-            "RECIPE is a file or the name of a shipped recipe (`mezzotint ls recipes`).",
+            "RECIPE is a file, the name of a shipped recipe (`mezzotint ls recipes`), or the folder of a run.",
             "key=value sets any path of it, key+=value appends to a list; `mezzotint explain PATH` tells what it does.",
             f"The line of another trainer instead: mezzotint {verb.name} --as NAME -- THE LINE AS IT IS.",
             f"An optimizer's class of a package other than torch, bitsandbytes, pytorch_optimizer: {_ALLOW}.",

@@ -33,8 +33,9 @@ CODES: dict[str, str] = {
     "of one that ships; `mezzotint ls recipes` lists those.",
     "E1012": "The command line could not be understood. `mezzotint --help` lists the verbs, `mezzotint VERB --help` "
     "shows what a verb takes with three examples.",
-    "E1013": "`mezzotint explain` knows settings (`optim.lr`), sections (`optim`), the whole (`recipe`) and error "
-    "codes (`E1007`). What was asked for is none of them.",
+    "E1013": "`mezzotint explain` knows settings (`optim.lr`), sections (`optim`), the whole (`recipe`), error codes "
+    "(`E1007`), and what kohya, diffusers, OneTrainer, SimpleTuner and EveryDream2 call their settings "
+    "(`learning_rate`). What was asked for is none of them.",
     "E1014": "A file lies already where a verb would write what it was asked for: a copied recipe, a report, results. "
     "Nothing is ever written over: give another name, or move away what is there.",
     "E1015": "`--as` reads the command line of another trainer. There is no dialect of the name that was given; "
@@ -309,12 +310,14 @@ CODES: dict[str, str] = {
     "E1507": "A checkpoint was asked for and is not there. The message lists those that are.",
     "E1510": "A setting differs from the one the checkpoint was made with, so that going on would be another run than "
     "the one that was begun. Put it back; or name it in `run.allow_change`, which the history then records: "
-    "`run.allow_change=[optim.lr]`, or a whole section, `run.allow_change=[optim]`.",
+    "`run.allow_change=[optim.lr]`, or a whole section, `run.allow_change=[optim]`; or begin a new run beside it "
+    "with `run.name=NAME`, which leaves this one as it is.",
     "E1511": "A setting differs from the one the checkpoint was made with, and nothing can go on across this change: "
-    "another model, another seed, another target of training. Put it back, or start a new run whose "
-    "`model.path` is an export of this one.",
+    "another model, another seed, another target of training. Put it back; or begin a new run beside it with "
+    "`run.name=NAME`; or one that starts from these weights, whose `model.path` is an export of this run.",
     "E1513": "The pictures, captions or repeats are not those that the checkpoint was trained on, so the run would "
-    "not go on as it was. `run.allow_change=[data]` accepts that, and the history records it.",
+    "not go on as it was. `run.allow_change=[data]` accepts that, and the history records it; "
+    "`run.name=NAME` begins a new run beside it.",
     "E1514": "A frozen part (VAE, text encoder) has other weights than at the checkpoint. "
     "`run.allow_change=[model]` accepts that, and the history records it. Random weights also change with "
     "torch's version.",

@@ -20,7 +20,7 @@ class Problem:
 
     where: the recipe path or file it concerns; what: the sentence; remedy: what to write instead ("" when `what` says
     it); code: `E…`, a key of `CODES`; line: 1-based line in the file, or None when it came from the command line or a
-    default.
+    default; is_default: nobody has given the value.
     """
 
     where: str
@@ -28,6 +28,7 @@ class Problem:
     remedy: str = ""
     code: str = "E1000"
     line: int | None = None
+    is_default: bool = False
 
 
 class MezzotintError(Exception):
@@ -54,13 +55,17 @@ def _rebuild(kind: type[MezzotintError], message: str, code: str) -> MezzotintEr
 
 
 class RecipeError(MezzotintError):
-    """The request is wrong. `problems` holds every one found in a single pass, in the order of the file."""
+    """The request is wrong. `problems` holds every one found in a single pass, in the order of the file. `closing` is a
+    way out of all of them."""
 
     default_code = "E1000"
 
-    def __init__(self, message: str, *, code: str | None = None, problems: Sequence[Problem] = ()) -> None:
+    def __init__(
+        self, message: str, *, code: str | None = None, problems: Sequence[Problem] = (), closing: str = ""
+    ) -> None:
         super().__init__(message, code=code or (problems[0].code if problems else None))
         self.problems = tuple(problems)
+        self.closing = closing
 
     def __str__(self) -> str:
         if not self.problems:
@@ -72,11 +77,13 @@ class RecipeError(MezzotintError):
         for p in self.problems:
             remedy = f"; {p.remedy}" if p.remedy else ""
             lines.append(f"  {_line(p):<{place}}  {p.where:<{width}}  {p.code} {p.what}{remedy}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *([f"  {self.closing}"] if self.closing else [])])
 
 
 def _line(problem: Problem) -> str:
-    return f"line {problem.line}" if problem.line is not None else "given"
+    if problem.line is not None:
+        return f"line {problem.line}"
+    return "default" if problem.is_default else "given"
 
 
 class DatasetError(MezzotintError):

@@ -24,7 +24,7 @@ from mezzotint.recipe.paths import settings
         ("run.step", "run.steps"),
         ("max_train_steps", "run.steps"),
         ("gradient_accumulation_steps", "optim.accumulation"),
-        ("gradient_checkpointing", "run.recompute"),
+        ("gradient_checkpointing", "run.recompute.enabled"),
         ("mixed_precision", "run.precision"),
         ("snr_gamma", "objective.min_snr_gamma"),
         ("weight_decay", "optim.optimizer.weight_decay"),

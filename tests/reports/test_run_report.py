@@ -80,7 +80,7 @@ def test_the_summary_counts_all_steps_and_says_how_many_were_logged(folder: RunF
     made_up_run(folder, 60)
     every_tenth(folder)
     text = "\n".join(summary(folder))
-    assert "steps         60 in 3 epochs\n" in text
+    assert "steps         60, the last in epoch 3\n" in text
     assert "samples       480 in 30.0 s of training, 16 images/s" in text
     assert "at the end, of 7 logged steps" in text
 
@@ -93,7 +93,7 @@ def test_a_log_that_does_not_tell_what_lay_between_says_what_is_counted(folder: 
     for line in bare:
         durable.append_line(folder.metrics, line)
     text = "\n".join(summary(folder))
-    assert "steps         60 in 3 epochs, 7 of them counted below" in text
+    assert "steps         60, the last in epoch 3, 7 of them counted below" in text
     assert "samples       56 in 3.5 s of training, 16 images/s" in text
 
 
@@ -106,7 +106,7 @@ def test_the_summary_says_steps_samples_loss_and_what_lies_where(folder: RunFold
     (folder.exports / "step-00000060").mkdir()
     (folder.exports / ".partial-x").mkdir()
     text = "\n".join(summary(folder))
-    assert "steps         60 in 3 epochs" in text
+    assert "steps         60, the last in epoch 3" in text
     assert "samples       480 in 30.0 s of training, 16 images/s" in text
     first = read_metrics(folder).steps[0]["loss"]
     assert f"loss          {first:.4f} at step 1, smoothed" in text

@@ -358,9 +358,13 @@ def test_a_truncated_file_is_named(sd1: Path, tmp_path: Path) -> None:
 
 
 def test_other_endings_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.gguf").write_bytes(b"GGUF")
-    with pytest.raises(WeightsError, match=r"ends in \.safetensors"):
+    (tmp_path / "x.gguf").write_bytes(b"GGUF\x03")
+    with pytest.raises(WeightsError, match="it is a GGUF file") as caught:
         load(tmp_path / "x.gguf", None)
+    assert caught.value.code == "E1402"
+    (tmp_path / "x.model").write_bytes(b"something")
+    with pytest.raises(WeightsError, match=r"ends in \.safetensors"):
+        load(tmp_path / "x.model", None)
 
 
 def _lose(tensors: dict[str, Tensor]) -> None:

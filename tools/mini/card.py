@@ -71,6 +71,8 @@ everything in Mezzotint can be tried without a download and without a GPU.
 
 _WORLD = """## What it knows
 
+In short: coloured shapes in their places, on plain backgrounds.
+
 A drawn world of shapes, colours, sizes, positions, backgrounds, relations of two things, and two or three things alike;
 `tools/mini/world.py` draws it and says it. Captions are short and in lower case: `a red circle in the top left`, `a
 small green star on the right, black background`, `two pink rings`. The pictures are made by that file alone, so that no

@@ -55,7 +55,10 @@ def walk(root: Path, suffixes: Collection[str]) -> Listing:
     except (OSError, RuntimeError) as error:
         reason = "does not exist" if isinstance(error, FileNotFoundError) else getattr(error, "strerror", str(error))
         looked = "" if root.is_absolute() else f" (looked beside the recipe and in {Path.cwd()})"
-        raise DatasetError(f"{root}: {reason}{looked}; data.path names the folder of pictures", code="E1201") from error
+        remedy = "data.path names the folder of pictures"
+        if "," in root.name:
+            remedy = f"several folders are data.path=[{root}]"
+        raise DatasetError(f"{root}: {reason}{looked}; {remedy}", code="E1201") from error
     walker = _Walker(os.fspath(real), frozenset(suffixes))
     walker.run()
     order = sorted(range(len(walker.names)), key=lambda i: os.fsencode(walker.names[i]))

@@ -318,9 +318,9 @@ def read_folder(kin: Kin, root: Path, weights: Literal["files", "random"], seed:
     """Opens a folder and checks, from its small files, that it is a model of the family."""
     guess = kinds.of_path(root) if root.exists() else None
     if guess is not None:
+        seems = "is" if guess.startswith("a folder without") else "looks like"
         raise WeightsError(
-            f"{root}: looks like {guess}; family {kin.name} needs a complete folder in diffusers' layout, of "
-            f"{kin.trains}",
+            f"{root}: {seems} {guess}; family {kin.name} needs a complete folder in diffusers' layout, of {kin.trains}",
             code="E1406",
         )
     return _of_folder(kin, open_folder(root), weights, seed)
@@ -381,7 +381,9 @@ def _of_folder(kin: Kin, opened: ModelFolder, weights: Literal["files", "random"
     unet = opened.config("unet") if (root / "unet" / "config.json").is_file() else {}
     other = kinds.of_index(opened.index, unet, kin.name)
     if other is not None:
-        raise WeightsError(f"{root}: looks like {other}; family {kin.name} trains {kin.trains}", code="E1406")
+        better = kinds.other_family(opened.index, unet, kin.name)
+        remedy = f"; write model.family={better}" if better is not None else ""
+        raise WeightsError(f"{root}: looks like {other}; family {kin.name} trains {kin.trains}{remedy}", code="E1406")
     absent = kin.absent(opened)
     parts = [part for part in kin.components if part not in absent]
     tokenizers = [folder for part, folder in kin.tokenizers.items() if part not in absent]

@@ -93,6 +93,19 @@ def notes(
     return [f"{path} {words}; advised: {ADVICE[path]}" for path, words in left]
 
 
+def less_memory(recipe: Recipe) -> str:
+    """What to do when a step does not fit into memory, of what the recipe does not do yet."""
+    run = recipe.run
+    ways = []
+    if run.micro_batch != 1 and recipe.data.batch_size > 1:
+        now = f" below {run.micro_batch}" if run.micro_batch is not None else "=1"
+        ways.append(f"{'lower' if run.micro_batch else 'set'} run.micro_batch{now} (the mathematics stays the same)")
+    if not run.recompute.enabled:
+        ways.append("set run.recompute.enabled=true")
+    ways.append(f"take a data.resolution below {recipe.data.resolution}")
+    return f"{', '.join(ways[:-1])}, or {ways[-1]}" if len(ways) > 1 else ways[0]
+
+
 def _rate(seen: Seen) -> Iterator[str]:
     data = seen.recipe.data
     most = 5e-6 if data.resolution < 768 else 2.5e-6

@@ -75,6 +75,7 @@ class Every:
         if not found:
             raise ValueError(
                 f"an interval is a number of steps, or a text like '500 steps', '2 epochs', '10 minutes'; got {text!r}"
+                + _interval_hint(str(text))
             )
         count = float(found[1])
         word = found[2] or "steps"
@@ -84,6 +85,16 @@ class Every:
         if count <= 0 or (unit != "minutes" and count != math.floor(count)):
             raise ValueError(f"an interval must be above 0, and whole for steps and epochs; got {text!r}")
         return Every(count, unit)
+
+
+def _interval_hint(text: str) -> str:
+    """`; did you mean '10 minutes'?` for a unit that is written short."""
+    short = re.fullmatch(r"\s*([0-9.]+)\s*(m|s|st|e|ep|h|hrs?|hours?)\.?\s*", text.lower())
+    if short is None:
+        return ""
+    units = {"m": "minutes", "s": "steps", "e": "epochs", "h": "minutes"}
+    count = f"{60 * float(short[1]):g}" if short[2].startswith("h") and short[1].count(".") < 2 else short[1]
+    return f"; did you mean '{count} {units[short[2][0]]}'?"
 
 
 Interval = Annotated[

@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mezzotint import __version__
+from mezzotint.recipe.foreign_names import value_of
 from mezzotint.recipe.nearest import advice, nearest
 from mezzotint.recipe.paths import Shape, by_path, one_line, owner, sections, sections_in, word_of
 from mezzotint.recipe.recipe import Recipe
@@ -165,11 +166,23 @@ def _length(entry: dict[str, Any]) -> str:
 
 
 def _choice_hint(setting: Any, entry: dict[str, Any]) -> str:
-    if entry["type"] != "literal_error" or setting is None:
+    if setting is None:
+        return ""
+    if entry["type"] == "union_tag_invalid":  # such as `optim.optimizer.kind`
+        return _near_choice(setting.path, entry["ctx"]["tag"], str(entry["ctx"]["expected_tags"]).replace("'", ""))
+    if entry["type"] != "literal_error":
         return ""
     if setting.path == "schema":
         return _schema_hint(entry["input"])
-    near = difflib.get_close_matches(str(entry["input"]).lower(), setting.shape.choices, n=1)
+    return _near_choice(setting.path, entry["input"], ", ".join(setting.shape.choices))
+
+
+def _near_choice(path: str, given: object, listed: str) -> str:
+    choices = listed.split(", ")
+    meant = value_of(path, given)
+    if meant is not None and meant.partition(" ")[0] in choices:
+        return f"did you mean {meant}?"
+    near = difflib.get_close_matches(str(given).lower(), choices, n=1)
     return f"did you mean {near[0]}?" if near else ""
 
 

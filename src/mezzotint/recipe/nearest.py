@@ -1,6 +1,7 @@
 """Which setting someone meant: by the key's name, and by the words of its help text.
 
-Names of other trainers often share few letters with ours, while the help of a setting uses their words. So every word
+Names that other trainers are known to use stand in `foreign_names`. Others share few letters with ours, while the help
+of a setting uses their words. So every word
 of an unknown key is looked for in the name, the path and the help of every setting, and the one that explains most of
 it is proposed.
 """
@@ -12,7 +13,8 @@ import functools
 import re
 from collections.abc import Sequence
 
-from mezzotint.recipe.paths import Setting, first_sentence, sections, settings
+from mezzotint.recipe.foreign_names import foreign
+from mezzotint.recipe.paths import Setting, by_path, first_sentence, sections, settings
 
 _SAME = {
     "dir": "folder",
@@ -25,9 +27,6 @@ _SAME = {
 }
 """Words of other trainers for ours."""
 
-_CALLED = {"learning_rate": "lr"}
-"""Whole names of other trainers for ours."""
-
 _EMPTY = frozenset(("the", "a", "an", "of", "to", "and", "or", "in", "per", "num", "use", "is", "max", "train"))
 _ENOUGH = 0.8
 
@@ -37,11 +36,10 @@ def nearest(path: str) -> str | None:
     paths = {section: section for section in sections()} | {s.path: s.path for s in settings()}
     if path.replace("-", "_").lower() in paths:
         return path.replace("-", "_").lower()
-    home, _, name = path.rpartition(".")
-    plain = re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower().replace("-", "_")
-    if plain in _CALLED:
-        name = _CALLED[plain]
-        path = f"{home}.{name}" if home else name
+    name = path.rpartition(".")[2]
+    known = foreign(name)
+    if known is not None:
+        return known.path
     scored = [(_score(path, name, setting), -index, setting.path) for index, setting in enumerate(settings())]
     scored += [(_score_section(path, name, section), -1000, section) for section in sections()]
     best = max(scored)
@@ -49,10 +47,15 @@ def nearest(path: str) -> str | None:
 
 
 def advice(path: str) -> str:
-    """What to say of an unknown path: `did you mean optim.lr?`, or where to look."""
+    """What to say of an unknown path: `did you mean optim.lr?`, what to do where other trainers have a setting and we
+    have none, or where to look."""
     meant = nearest(path)
+    known = foreign(path.rpartition(".")[2]) if path not in by_path() else None
+    note = known.note if known is not None and known.path == meant else ""
     if meant is not None:
-        return f"did you mean {meant}?"
+        return f"did you mean {meant}?" + (f" ({note})" if note else "")
+    if note:
+        return note
     section = path.rpartition(".")[0]
     while section and section not in sections():
         section = section.rpartition(".")[0]

@@ -9,7 +9,7 @@ import functools
 import re
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -113,10 +113,14 @@ def word_of(name: str, info: FieldInfo) -> str:
 
 @functools.cache
 def settings() -> tuple[Setting, ...]:
-    """Every leaf setting, in the order of the sections. Of several classes for one place the first has the word."""
+    """Every leaf setting, in the order of the sections. Of several classes for one place the first has the word; what
+    tells them apart, such as `optim.optimizer.kind`, has the choices of all."""
     seen: dict[str, Setting] = {}
     for setting in _walk(Recipe, "", Recipe().model_dump(mode="json", by_alias=True)):
-        seen.setdefault(setting.path, setting)
+        first = seen.setdefault(setting.path, setting)
+        if first.shape.choices and first.shape.choices != setting.shape.choices:
+            both = tuple(dict.fromkeys((*first.shape.choices, *setting.shape.choices)))
+            seen[setting.path] = replace(first, shape=replace(first.shape, base=Literal[both]))
     return tuple(seen.values())
 
 

@@ -17,6 +17,7 @@ from mezzotint.errors import Problem, RecipeError
 from mezzotint.recipe import secrets, yaml_rules
 from mezzotint.recipe.checking import Issue, Place, check, dotted
 from mezzotint.recipe.overrides import apply
+from mezzotint.recipe.paths import by_path
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.yaml_rules import Document
 
@@ -58,13 +59,23 @@ class Reading:
     packages: tuple[str, ...] = ()
 
     def placed(self, problems: Iterable[Problem]) -> list[Problem]:
-        """Problems of settings with the lines of the recipe's file that give them."""
-        return [replace(problem, line=problem.line or self._line(problem.where)) for problem in problems]
+        """Problems of settings with the lines of the recipe's file that give them; those of defaults say so."""
+        return [
+            replace(problem, line=problem.line or self._line(problem.where), is_default=self._is_default(problem.where))
+            for problem in problems
+        ]
 
     def _line(self, path: str) -> int | None:
-        inside = (said for given, said in self.origin.items() if given == path or given.startswith(f"{path}."))
-        said = self.origin.get(path) or next(inside, "")
+        said = self._said(path)
         return int(said.removeprefix("line ")) if re.fullmatch(r"line \d+", said) else None
+
+    def _is_default(self, path: str) -> bool:
+        return path in by_path() and not self._said(path)
+
+    def _said(self, path: str) -> str:
+        """Where a setting, or one within it, was written; "" for a default."""
+        inside = (said for given, said in self.origin.items() if given == path or given.startswith(f"{path}."))
+        return self.origin.get(path) or next(inside, "")
 
 
 def read(source: str | Path, overrides: Sequence[str] = ()) -> Reading:
@@ -249,7 +260,7 @@ def _find(source: str | Path) -> Path:
     if path.is_file():
         return path.absolute()
     if path.is_dir():
-        raise RecipeError(f"{source} is a folder; give the recipe file in it", code="E1011")
+        raise RecipeError(f"{source} is a folder and no run; give a recipe file, or a run's folder", code="E1011")
     shipped = shipped_recipes()
     name = path.name.removesuffix(".yaml").removesuffix(".yml")
     if len(path.parts) == 1:
@@ -257,8 +268,14 @@ def _find(source: str | Path) -> Path:
             if known.replace("-", "_") == name.replace("-", "_"):
                 return where
     near = difflib.get_close_matches(name, [*shipped, *_files_beside(path)], n=1, cutoff=0.5)
+    if Path("runs", path, "recipe.yaml").is_file():
+        near = [str(Path("runs", path))]
     hint = f"did you mean {near[0]}?" if near else "`mezzotint ls` lists the shipped recipes"
-    raise RecipeError(f"there is no recipe {source}; {hint}", code="E1011")
+    if path.suffix not in (".yaml", ".yml"):
+        raise RecipeError(f"there is no recipe {source}; {hint}", code="E1011")
+    place = " in the current folder" if len(path.parts) == 1 else ""
+    said = hint if near else "a name without .yaml is a shipped recipe, which `mezzotint ls` lists"
+    raise RecipeError(f"there is no file {source}{place}; {said}", code="E1011")
 
 
 def _files_beside(path: Path) -> list[str]:

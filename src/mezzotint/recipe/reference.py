@@ -16,6 +16,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.advice import ADVICE
 from mezzotint.recipe.base import ChangeKind, Every, Section
+from mezzotint.recipe.foreign_names import Foreign, foreign
 from mezzotint.recipe.nearest import nearest
 from mezzotint.recipe.paths import Setting, Shape, by_path, first_sentence, one_line, owner, sections, settings
 from mezzotint.recipe.recipe import Recipe
@@ -51,7 +52,8 @@ def rows() -> tuple[Row, ...]:
 
 
 def explain(path: str) -> str:
-    """What a setting or a section is, as text of at most 100 columns; `recipe` is the whole.
+    """What a setting or a section is, as text of at most 100 columns; `recipe` is the whole. A name of another trainer
+    is explained as ours, with who calls it so.
 
     Raises RecipeError E1013 with the nearest path for what is neither.
     """
@@ -62,6 +64,9 @@ def explain(path: str) -> str:
     inside = owner(path)
     if inside is not None and (inside[0].shape.is_list or inside[0].shape.is_map):
         return _explain_setting(_row(inside[0]))
+    known = foreign(path)
+    if known is not None:
+        return _explain_foreign(path.lstrip("-"), known)
     meant = nearest(path)
     hint = f"did you mean {meant}?" if meant else "`mezzotint explain recipe` lists all settings"
     raise RecipeError(f"there is no setting {path}; {hint}", code="E1013")
@@ -171,6 +176,13 @@ def _explain_setting(row: Row) -> str:
     if row.path in ADVICE:
         text += ["", wrapped(f"Advised: {ADVICE[row.path]}")]
     return "\n".join(text)
+
+
+def _explain_foreign(name: str, known: Foreign) -> str:
+    note = f": {known.note}" if known.note else ""
+    if known.path is None:
+        return wrapped(f"{name} ({known.origin}) has no counterpart here{note}.").strip()
+    return wrapped(f"{name} ({known.origin}) is {known.path} here{note}.").strip() + f"\n\n{explain(known.path)}"
 
 
 def _explain_section(path: str) -> str:

@@ -17,6 +17,9 @@ from mezzotint.recipe.paths import Setting, by_path, sections, settings
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.wording import shown
 
+BESIDE = "or begin a new run beside it: run.name=NAME"
+"""The usual wish of who has changed a recipe or its data."""
+
 DEFAULT_STEPS = 1000
 """The length of a run that sets neither `run.steps` nor `run.epochs`."""
 
@@ -76,10 +79,20 @@ def judge(found: Iterable[Difference], allow_change: Sequence[str]) -> tuple[lis
                     remedy = f"put it back, or accept a run that is not bit-exact with run.allow_change=[{one.path}]"
                     problems.append(Problem(one.path, was, remedy, "E1510"))
             case "never":
-                problems.append(Problem(one.path, was, "put it back, or start a new run from these weights", "E1511"))
+                problems.append(Problem(one.path, was, "put it back", "E1511"))
             case _:
                 raise AssertionError(one.change)
     return recorded, problems
+
+
+def data_changed(allow_change: Sequence[str]) -> list[Problem]:
+    """What is wrong when the data set is not the one that the checkpoint was trained on: E1513, unless
+    `run.allow_change` has the word `data`."""
+    if "data" in allow_change:
+        return []
+    what = "pictures, captions or repeats are not those that the checkpoint was trained on"
+    remedy = "put them back, or write run.allow_change=[data] to go on with these"
+    return [Problem("data.path", what, remedy, "E1513")]
 
 
 def unknown_allowances(allow_change: Sequence[str]) -> list[Problem]:

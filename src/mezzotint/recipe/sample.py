@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import re
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -58,9 +59,45 @@ SOLVER_CLASSES: dict[str, SolverName] = {
 """diffusers' classes by our names for them; `sample.solver` takes either."""
 
 
+_SOLVER_NAMES: dict[str, SolverName] = {
+    "euler-ancestral": "euler-a",
+    "k-euler": "euler",
+    "k-euler-a": "euler-a",
+    "k-lms": "lms",
+    "k-dpm-2": "dpm2",
+    "k-dpm-2-a": "dpm2-a",
+    "dpm-2": "dpm2",
+    "dpm-2-a": "dpm2-a",
+    "dpm-2-ancestral": "dpm2-a",
+    "dpm2-ancestral": "dpm2-a",
+    "dpm++-2m": "dpm++",
+    "dpmpp-2m": "dpm++",
+    "dpmsolver++": "dpm++",
+    "dpm++-2m-sde": "dpm++-sde",
+    "dpmpp-2m-sde": "dpm++-sde",
+    "dpmpp-2s-ancestral": "dpm++-2s-a",
+    "plms": "pndm",
+    "uni-pc": "unipc",
+}
+"""Names of A1111, ComfyUI and kohya for solvers, in small letters with hyphens; those of ours are not repeated."""
+
+
 def _short(value: Any) -> Any:
-    """Our name for a class of diffusers; anything else as it is."""
-    return SOLVER_CLASSES.get(value, value) if isinstance(value, str) else value
+    """Our name for a class of diffusers, or for a solver as user interfaces call it; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    spelled = re.sub(r"[\s_]+", "-", value.strip().lower())
+    known = spelled if spelled in get_args(SolverName) else _SOLVER_NAMES.get(spelled)
+    return SOLVER_CLASSES.get(value, known or value)
+
+
+def _parted(values: Any) -> Any:
+    """`solver: DPM++ 2M Karras` as a solver and its levels of noise."""
+    name = values.get("solver") if isinstance(values, dict) else None
+    found = re.fullmatch(r"(.+?)[\s_-]+karras", name.strip(), re.IGNORECASE) if isinstance(name, str) else None
+    if found is None or _short(found[1]) not in get_args(SolverName):
+        return values
+    return {"sigmas": "karras", **values, "solver": _short(found[1])}
 
 
 def size_named(value: Any) -> Any:
@@ -172,7 +209,8 @@ class SampleSettings(Section):
     2023, arXiv:2305.08891, section 3.4); 0.7 is usual with zero terminal SNR, 0 leaves it."""
 
     solver: Annotated[SolverName, BeforeValidator(_short), FREE] = "ddim"
-    """The sampler, by short name or by the name of diffusers' class: DDIM (Song et al. 2021), DDPM (Ho et al. 2020),
+    """The sampler, by short name, by the name of diffusers' class, or as user interfaces call it (`DPM++ 2M Karras`
+    sets `sigmas` as well): DDIM (Song et al. 2021), DDPM (Ho et al. 2020),
     Euler and Heun in sigma space (Karras et al. 2022), `euler-a` with fresh noise at each step, LMS, PNDM (Liu et al.
     2022), `dpm2` and `dpm2-a` with fresh noise, DPM-Solver++ (Lu et al. 2022) with two steps, its stochastic form
     `dpm++-sde`, its single-step form `dpm++-single` and, with one step and fresh noise, `dpm++-2s-a`, DEIS, UniPC, and
@@ -226,6 +264,11 @@ class SampleSettings(Section):
 
     batch_size: Annotated[PositiveInt, FREE] = 4
     """How many pictures of one size are drawn together at most. The pictures are the same, up to rounding."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _levels_of_its_name(cls, values: Any) -> Any:
+        return _parted(values)
 
     @field_validator("size")
     @classmethod

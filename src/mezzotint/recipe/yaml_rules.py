@@ -36,6 +36,10 @@ _WORDS: dict[str, bool | None] = (
     | dict.fromkeys(("false", "False", "FALSE"), False)
     | dict.fromkeys(("", "~", "null", "Null", "NULL"), None)
 )
+_TOML = re.compile(
+    r"(?:[ \t]*(?:#[^\n]*)?\r?\n)*([ \t]*(?:\[\[?[\w. -]+\]\]?|[\w.-]+[ \t]*=[^\n]*))[ \t]*(?:#[^\n]*)?\r?(?:\n|$)"
+)
+"""How a file of TOML begins: with a table or `key = value`, comments before it."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ufffe\uffff]")
 
 
@@ -104,6 +108,10 @@ def load(text: str, name: str) -> Document:
     if bad:
         line, column = _place_of(text[: bad.start()].encode("utf-8", "surrogatepass"))
         raise _refused(name, f"column {column}: control character U+{ord(bad[0]):04X}; delete it", line)
+    if (toml := _TOML.match(text)) is not None:
+        line = text[: toml.start(1)].count("\n") + 1
+        what = "this is TOML, not YAML; settings are written `optim:` and below it, indented, `lr: 1e-5`"
+        raise _refused(name, what, line, "E1004")
     builder = _build(text, name)
     if builder.root is None and not builder.problems:
         raise _refused(name, "the file is empty; a recipe names at least its data, see `mezzotint ls`", 1, "E1004")
@@ -291,10 +299,21 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, name: str, *, flow: bool) ->
     where = name if flow else (row.strip().partition(":")[0][:40] or "file")
     if "\t" in row[: column + 1]:
         what = f"column {row.index(chr(9)) + 1}: a tab; indent with spaces"
+    elif re.search(r"hexdec|unknown escape", words):
+        what = f"column {column + 1}: within double quotes a backslash begins a code"
+        return Problem(
+            where, what, f"write the value in single quotes{_in_single(row)}", "E1004", None if flow else line + 1
+        )
     else:
         what = f"column {column + 1}: {words}"
     advice = "" if "\t" in row[: column + 1] else _advice(row, words)
     return Problem(where, what, advice, "E1004", None if flow else line + 1)
+
+
+def _in_single(row: str) -> str:
+    """`: 'C:\\Users\\me'`, the value of a row as it would be right; "" when it cannot be told."""
+    value = re.search(r'"([^"\']*)"', row)
+    return f": '{value[1]}'" if value else ""
 
 
 def _plain(problem: str) -> str:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import durable, outside
-from mezzotint.recipe.counting import counted
 from mezzotint.reports.curves import Curves
 from mezzotint.run_folder import RunFolder
 
@@ -125,7 +124,7 @@ def _training_lines(metrics: Metrics) -> list[str]:
     counted_steps, samples, seconds = _totals(metrics)
     of = "" if counted_steps == last["step"] else f", {counted_steps:,} of them counted below"
     lines = [
-        f"steps         {last['step']:,} in {counted(last.get('epoch', 0) + 1, 'epoch')}{of}",
+        f"steps         {last['step']:,}, the last in epoch {last.get('epoch', 0) + 1:,}{of}",
         f"samples       {samples:,.0f} in {_words(seconds)} of training, {samples / max(seconds, 1e-9):.3g} images/s",
         f"loss          {float(first['loss']):.4f} at step {first['step']}, smoothed {curve[-1]:.4f} at the end"
         + ("" if len(metrics.steps) == last["step"] else f", of {len(metrics.steps):,} logged steps"),

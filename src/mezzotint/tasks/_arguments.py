@@ -7,7 +7,6 @@ the dialect may follow its switch, `--as NAME`. After a lone `--` every word bel
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +15,7 @@ from mezzotint.errors import Problem, RecipeError
 from mezzotint.recipe.optim import Library
 from mezzotint.recipe.read import Reading
 from mezzotint.runtimes._launch import Launch
-from mezzotint.tasks import _continuing, _foreign, _hub
+from mezzotint.tasks import _continuing, _foreign, _hub, _switch_hints
 
 FOREIGN = "mezzotint {} --as NAME -- THE LINE AS IT IS"
 """How a foreign line is written; the braces take the verb."""
@@ -32,13 +31,21 @@ PACKAGES = ("torch", "bitsandbytes", "pytorch_optimizer")
 @dataclass(slots=True)
 class Asked:
     """The words after a verb, parted. words: recipe and settings. given: switches with their values, None without one.
-    dialect: what follows `--as`. foreign: what follows `--`. packages: what `--allow-package` names."""
+    followed: the word behind each switch without one. dialect: what follows `--as`. foreign: what follows `--`.
+    packages: what `--allow-package` names."""
 
     words: list[str] = field(default_factory=list)
     given: dict[str, str | None] = field(default_factory=dict)
+    followed: dict[str, str] = field(default_factory=dict)
     dialect: str | None = None
     foreign: tuple[str, ...] = ()
     packages: list[str] = field(default_factory=list)
+
+    def after(self, flag: str) -> str | None:
+        """The word behind a switch when that is its value, not the recipe."""
+        word = self.followed.get(flag)
+        plain = [one for one in self.words if "=" not in one]
+        return None if word is None or "=" in word or plain == [word] else word
 
 
 def parse(arguments: Sequence[str], verb: str) -> Reading:
@@ -58,20 +65,21 @@ def parse_with(arguments: Sequence[str], verb: str, flags: Mapping[str, str]) ->
     translated for as many processes as `--processes=N` says, otherwise for those that run. Raises as `parse`.
     """
     asked = take(arguments, verb)
+    _require_known(asked, arguments, verb, flags)
     known = {flag.partition("=")[0]: "=" in flag for flag in flags}
     for flag, value in asked.given.items():
-        if flag not in known:
-            raise RecipeError(_unknown_flag(flag, verb, known), code="E1012")
         if known[flag] != (value is not None):
             form = next(f for f in flags if f.partition("=")[0] == flag)
             raise RecipeError(f"mezzotint {verb}: the switch is written {form}", code="E1012")
     return _reading(asked, verb), {flag: value or "" for flag, value in asked.given.items()}
 
 
-def preflight(arguments: Sequence[str], verb: str) -> None:
+def preflight(arguments: Sequence[str], verb: str, flags: Mapping[str, str]) -> None:
     """Reads the recipe of a verb before the verb's module, and with it torch, is imported: a mistyped recipe answers
-    at once. Raises as `parse`, apart from unknown switches, which only the verb can tell."""
-    _reading(take(arguments, verb), verb)
+    at once. flags: what the verb knows. Raises as `parse_with`, apart from the form of switches."""
+    asked = take(arguments, verb)
+    _require_known(asked, arguments, verb, flags)
+    _reading(asked, verb)
 
 
 def take(arguments: Sequence[str], verb: str) -> Asked:
@@ -94,6 +102,8 @@ def take(arguments: Sequence[str], verb: str) -> Asked:
                 raise RecipeError(f"mezzotint {verb}: {ALLOW} needs a name; write {ALLOW}=NAME", code="E1012")
         elif word.startswith("-") and len(word) > 1:
             asked.given[flag] = value if sign else None
+            if not sign and rest and not rest[0].startswith("-"):
+                asked.followed[flag] = rest[0]
         else:
             asked.words.append(word)
     if foreign != (asked.dialect is not None) or asked.dialect == "":
@@ -161,10 +171,8 @@ def _known() -> str:
     return f" (dialects: {', '.join(registry.names('dialects'))})"
 
 
-def _unknown_flag(flag: str, verb: str, known: Mapping[str, bool]) -> str:
-    near = difflib.get_close_matches(flag, known, n=1)
-    if near:
-        hint = f"did you mean {near[0]}?"
-    else:
-        hint = f"`mezzotint {verb} --help` lists what it takes; settings are written key=value, without dashes"
-    return f"mezzotint {verb} has no switch {flag}; {hint}"
+def _require_known(asked: Asked, arguments: Sequence[str], verb: str, flags: Mapping[str, str]) -> None:
+    known = {flag.partition("=")[0] for flag in flags}
+    for flag, value in asked.given.items():
+        if flag not in known:
+            _switch_hints.refuse(flag, value if value is not None else asked.after(flag), arguments, verb, known)

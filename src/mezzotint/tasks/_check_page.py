@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.paths import settings
 from mezzotint.recipe.read import COMMAND_LINE, Reading
@@ -65,7 +66,17 @@ def page(checked: Checked, *, every_setting: bool = False) -> list[str]:
             margin = f"{title if number == 0 else '':<12}"
             # settings stay on their line, so that their origin stands beside them
             lines += [margin + line] if title == "recipe" else _wrapped(margin, line)
-    return lines
+    return lines + ([] if checked.problems else _verdict(checked))
+
+
+def _verdict(checked: Checked) -> list[str]:
+    """The last line: whether a step fits into memory, and what to do."""
+    if checked.memory is None or checked.at_hand is None:
+        return []
+    peak, free = size(checked.memory.peak), f"{size(checked.at_hand)} that are free on {checked.device}"
+    if checked.fits:
+        return _wrapped("", f"fits: a step's peak is {peak} of the {free}")
+    return _wrapped("", f"does not fit: a step's peak is {peak}, more than the {free}; {less_memory(checked.recipe)}")
 
 
 def _wrapped(margin: str, line: str) -> list[str]:
@@ -249,7 +260,7 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
     yield "gradients", memory.gradients, ""
     yield "optimizer", memory.optimizer, _state_words(checked.recipe)
     if memory.shadow:
-        yield "shadow", memory.shadow, "in the host's memory, not in the sum" if memory.shadow_is_apart else ""
+        yield "average", memory.shadow, "in the host's memory, not in the sum" if memory.shadow_is_apart else ""
     if memory.activations:
         bucket, worst = max(memory.activations.items(), key=lambda item: item[1].bytes)
         again = f", {size(worst.again)} of it for a block computed again" if worst.again else ""
@@ -294,7 +305,7 @@ def _disk_rows(checked: Checked, disk: Disk) -> Iterator[list[str]]:
     there = f", {disk.there} there already" if disk.there else ""
     yield ["a checkpoint", size(disk.checkpoint), ""]
     yield ["checkpoints", size(disk.checkpoints), f"{disk.kept} kept, and the one being written{there}"]
-    shadow = "weights and shadow, " if checked.recipe.optim.ema.rule != "none" else ""
+    shadow = "weights and their average, " if checked.recipe.optim.ema.rule != "none" else ""
     during = "1 in the run" if disk.exports == 1 else f"{disk.exports} in the run"
     count = "how many is not known" if disk.exports is None else during
     asked = checked.recipe.run.export
@@ -355,6 +366,7 @@ def document(checked: Checked) -> dict[str, Any]:
         "time": _plain(dry) | {"seconds_a_step": dry.seconds_a_step, "samples_a_second": dry.samples_a_second,
                                "run_seconds": dry.seconds_a_step * length.steps} if dry and length else None,
         "notes": checked.notes,
+        "fits": checked.fits,
         "problems": [{"code": error.code, "message": error.message} for error in checked.problems],
     }  # fmt: skip
 

@@ -56,6 +56,8 @@ def draw(asked: Asked, say: Callable[[str], None]) -> Iterator[str]:
         raise RecipeError(
             f"mezzotint sample: no prompt is given and {asked.place} has none; write --prompt='a red fox'", code="E1072"
         )
+    for sentence in _prompts.sign_notes(text for line in lines for text in (line.prompt, line.negative or "")):
+        say(f"note: {sentence}")
     out = asked.out or free_folder(Path("samples") / source.name)
     model = open_model(source, asked.weights)
     wanted = _wanted(asked, lines, recipe, model, is_model=source.is_model)

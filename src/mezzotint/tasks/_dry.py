@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mezzotint.data.loader import Loader
 from mezzotint.errors import OutOfMemory
+from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.stages import StepReport
@@ -53,7 +54,7 @@ def dry_run(recipe: Recipe, dataset: Dataset, steps: int, *, processes: int = 1)
 
     Raises OutOfMemory E1751 when the device is too small, and whatever loading and encoding raise.
     """
-    with tempfile.TemporaryDirectory(prefix="mezzotint-check-") as folder, _named_shortage():
+    with tempfile.TemporaryDirectory(prefix="mezzotint-check-") as folder, _named_shortage(recipe):
         alone = _apart(recipe, Path(folder))
         with closing(open_runtime(alone.run, Launch())) as runtime:
             caches = _caches(alone, dataset, runtime, min(STEPS, steps))
@@ -159,12 +160,11 @@ def _timed(trainer: Trainer, loader: Loader, runtime: Runtime) -> DryRun:
 
 
 @contextmanager
-def _named_shortage() -> Iterator[None]:
+def _named_shortage(recipe: Recipe) -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(
-            f"the dry pass ran out of memory ({str(error).splitlines()[0]}); lower run.micro_batch (the mathematics "
-            "stays the same), set run.recompute.enabled=true, or take a smaller data.resolution",
+            f"the dry pass ran out of memory ({str(error).splitlines()[0]}); {less_memory(recipe)}",
             code="E1751",
         ) from error

@@ -9,12 +9,14 @@ from contextlib import contextmanager
 import torch
 
 from mezzotint.errors import Diverged, OutOfMemory, PeerLost, Stopped, StorageError
+from mezzotint.recipe.advice import less_memory
+from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 
 
 @contextmanager
-def named_failures(runtime: Runtime, folder: RunFolder, command: str) -> Iterator[None]:
+def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Recipe) -> Iterator[None]:
     """Gives the library's failures their names, and says the line that goes on whenever a run that has begun stops
     early."""
 
@@ -25,8 +27,7 @@ def named_failures(runtime: Runtime, folder: RunFolder, command: str) -> Iterato
         yield
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(
-            f"{runtime.device} has not enough memory ({str(error).splitlines()[0]}); lower run.micro_batch "
-            "(the mathematics stays the same), set run.recompute.enabled=true, or take a smaller data.resolution",
+            f"{runtime.device} has not enough memory ({str(error).splitlines()[0]}); {less_memory(recipe)}",
             code="E1751",
         ) from error
     except RuntimeError as error:

@@ -17,9 +17,22 @@ from mezzotint.recipe.read import COMMAND_LINE, Reading, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes._launch import Launch
 
+_UNREAD = {
+    "kohya": "kohya", "kohyass": "kohya", "sdscripts": "kohya", "onetrainer": "OneTrainer",
+    "simpletuner": "SimpleTuner",
+}  # fmt: skip
+"""Trainers whose settings are known by name, and whose lines are not read."""
+
 
 def dialect(name: str) -> Dialect:
     """The dialect of a name. Raises RecipeError E1015 with the nearest."""
+    unread = _UNREAD.get(re.sub(r"[^a-z]", "", name.lower()))
+    if unread is not None:
+        raise RecipeError(
+            f"{unread}'s lines are not read yet; nearest is --as diffusers-sd, and `mezzotint explain NAME` tells what "
+            f"a setting of {unread} is called here",
+            code="E1015",
+        )
     if name.replace("_", "-") not in registry.names("dialects"):
         raise RecipeError(registry.unknown("dialects", name), code="E1015")
     found: Dialect = registry.find("dialects", name).DIALECT

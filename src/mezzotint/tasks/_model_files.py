@@ -65,6 +65,8 @@ def _in_folder(
 ) -> tuple[tuple[Component, ...], list[WeightsError]]:
     """The components of a model's folder."""
     problems: list[WeightsError] = []
+    if not parts and not (settings.path / "model_index.json").is_file():
+        return (), []  # which is why there are no parts, and has been said
     try:
         folder = open_folder(settings.path)
     except WeightsError as error:

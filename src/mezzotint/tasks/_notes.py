@@ -4,14 +4,19 @@ is an error, and nothing is changed."""
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 from mezzotint.data.catalogue import readable
 from mezzotint.recipe.counting import counted
+from mezzotint.recipe.read import MODELS
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.tasks import _prompts
 from mezzotint.tasks.assemble import Dataset
 
+_KNOWS = re.compile(r"^In short: ([^.]+)\.", re.MULTILINE)
 _ARCHIVES = frozenset((".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst"))
 _SHOWN = 3
 
@@ -46,9 +51,24 @@ def notes(recipe: Recipe, *, prediction: str | None, device: str, buckets: int |
             "data.captions.dropped=zeros with data.captions.dropout=0: only captions that a picture's own chance drops "
             "become zeros"
         )
+    if recipe.model.weights == "files":
+        found += knowledge(recipe.model.path)
+    if recipe.run.preview.every is not None:
+        found += _prompts.sign_notes(recipe.sample.prompts)
     if recipe.run.half != "autocast" and recipe.run.precision == "fp32":
         found.append(f"run.half={recipe.run.half} is about bf16 and fp16, and run.precision is fp32")
     return found
+
+
+def knowledge(path: Path) -> list[str]:
+    """What a model that ships knows, from its README; of other models nothing."""
+    readme = path / "README.md"
+    if not path.is_relative_to(MODELS) or not readme.is_file():
+        return []
+    found = _KNOWS.search(readme.read_text("utf-8"))
+    if found is None:
+        return []
+    return [f"{path.name} knows {' '.join(found[1].split())}; anything else is a grey field until it has learned it"]
 
 
 def of_data(dataset: Dataset) -> list[str]:

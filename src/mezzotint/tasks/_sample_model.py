@@ -19,7 +19,7 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.shapes import Size
-from mezzotint.tasks import resume
+from mezzotint.tasks import _notes, resume
 from mezzotint.tasks._sample_words import Weights
 from mezzotint.tasks.assemble import family_class
 from mezzotint.tasks.train import folder_of
@@ -105,7 +105,8 @@ def _of_model(model: Path, place: str, overrides: Sequence[str]) -> Source:
     told = any(word.partition("=")[0] == "model.family" for word in overrides)
     family = None if told else family_at(model)
     settings = recipe.model.model_copy(update={"path": model} | ({"family": family} if family else {}))
-    said = (f"{place} is of family {family}",) if family else ()
+    of_family = (f"{place} is of family {family}",) if family else ()
+    said = (*of_family, *_notes.knowledge(model))
     return Source(recipe.model_copy(update={"model": settings}), model.stem, is_model=True, said=said)
 
 

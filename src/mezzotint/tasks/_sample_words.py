@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,16 +24,16 @@ FLAGS = {
     "--prompt=TEXT": "what to draw; more texts may follow it",
     "--file=FILE": "prompts: .txt, one a line, options behind them (--n --w --h --s --d --l), or .json",
     "--negative=TEXT": "what guidance moves away from",
-    "--size=WxH": "in pixels, or one of SDXL's sizes by name (sdxl-1.46); several with commas between",
-    "--seed=N": "of the noise; several with commas between",
+    "--size=WxH": "in pixels, 512 for a square, or one of SDXL's sizes by name; several with commas between",
+    "--seed=N": "of the noise; several with commas between, or 1-4",
     "--index=N": "number of the first prompt, which addresses its noise; 0 without",
     "--steps=N": "sample.steps",
-    "--guidance=G": "sample.guidance; several with commas between",
+    "--guidance=G": "sample.guidance, also --cfg; several with commas between",
     "--rescale=SHARE": "sample.guidance_rescale",
     "--solver=NAME": "sample.solver",
     "--spacing=NAME": "sample.spacing",
     "--batch=N": "sample.batch_size",
-    "--weights=KIND": "raw or shadow, of a run; without it the shadow where there is one",
+    "--weights=KIND": "of a run: raw, or shadow for its average (EMA), which is usual where there is one",
     "--frames=N": "sample.clip.frames, of models that draw clips",
     "--rate=FPS": "sample.clip.rate, frames a second of a clip's file",
     "--out=FOLDER": "where the pictures go; without it a new folder in samples/",
@@ -47,6 +48,20 @@ _SETTINGS = {
     "--frames": "sample.clip.frames",
     "--rate": "sample.clip.rate",
 }
+_ALSO = {
+    "--cfg": "--guidance", "--cfg-scale": "--guidance", "--guidance-scale": "--guidance", "--sampler": "--solver",
+    "--scheduler": "--solver", "--negative-prompt": "--negative", "--num-inference-steps": "--steps",
+    "--batch-size": "--batch", "--seeds": "--seed", "--prompts": "--prompt",
+}  # fmt: skip
+"""What user interfaces and other programs call our switches."""
+_AS_SETTING = {
+    "--image": "sample.image", "--init-image": "sample.image", "--init-img": "sample.image", "--img": "sample.image",
+    "--strength": "sample.strength", "--denoise": "sample.strength", "--denoising-strength": "sample.strength",
+    "--refiner": "sample.refiner.path", "--precision": "run.precision", "--device": "run.device",
+    "--clip-skip": "model.clip_skip", "--vae": "model.vae",
+}  # fmt: skip
+"""What is a setting here, and has no switch."""
+_MOST_SEEDS = 1000
 _KNOWN = tuple(flag.partition("=")[0] for flag in FLAGS)
 _OVERRIDE = re.compile(r"[a-z_]+(\.[A-Za-z0-9_-]+)+\+?=")
 
@@ -108,7 +123,7 @@ def parse(arguments: Sequence[str]) -> Asked:
         lines=tuple(lines),
         negative=said.get("--negative"),
         sizes=tuple(_size(text) for text in _several(said, "--size")),
-        seeds=tuple(_whole("--seed", text) for text in _several(said, "--seed")),
+        seeds=tuple(seed for text in _several(said, "--seed") for seed in _seeds(text)),
         index=_whole("--index", said.get("--index", "0")),
         weights=_weights(said.get("--weights")),
         out=Path(said["--out"]).expanduser() if "--out" in said else None,
@@ -145,10 +160,9 @@ def _words(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield ("key=value" if is_setting else "--prompt" if prompting else ""), word
             continue
         flag, sign, value = word.partition("=")
+        flag = _ALSO.get(flag.replace("_", "-"), flag)
         if flag not in _KNOWN:
-            near = difflib.get_close_matches(flag, _KNOWN, n=1)
-            hint = f"did you mean {near[0]}?" if near else "`mezzotint sample --help` lists what it takes"
-            raise RecipeError(f"mezzotint sample has no switch {flag}; {hint}", code="E1012")
+            raise _unknown(flag, value if sign else rest[0] if rest else "")
         if not sign:
             if not rest or rest[0].startswith("--"):
                 raise _wrong(f"{flag} needs a value; write {flag}=…")
@@ -157,12 +171,29 @@ def _words(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield flag, value
 
 
+def _unknown(flag: str, value: str) -> RecipeError:
+    """What to write instead of a switch that there is not. value: what stands behind it, "" for nothing."""
+    spelled = flag.replace("_", "-").lower()
+    if spelled in ("--width", "--height", "-w", "-h"):
+        number = value if value.isdecimal() else "512"
+        sides = f"{number}xHEIGHT" if "w" in spelled else f"WIDTHx{number}"
+        hint = f"write --size={sides}, or --size={number} for a square"
+    elif spelled in _AS_SETTING:
+        hint = f"write {_AS_SETTING[spelled]}={shlex.quote(value) if value else 'VALUE'}"
+        if _AS_SETTING[spelled] == "sample.image":
+            hint += ", and sample.strength=0.75 for how much of it is drawn anew"
+    else:
+        near = difflib.get_close_matches(flag, _KNOWN, n=1)
+        hint = f"did you mean {near[0]}?" if near else "`mezzotint sample --help` lists what it takes"
+    return RecipeError(f"mezzotint sample has no switch {flag}; {hint}", code="E1012")
+
+
 def _several(said: dict[str, str], flag: str) -> list[str]:
     return said[flag].split(",") if flag in said else []
 
 
 def _size(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"\s*(\d{1,5})\s*[x×X]\s*(\d{1,5})\s*", text)
+    found = re.fullmatch(r"\s*(\d{1,5})(?:\s*[x×X]\s*(\d{1,5}))?\s*", text)
     if found is None:
         try:
             named: tuple[int, int] | str = size_named(text.strip())
@@ -170,8 +201,19 @@ def _size(text: str) -> tuple[int, int]:
             raise _wrong(f"--size: {error}") from None
         if isinstance(named, tuple):
             return named
-        raise _wrong(f"--size is a name such as sdxl-1.46, or WIDTHxHEIGHT, such as 512x768, got {text!r}")
-    return int(found[1]), int(found[2])
+        raise _wrong(f"--size is WIDTHxHEIGHT, such as 512x768, 512 for a square, or sdxl-1.46, got {text!r}")
+    return int(found[1]), int(found[2] or found[1])
+
+
+def _seeds(text: str) -> Sequence[int]:
+    """One seed, or those of a range such as `1-4`."""
+    found = re.fullmatch(r"\s*(\d{1,19})\s*-\s*(\d{1,19})\s*", text)
+    if found is None:
+        return (_whole("--seed", text),)
+    first, last = int(found[1]), int(found[2])
+    if not 0 <= last - first < _MOST_SEEDS:
+        raise _wrong(f"--seed={first}-{last} is no range that rises by less than {_MOST_SEEDS}")
+    return range(first, last + 1)
 
 
 def _whole(flag: str, text: str) -> int:
@@ -181,9 +223,13 @@ def _whole(flag: str, text: str) -> int:
 
 
 def _weights(text: str | None) -> Weights | None:
-    if text is None or text == "raw" or text == "shadow":
-        return text  # type: ignore[return-value]
-    raise _wrong(f"--weights is raw or shadow, got {text!r}")
+    match text:
+        case None | "raw" | "shadow":
+            return text
+        case "ema" | "average":
+            return "shadow"
+        case _:
+            raise _wrong(f"--weights is raw, or shadow for the average (EMA), got {text!r}")
 
 
 def _wrong(what: str) -> RecipeError:

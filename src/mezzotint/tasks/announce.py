@@ -23,7 +23,7 @@ from mezzotint.training.state import Restored
 def command(folder: RunFolder, launch: Launch, packages: Sequence[str] = ()) -> str:
     """The line that goes on with a run, to be typed as it stands. packages: that were allowed to be imported."""
     here = folder.recipe
-    path = here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here
+    path = _from_here(here)
     verb = f"train {shlex.quote(str(path))}" + "".join(f" --allow-package={name}" for name in packages)
     if launch.world_size > 1:
         machines = launch.world_size // launch.local_size
@@ -189,7 +189,7 @@ def _update_line(recipe: Recipe, steps: int) -> str:
         parts.append(f"clipped at {o.clip.norm:g} ({o.clip.scope})")
     if o.ema.rule != "none":
         started = f" from {o.ema.start}" if o.ema.start is not None else ""
-        parts.append(f"EMA {o.ema.rule} {resolved(o, steps).ema.decay:g}{started}")
+        parts.append(f"average (EMA) {o.ema.rule} {resolved(o, steps).ema.decay:g}{started}")
     return ", ".join(parts)
 
 
@@ -300,11 +300,23 @@ def start_line(restored: Restored | None, steps: int, changes: Sequence[str], li
 def at_the_end(folder: RunFolder, recipe: Recipe, exports: Sequence[Path], report: Sequence[Path]) -> list[str]:
     """Where everything lies."""
     lines = [f"done. {folder.path}"]
-    lines += [f"  model        {path}" for path in exports]
+    own = [path for path in exports if path != recipe.run.export.folder]
+    averages = [path for path in own if path.stem.endswith("-ema") or "_ema" in path.name]
+    if averages and len(averages) < len(own):  # the one to use first
+        lines += [f"  model        {path} (the average of the weights, usually the better one)" for path in averages]
+        lines += [f"  or           {path} (the weights of the last step)" for path in own if path not in averages]
+        lines += [f"  copied to    {path}" for path in exports if path not in own]
+    else:
+        lines += [f"  model        {path}" for path in exports]
     lines += [f"  report       {path}" for path in report]
     if (folder.samples / "grid.png").exists():
         lines.append(f"  samples      {folder.samples / 'grid.png'}")
     lines.append(f"  checkpoints  {folder.checkpoints}")
     if recipe.run.tensorboard:
         lines.append(f"  curves       tensorboard --logdir {shlex.quote(str(folder.logs))}")
-    return lines
+    return [*lines, f"to draw: mezzotint sample {shlex.quote(str(_from_here(folder.path)))} --prompt='…'"]
+
+
+def _from_here(path: Path) -> Path:
+    """A path as one would type it in the current folder."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -17,12 +17,12 @@ import torch
 
 from mezzotint import outside
 from mezzotint.diffusion.objective import Objective
-from mezzotint.errors import CheckpointError, MezzotintError, Problem, RecipeError
+from mezzotint.errors import CheckpointError, MezzotintError, OutOfMemory, Problem, RecipeError
 from mezzotint.recipe import advice
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resume_rules import differences, judge
+from mezzotint.recipe.resume_rules import BESIDE, data_changed, differences, judge
 from mezzotint.reports import batch_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, bytes_of, device_for
@@ -49,7 +49,7 @@ from mezzotint.tasks._model_files import Component, components
 from mezzotint.tasks._notes import notes, of_data
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.train import folder_of
-from mezzotint.training import state
+from mezzotint.training import state, wandb_log
 from mezzotint.weights import publishing
 
 FLAGS = {
@@ -58,6 +58,10 @@ FLAGS = {
     "--dry": "runs two real steps and tells how long the run would take",
     "--processes=N": "as N processes would share the batches",
 }
+
+
+_OF_PATHS = ("E1020", "E1201", "E1401", "E1402", "E1406")
+"""What is wrong when a path leads nowhere, or to something else."""
 
 
 @dataclass(slots=True)
@@ -83,6 +87,11 @@ class Checked:
     notes: list[str] = field(default_factory=list)
     problems: list[MezzotintError] = field(default_factory=list)
 
+    @property
+    def fits(self) -> bool | None:
+        """Whether a step's peak is no more than what is free; None where one of them is not known."""
+        return None if self.memory is None or self.at_hand is None else self.memory.peak <= self.at_hand
+
     @contextmanager
     def gathering(self) -> Iterator[None]:
         """An error of the reader's world within is kept, each once, and the check goes on."""
@@ -98,7 +107,8 @@ class Checked:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`mezzotint check RECIPE key=value … [--json] [--all] [--dry] [--processes=N]`. Returns 0 when the recipe can run.
+    """`mezzotint check RECIPE key=value … [--json] [--all] [--dry] [--processes=N]`. Returns 0 when the recipe can run,
+    5 when it does not fit into memory.
 
     Raises the problem that was found, or a RecipeError with all of them when they are several.
     """
@@ -110,11 +120,16 @@ def run(arguments: Sequence[str]) -> int:
     checked = check(reading, processes=processes, dry="--dry" in flags, words=_without_switches(arguments))
     if "--json" in flags:
         print(json.dumps(_check_page.document(checked), indent=1, ensure_ascii=False))
-    else:
+    elif not _is_lost(checked):
         print("\n".join(_check_page.page(checked, every_setting="--all" in flags)))
     sys.stdout.flush()  # before the problems, which go to stderr
     _raise(checked)
-    return 0
+    return OutOfMemory.exit_status if checked.fits is False else 0
+
+
+def _is_lost(checked: Checked) -> bool:
+    """Whether a wrong path is all that is wrong: it is then told alone, not below a report on half of the run."""
+    return bool(checked.problems) and all(error.code in _OF_PATHS for error in checked.problems)
 
 
 def _without_switches(arguments: Sequence[str]) -> list[str]:
@@ -145,6 +160,9 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Seq
         _look_at_memory(checked, outline)
     with checked.gathering():
         _exports.require_possible(checked.recipe)
+    if checked.recipe.run.wandb.mode != "off":
+        with checked.gathering():
+            wandb_log.package(checked.recipe.run.wandb)
     if checked.recipe.run.export.folder is not None:
         with checked.gathering():
             publishing.refuse_others(checked.recipe.run.export.folder)
@@ -265,12 +283,6 @@ def _look_at_memory(checked: Checked, outline: Outline) -> None:
             checked.notes.append(
                 "activations are counted as with torch's own attention: what xformers keeps cannot be counted ahead"
             )
-        if checked.at_hand is not None and checked.memory.peak > checked.at_hand:
-            checked.notes.append(
-                f"the step's peak, {_check_page.size(checked.memory.peak)}, is more than the "
-                f"{_check_page.size(checked.at_hand)} that are free on {checked.device}: lower run.micro_batch (the "
-                "mathematics stays the same), or set run.recompute.enabled=true"
-            )
 
 
 def _look_at_run_folder(checked: Checked, folder: RunFolder) -> None:
@@ -291,16 +303,22 @@ def _look_at_run_folder(checked: Checked, folder: RunFolder) -> None:
 def _compare(checked: Checked, checkpoint: Path) -> None:
     """Holds the recipe against that of a checkpoint. Raises RecipeError with every refused change."""
     try:
-        recorded = outside.read_json(checkpoint / "state.json", limit=outside.LISTED)["recipe"]
-        found = differences(recorded, checked.recipe)
+        values = outside.read_json(checkpoint / "state.json", limit=outside.LISTED)
+        found = differences(values["recipe"], checked.recipe)
+        trained_on = values.get("identity", {}).get("data")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{checkpoint}: state.json cannot be read ({error})", code="E1501") from error
-    changed, problems = judge(found, checked.recipe.run.allow_change)
+    allowed = resume.allowances(checked.reading, checked.recipe)
+    changed, problems = judge(found, allowed)
     checked.notes.append(f"the run folder has {checkpoint.name}: train goes on from there")
     checked.notes += [f"not bit-exact from there: {one}" for one in changed]
+    if checked.dataset is not None and trained_on not in (None, checked.dataset.catalogue.fingerprint):
+        problems += data_changed(allowed)
     if problems:
         raise RecipeError(
-            f"{checkpoint.name} cannot be continued with this recipe: it", problems=checked.reading.placed(problems)
+            f"{checkpoint.name} cannot be continued with this recipe: it",
+            problems=checked.reading.placed(problems),
+            closing=BESIDE,
         )
 
 
@@ -374,7 +392,10 @@ def _raise(checked: Checked) -> None:
     for error in checked.problems:
         inner = error.problems if isinstance(error, RecipeError) else ()
         listed += inner or [Problem(_kind(error), error.message, "", error.code)]
-    raise RecipeError(checked.reading.name, problems=listed)
+    closing = next(
+        (error.closing for error in checked.problems if isinstance(error, RecipeError) and error.closing), ""
+    )
+    raise RecipeError(checked.reading.name, problems=listed, closing=closing)
 
 
 def _kind(error: MezzotintError) -> str:

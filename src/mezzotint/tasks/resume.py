@@ -12,7 +12,7 @@ from mezzotint.errors import CheckpointError, Problem, RecipeError
 from mezzotint.recipe.paths import sections
 from mezzotint.recipe.read import Reading
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resume_rules import differences, judge
+from mezzotint.recipe.resume_rules import BESIDE, data_changed, differences, judge
 from mezzotint.run_folder import RunFolder
 from mezzotint.training import state
 
@@ -133,6 +133,12 @@ class Identity:
         }
 
 
+def allowances(reading: Reading, recipe: Recipe) -> list[str]:
+    """What may differ from the checkpoint: what `run.allow_change` names; of a fork, everything that it can name but
+    the model."""
+    return [*recipe.run.allow_change, *((*sections(), "data") if reading.fork is not None else ())]
+
+
 def compare(restored: state.Restored, reading: Reading, recipe: Recipe, identity: Identity) -> list[str]:
     """Holds a checkpoint against what is asked for now. Returns sentences for the history: each means "not bit-exact
     from here". reading: where the recipe's settings were written. A fork may change what `run.allow_change` can allow,
@@ -142,21 +148,13 @@ def compare(restored: state.Restored, reading: Reading, recipe: Recipe, identity
     """
     values = restored.values
     found = differences(values["recipe"], recipe)
-    allowed = {*recipe.run.allow_change, *((*sections(), "data") if reading.fork is not None else ())}
-    recorded, problems = judge(found, sorted(allowed))
+    allowed = allowances(reading, recipe)
+    recorded, problems = judge(found, allowed)
     sentences = [f"{d.path}: {d.old} → {d.new}" for d in recorded]
     before = values["identity"]
     if before["data"] != identity.data:
         sentences.append("the data set's content has changed")
-        if "data" not in allowed:
-            problems.append(
-                Problem(
-                    "data.path",
-                    "pictures, captions or repeats are not those that the checkpoint was trained on",
-                    "put them back, or write run.allow_change=[data] to go on with these",
-                    "E1513",
-                )
-            )
+        problems += data_changed(allowed)
     drawn_anew = recipe.model.weights == "random" and any(one.path == "run.seed" for one in found)
     for part, old in before["parts"].items() if not drawn_anew else ():
         new = identity.parts.get(part)
@@ -176,6 +174,8 @@ def compare(restored: state.Restored, reading: Reading, recipe: Recipe, identity
             sentences.append(f"{name.replace('_', ' ')}: {before[name]} → {identity.values()[name]}")
     if problems:
         raise RecipeError(
-            f"{restored.path.name} cannot be continued with this recipe: it", problems=reading.placed(problems)
+            f"{restored.path.name} cannot be continued with this recipe: it",
+            problems=reading.placed(problems),
+            closing=BESIDE,
         )
     return sentences

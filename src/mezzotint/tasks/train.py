@@ -47,7 +47,7 @@ from mezzotint.tasks._export_name import name_of
 from mezzotint.tasks._failures import named_failures
 from mezzotint.tasks._live import LiveSettings
 from mezzotint.tasks.environment import environment
-from mezzotint.training import metrics_log, rows, shared_state, state
+from mezzotint.training import metrics_log, rows, shared_state, state, wandb_log
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.live import LiveLine
 from mezzotint.training.observers import Exporter, Saver
@@ -79,6 +79,8 @@ def train(reading: Reading) -> int:
         raise RecipeError(reading.name, problems=problems)
     _exports.require_possible(recipe)
     launch = Launch.read()
+    if recipe.run.wandb.mode != "off" and not launch.rank:
+        wandb_log.package(recipe.run.wandb)  # before anything that takes long
     if recipe.run.export.folder is not None:
         publishing.refuse_others(recipe.run.export.folder)
     with ExitStack() as stack:
@@ -86,7 +88,7 @@ def train(reading: Reading) -> int:
         runtime = open_runtime(recipe.run, launch)
         stack.callback(runtime.close)
         folder = RunFolder(Path(runtime.share(str(folder_of(reading, recipe)))))
-        stack.enter_context(named_failures(runtime, folder, announce.command(folder, launch, reading.packages)))
+        stack.enter_context(named_failures(runtime, folder, announce.command(folder, launch, reading.packages), recipe))
         _refuse_foreign_recipe(folder)
         _take(folder, runtime, stack)
         job = Job(reading, recipe, launch, runtime, folder, interrupts)

@@ -42,7 +42,7 @@ class WandbLog(Observer):
         told: Mapping[str, Any],
         num_timesteps: int = 1000,
     ) -> None:
-        self._wandb = _package(settings)
+        self._wandb = package(settings)
         self._folder = folder
         self._settings = settings
         self._every_steps = every
@@ -113,8 +113,8 @@ class WandbLog(Observer):
         self._run.define_metric("*", step_metric="step")
 
 
-def _package(settings: WandbSettings) -> Any:
-    """The library, which takes a second to import and is not asked for by others."""
+def package(settings: WandbSettings) -> Any:
+    """The library, which takes a second to import and is not asked for by others. Raises RecipeError E1063."""
     try:
         return importlib.import_module("wandb")
     except ImportError as error:

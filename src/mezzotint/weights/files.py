@@ -328,6 +328,13 @@ def _first(path: Path, count: int) -> bytes:
         return file.read(count)
 
 
+def refuse_known(path: Path) -> None:
+    """Raises WeightsError E1402 for a file that its first bytes tell to be something else, whatever its ending."""
+    start = _first(path, 64)
+    if start.startswith((b"GGUF", b"version https://git-lfs")) or not start:
+        _refuse(path, _reason(start, path.stat().st_size))
+
+
 def _reason(start: bytes, size: int) -> str:
     """What a file that is no safetensors file seems to be, by its first bytes."""
     text = start.lstrip().lower()

@@ -23,6 +23,8 @@ _TRAINS: dict[Family, str] = {
     "sd": "family sd trains SD 1.x and 2.x",
     "sdxl": "family sdxl trains SDXL's base model and its refiner",
 }
+_WIDTHS = {768: "SD 1.x", 1024: "SD 2.x", 1280: "the SDXL refiner", 2048: "SDXL"}
+"""Models by the width of the text that their denoiser is told."""
 LATTE_CLASSES = ("LatteT2V", "LatteTransformer3DModel")
 """What the configuration of a LatteT2V says it is."""
 _DENOISER = "model.diffusion_model."
@@ -186,8 +188,8 @@ def of_index(index: Mapping[str, Any], unet: Mapping[str, Any], family: Family |
     xl = _sdxl_of_index(index, unet)
     if xl is not None and family == "sd":
         return xl
-    if xl is None and family == "sdxl":
-        return "no SDXL (one text encoder, no size conditioning)"
+    if xl is None and family == "sdxl" and "unet" in index:
+        return f"{_WIDTHS.get(unet.get('cross_attention_dim', 0), 'no SDXL')} (one text encoder, no size conditioning)"
     if "transformer" in index:
         return f"a transformer model ({index.get('_class_name', 'unknown pipeline')})"
     if "prior" in index or "decoder" in index:
@@ -197,6 +199,12 @@ def of_index(index: Mapping[str, Any], unet: Mapping[str, Any], family: Family |
     if unet.get("class_embed_type") or unet.get("num_class_embeds"):
         return "a model with class conditioning, such as an upscaler"
     return None
+
+
+def other_family(index: Mapping[str, Any], unet: Mapping[str, Any], family: Family) -> Family | None:
+    """The family that trains what a folder holds, when it is another than the one asked for and known here."""
+    found: Family = "sdxl" if _sdxl_of_index(index, unet) is not None else "sd"
+    return found if found != family and of_index(index, unet, found) is None and "unet" in index else None
 
 
 def _sdxl_of_index(index: Mapping[str, Any], unet: Mapping[str, Any]) -> str | None:
@@ -214,5 +222,4 @@ def _unet(header: Mapping[str, TensorInfo], first: str) -> str:
     if len(shape) == 4 and shape[1] == 9:
         return "an inpainting model (9 channels)"
     widths = {i.shape[1] for n, i in header.items() if n.endswith("attn2.to_k.weight") and len(i.shape) == 2}
-    names = {768: "SD 1.x", 1024: "SD 2.x", 1280: "the SDXL refiner", 2048: "SDXL"}
-    return ", ".join(names.get(w, f"cross-attention width {w}") for w in sorted(widths)) or "unknown width"
+    return ", ".join(_WIDTHS.get(w, f"cross-attention width {w}") for w in sorted(widths)) or "unknown width"

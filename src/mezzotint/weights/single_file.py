@@ -236,6 +236,7 @@ def _readable(path: Path, store: Path | None) -> Path:
         looked = "" if path.is_absolute() else f" (looked in {Path.cwd()})"
         raise WeightsError(f"{path}: is not there{looked}; check the path", code="E1401")
     if path.suffix not in _ENDINGS:
+        files.refuse_known(path)
         raise WeightsError(f"{path}: a model in one file ends in {', '.join(_ENDINGS)}; check the path", code="E1406")
     if path.suffix != ".safetensors" and pickled.is_pickled(path):
         return pickled.as_safetensors(path, store or pickled.default_store())
