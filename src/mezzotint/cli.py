@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from mezzotint import __version__, probes
+from mezzotint import __version__, probes, threads
 from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, StorageError
 
 INTERRUPTED = 130
@@ -250,6 +250,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done; 1 a bug; 2 the request, the data or the files are wrong; 3 training diverged; 4 storage; 5 out of memory;
     6 a peer process was lost; 128 + n a signal.
     """
+    threads.wait_asleep(os.environ, is_loaded="torch" in sys.modules)  # before anything imports torch
     _show_everything()
     try:
         status = _guarded(list(sys.argv[1:] if argv is None else argv))
