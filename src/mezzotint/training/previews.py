@@ -14,13 +14,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from PIL.PngImagePlugin import PngImageFile
 from torch import Tensor
 
 from mezzotint import durable, probes
@@ -176,7 +175,7 @@ class Previews(PreviewsElsewhere):
             folder.mkdir(parents=True, exist_ok=True)
             for which, drawn in drawn_by.items():
                 for index, (request, pixels) in enumerate(zip(wanted.requests, drawn, strict=True)):
-                    told = pictures.facts(request, wanted.settings) | {"training_step": f"{step}", "weights": which}
+                    told = pictures.facts(request, wanted.settings) | self._of_model(step, which)
                     name = _name(index, which)
                     durable.write_file(folder / name, pictures.png(pictures.strip(pixels), told))
                     if request.size.frames > 1:
@@ -193,6 +192,10 @@ class Previews(PreviewsElsewhere):
                 for which, drawn in drawn_by.items():
                     for index, pixels in enumerate(drawn):
                         sink(step, f"{index}/{which}", pictures.strip(pixels))
+
+    def _of_model(self, step: int, which: Weights) -> dict[str, str]:
+        name = f"{self._folder.parent.name}-step-{step:08d}"
+        return {"model_name": name, "training_step": f"{step}", "weights": which}
 
     def _renew_grid(self, step: int, wanted: Wanted) -> None:
         """All steps so far; of many, an even choice with the first and the last. A row has the caption and guidance of
@@ -242,6 +245,6 @@ def _read(path: Path) -> tuple[NDArray[np.uint8] | None, str]:
     try:
         with Image.open(path) as image:
             pixels = np.asarray(image.convert("RGB"))
-            return pixels, _caption(cast(PngImageFile, image).text)
+            return pixels, _caption(pictures.told_by(image))
     except (OSError, SyntaxError, ValueError, AttributeError):
         return None, ""
