@@ -296,13 +296,15 @@ CODES: dict[str, str] = {
     "starts from zero in such a folder by itself.",
     "E1507": "A checkpoint was asked for and is not there. The message lists those that are.",
     "E1510": "A setting differs from the one the checkpoint was made with, so that going on would be another run than "
-    "the one that was begun. Put it back; or name it in `run.allow_change`, which the history then records: "
+    "the one that was begun. To try it in a run of its own, begin one beside the first: `run.name=NAME`. To go on with "
+    "this one put the setting back; or name it in `run.allow_change`, which the history then records: "
     "`run.allow_change=[optim.lr]`, or a whole section, `run.allow_change=[optim]`.",
     "E1511": "A setting differs from the one the checkpoint was made with, and nothing can go on across this change: "
     "another model, another seed, another target of training. Put it back, or start a new run whose "
     "`model.path` is an export of this one.",
     "E1513": "The pictures, captions or repeats are not those that the checkpoint was trained on, so the run would "
-    "not go on as it was. `run.allow_change=[data]` accepts that, and the history records it.",
+    "not go on as it was. For other pictures begin a new run beside it: `run.name=NAME`. To go on with the changed "
+    "ones, `run.allow_change=[data]` accepts that, and the history records it.",
     "E1514": "A frozen part (VAE, text encoder) has other weights than at the checkpoint. "
     "`run.allow_change=[model]` accepts that, and the history records it. Random weights also change with "
     "torch's version.",

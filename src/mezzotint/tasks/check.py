@@ -33,6 +33,7 @@ from mezzotint.tasks import (
     _estimates,
     _exports,
     _held_out,
+    _lost_words,
     _preview_prompts,
     _shadow_start,
     _text_files,
@@ -45,7 +46,7 @@ from mezzotint.tasks._dry import DryRun, dry_run
 from mezzotint.tasks._estimates import BucketRow, CacheNeed, Disk, Length
 from mezzotint.tasks._memory import Memory, Outline, described, memory_of
 from mezzotint.tasks._model_files import Component, components
-from mezzotint.tasks._notes import notes, of_data
+from mezzotint.tasks._notes import notes, of_data, of_pictures
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.train import folder_of
 from mezzotint.training import state
@@ -132,6 +133,10 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Seq
     with checked.gathering():
         _text_files.require(checked.recipe, words or [reading.name])
     _look_at_data(checked)
+    if outline is not None and checked.dataset is not None and not assemble.only_texts_of_files(checked.recipe):
+        with checked.gathering():
+            catalogue = checked.dataset.catalogue
+            checked.notes += _lost_words.note(_lost_words.lost_words(outline.family, catalogue), catalogue)
     prediction = outline.prediction if outline is not None else None
     checked.notes += notes(
         checked.recipe,
@@ -238,7 +243,7 @@ def _look_at_data(checked: Checked) -> None:
         if catalogue.own.group[rows].any():
             checked.names = tuple(batch_report.rows_of(catalogue, rows, recipe.data))
         checked.notes += batch_report.warnings(catalogue, rows, recipe.data)
-        checked.notes += of_data(dataset)
+        checked.notes += of_data(dataset) + of_pictures(recipe, dataset)
 
 
 def _advise(checked: Checked, prediction: str | None) -> None:
@@ -290,17 +295,19 @@ def _look_at_run_folder(checked: Checked, folder: RunFolder) -> None:
 def _compare(checked: Checked, checkpoint: Path) -> None:
     """Holds the recipe against that of a checkpoint. Raises RecipeError with every refused change."""
     try:
-        recorded = json.loads((checkpoint / "state.json").read_text("utf-8"))["recipe"]
-        found = differences(recorded, checked.recipe)
+        values = json.loads((checkpoint / "state.json").read_text("utf-8"))
+        found, data = differences(values["recipe"], checked.recipe), values["identity"]["data"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{checkpoint}: state.json cannot be read ({error})", code="E1501") from error
     changed, problems = judge(found, checked.recipe.run.allow_change)
     checked.notes.append(f"the run folder has {checkpoint.name}: train goes on from there")
     checked.notes += [f"not bit-exact from there: {one}" for one in changed]
+    if checked.dataset is not None and checked.dataset.catalogue.fingerprint != data:
+        checked.notes.append("not bit-exact from there: the data set's content has changed")
+        if "data" not in checked.recipe.run.allow_change:
+            problems.append(resume.other_data())
     if problems:
-        raise RecipeError(
-            f"{checkpoint.name} cannot be continued with this recipe: it", problems=checked.reading.placed(problems)
-        )
+        raise resume.refusal(checkpoint, checked.recipe, checked.reading, problems)
 
 
 def _look_at_disk(checked: Checked, folder: RunFolder) -> None:

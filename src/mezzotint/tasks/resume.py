@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from mezzotint.recipe.read import Reading
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import differences, judge
 from mezzotint.run_folder import RunFolder
+from mezzotint.tasks._places import free_folder
 from mezzotint.training import state
 
 
@@ -27,9 +28,18 @@ class Start:
     @property
     def seed(self) -> int:
         """The seed that the checkpoint was trained with."""
+        return int(self._recipe()["run"]["seed"])
+
+    @property
+    def sample_seed(self) -> int:
+        """The seed that previews were drawn with when the checkpoint was written."""
+        seed = self._recipe().get("sample", {}).get("seed", 0)
+        return self.seed if seed == -1 else int(seed)
+
+    def _recipe(self) -> dict[str, Any]:
         assert self.checkpoint is not None
-        values = json.loads((self.checkpoint / "state.json").read_text("utf-8"))
-        return int(values["recipe"]["run"]["seed"])
+        recipe: dict[str, Any] = json.loads((self.checkpoint / "state.json").read_text("utf-8"))["recipe"]
+        return recipe
 
 
 def choose(resume: str, folder: RunFolder, command: str) -> Start:
@@ -148,14 +158,7 @@ def compare(restored: state.Restored, reading: Reading, recipe: Recipe, identity
     if before["data"] != identity.data:
         sentences.append("the data set's content has changed")
         if "data" not in allowed:
-            problems.append(
-                Problem(
-                    "data.path",
-                    "pictures, captions or repeats are not those that the checkpoint was trained on",
-                    "put them back, or write run.allow_change=[data] to go on with these",
-                    "E1513",
-                )
-            )
+            problems.append(other_data())
     drawn_anew = recipe.model.weights == "random" and any(one.path == "run.seed" for one in found)
     for part, old in before["parts"].items() if not drawn_anew else ():
         new = identity.parts.get(part)
@@ -174,7 +177,27 @@ def compare(restored: state.Restored, reading: Reading, recipe: Recipe, identity
         if before[name] != identity.values()[name]:
             sentences.append(f"{name.replace('_', ' ')}: {before[name]} → {identity.values()[name]}")
     if problems:
-        raise RecipeError(
-            f"{restored.path.name} cannot be continued with this recipe: it", problems=reading.placed(problems)
-        )
+        raise refusal(restored.path, recipe, reading, problems)
     return sentences
+
+
+def other_data() -> Problem:
+    """Of a data set that is not the checkpoint's."""
+    return Problem(
+        "data.path",
+        "pictures, captions or repeats are not those that the checkpoint was trained on",
+        "put them back, or write run.allow_change=[data] to go on with these",
+        "E1513",
+    )
+
+
+def refusal(checkpoint: Path, recipe: Recipe, reading: Reading, problems: Sequence[Problem]) -> RecipeError:
+    """Why a recipe cannot go on from a checkpoint; with what its writer usually wants, a run of its own."""
+    if recipe.run.folder is not None:
+        other = "run.folder=FOLDER"
+    else:
+        other = f"run.name={free_folder(Path('runs') / recipe.run.name).name}"
+    return RecipeError(
+        f"{checkpoint.name} cannot be continued with this recipe (to begin a new run beside it: {other}); it",
+        problems=reading.placed(problems),
+    )
