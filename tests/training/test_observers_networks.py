@@ -342,7 +342,7 @@ def test_a_picture_carries_its_settings(trainer: Trainer, folder: RunFolder) -> 
         assert told_by(image) == {
             "prompt": "ein Fuß ☃", "negative_prompt": "", "size": "32x24", "seed": "5", "index": "1", "steps": "2",
             "guidance": "3.0", "guidance_rescale": "0.0", "solver": "ddim", "spacing": "auto", "training_step": "20",
-            "weights": "shadow", "mezzotint": __version__, "model_name": f"{folder.path.name}-step-00000020",
+            "weights": "shadow", "mezzotint": __version__, "model_name": "step-00000020-ema",
         }  # fmt: skip
 
 

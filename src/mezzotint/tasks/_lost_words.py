@@ -15,7 +15,7 @@ from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.counting import counted
 
-_LOOKED_AT = 5000  # captions; about half a second
+_LOOKED_AT = 2000  # captions; some tenths of a second
 _MANY = 500
 _SHOWN = 3
 
@@ -63,8 +63,8 @@ def note(lost: LostWords | None, catalogue: Catalogue) -> list[str]:
     named = ", ".join(f"{readable(catalogue.key(row))} ({lost.tokens[row]:,} tokens)" for row in worst)
     more = f" and {len(lost.tokens) - len(worst):,} more" if len(lost.tokens) > len(worst) else ""
     return [
-        f"{many} longer than the text encoder reads, and the end is never seen: {named}{more}; data_report.jsonl names "
-        "each (lost_tokens)"
+        f"{many} longer than the text encoder reads, and the end is never seen: {named}{more}; a run's "
+        "data_report.jsonl names each (lost_tokens)"
     ]
 
 

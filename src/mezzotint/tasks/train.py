@@ -190,9 +190,9 @@ class Job:
             if self.recipe.run.export.when_stopped:
                 for path in self._export(self.trainer) if self.runtime.is_first else ():
                     self.live.say(f"the model as it stands: {path}")
-                self.runtime.barrier()  # whoever leaves early is why the launcher ends the others
             number = self._agreed_signal()
             self._note_stop(number)
+            self.runtime.barrier()  # whoever leaves early is why the launcher ends the others
             raise Stopped(f"stopped at step {self.trainer.progress.step}, saved", signal_number=number)
 
     def _note_stop(self, signal_number: int) -> None:

@@ -175,7 +175,7 @@ class Previews(PreviewsElsewhere):
             folder.mkdir(parents=True, exist_ok=True)
             for which, drawn in drawn_by.items():
                 for index, (request, pixels) in enumerate(zip(wanted.requests, drawn, strict=True)):
-                    told = pictures.facts(request, wanted.settings) | self._of_model(step, which)
+                    told = pictures.facts(request, wanted.settings) | _of_model(step, which)
                     name = _name(index, which)
                     durable.write_file(folder / name, pictures.png(pictures.strip(pixels), told))
                     if request.size.frames > 1:
@@ -192,10 +192,6 @@ class Previews(PreviewsElsewhere):
                 for which, drawn in drawn_by.items():
                     for index, pixels in enumerate(drawn):
                         sink(step, f"{index}/{which}", pictures.strip(pixels))
-
-    def _of_model(self, step: int, which: Weights) -> dict[str, str]:
-        name = f"{self._folder.parent.name}-step-{step:08d}"
-        return {"model_name": name, "training_step": f"{step}", "weights": which}
 
     def _renew_grid(self, step: int, wanted: Wanted) -> None:
         """All steps so far; of many, an even choice with the first and the last. A row has the caption and guidance of
@@ -226,6 +222,13 @@ def _weights(weights: Literal["both", "raw", "shadow"], update: Update) -> tuple
             return (weights,)
         case _:
             raise AssertionError(weights)
+
+
+def _of_model(step: int, which: Weights) -> dict[str, str]:
+    """What a picture says of its model, named as an export of that step is; nothing of the run's own name, so that
+    equal runs draw equal files."""
+    name = f"step-{step:08d}{'-ema' if which == 'shadow' else ''}"
+    return {"model_name": name, "training_step": f"{step}", "weights": which}
 
 
 def _name(index: int, which: Weights) -> str:
