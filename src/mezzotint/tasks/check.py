@@ -296,13 +296,14 @@ def _compare(checked: Checked, checkpoint: Path) -> None:
     """Holds the recipe against that of a checkpoint. Raises RecipeError with every refused change."""
     try:
         values = json.loads((checkpoint / "state.json").read_text("utf-8"))
-        found, data = differences(values["recipe"], checked.recipe), values["identity"]["data"]
+        found = differences(values["recipe"], checked.recipe)
+        data = values.get("identity", {}).get("data")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{checkpoint}: state.json cannot be read ({error})", code="E1501") from error
     changed, problems = judge(found, checked.recipe.run.allow_change)
     checked.notes.append(f"the run folder has {checkpoint.name}: train goes on from there")
     checked.notes += [f"not bit-exact from there: {one}" for one in changed]
-    if checked.dataset is not None and checked.dataset.catalogue.fingerprint != data:
+    if data is not None and checked.dataset is not None and checked.dataset.catalogue.fingerprint != data:
         checked.notes.append("not bit-exact from there: the data set's content has changed")
         if "data" not in checked.recipe.run.allow_change:
             problems.append(resume.other_data())
