@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export GLOO_SOCKET_IFNAME ?= lo
+export OMP_WAIT_POLICY ?= passive
 
 .PHONY: demo demo-photos test slow faults check docs format clean
 

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from mezzotint import __version__, probes
+from mezzotint import __version__, probes, threads
 from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, StorageError
 
 INTERRUPTED = 130
@@ -159,7 +159,7 @@ VERBS: tuple[Verb, ...] = (
             "--file=FILE": "prompts: .txt, one a line, options behind them (--n --w --h --s --d --l), or .json",
             "--negative=TEXT": "what guidance moves away from",
             "--size=WxH": "in pixels, 512 for a square, or one of SDXL's sizes by name; several with commas between",
-            "--seed=N": "of the noise; several with commas between, or 1-4",
+            "--seed=N": "of the noise, -1 a new one; several with commas between, or 1-4",
             "--index=N": "number of the first prompt, which addresses its noise; 0 without",
             "--steps=N": "sample.steps",
             "--guidance=G": "sample.guidance, also --cfg; several with commas between",
@@ -265,6 +265,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done; 1 a bug; 2 the request, the data or the files are wrong; 3 training diverged; 4 storage; 5 out of memory;
     6 a peer process was lost; 128 + n a signal.
     """
+    threads.wait_asleep(os.environ, is_loaded="torch" in sys.modules)  # before anything imports torch
     _show_everything()
     try:
         status = _guarded(list(sys.argv[1:] if argv is None else argv))

@@ -152,7 +152,7 @@ def test_visits_of_one_clip_see_other_frames_and_other_pictures(catalogue: Catal
     assert len({keys for _, keys in of_last}) > 1
 
 
-def test_files_that_are_no_clips_are_named_with_their_reason(catalogue: Catalogue, tmp_path: Path) -> None:
+def test_files_that_are_no_clips_are_named_with_their_reason(films: Path, catalogue: Catalogue, tmp_path: Path) -> None:
     reasons = dict(catalogue.report.skipped)
     assert set(reasons) == {"cut.mp4", "list.mp4", "sound.mp4"}
     assert reasons["list.mp4"] == "a playlist, not a clip; put the clips that it names there"
@@ -161,7 +161,9 @@ def test_files_that_are_no_clips_are_named_with_their_reason(catalogue: Catalogu
     left_out = dict(catalogue.report.left_out)
     assert left_out["short.mp4"] == "too short: 3 frames, and 5 are wanted"
     assert left_out["gone.mp4"].endswith("gone.mp4 is not there")
-    lines = [json.loads(line) for line in data_report.write(catalogue, tmp_path).read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in data_report.write(catalogue, tmp_path, settings_of(films)).read_text().splitlines()
+    ]
     assert {line["id"]: line["reason"] for line in lines if line["class"] == "skipped"} == reasons | left_out
     assert sum(line.get("set") == "stills" for line in lines) == 7
     told = data_report.summary(catalogue)

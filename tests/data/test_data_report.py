@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -56,11 +57,16 @@ def test_summary_counts_everything_and_cannot_harm_a_terminal(found: Catalogue) 
 
 
 def test_every_file_has_one_line(found: Catalogue, tmp_path: Path) -> None:
-    path = data_report.write(found, tmp_path)
+    path = data_report.write(found, tmp_path, settings_of(tmp_path / "pictures"))
     assert path == tmp_path / "data_report.jsonl"
     lines = {line["id"]: line for line in map(json.loads, path.read_text("ascii").splitlines())}
     assert len(lines) == 11
-    assert lines["0.png"] == {"id": "0.png", "class": "used", "conversion": []}
+    digest = hashlib.sha256((tmp_path / "pictures" / "0.png").read_bytes()).hexdigest()
+    assert lines["0.png"] == {
+        "id": "0.png", "class": "used", "conversion": [], "size": "100×100", "bucket": "64×64", "sha256": digest,
+    }  # fmt: skip
+    assert lines["7.png"]["size"] == "150×100"
+    assert [lines[f"{n}.png"].get("same_as") for n in (0, 5, 6, 8)] == [None, "0.png", None, "6.png"]
     assert lines["7.png"]["class"] == "converted"
     assert lines["7.png"]["conversion"] == ["transparency laid on the background colour"]
     assert lines["bad\x1b[2J\n.png"]["reason"] == "not a picture of a known format"

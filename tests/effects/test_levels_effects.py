@@ -3,6 +3,7 @@ with, and a second model."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ from mezzotint.recipe.read import read_text
 from mezzotint.recipe.sample import SDXL_SIZES, SampleSettings
 from mezzotint.sampling import sample as sampling
 from mezzotint.sampling.levels import levels
+from mezzotint.sampling.pictures import told_by
 from mezzotint.stages import Framing, TextEmbedding
 from mezzotint.tasks import sample as verb
 
@@ -62,7 +64,7 @@ class Drawn:
         assert verb.run([str(place), *kept, "run.device=cpu", f"--out={out}", *words]) == 0
         [path] = [path for path in out.glob("*.png") if not path.name.startswith("contact")]
         with Image.open(path) as image:
-            self.pixels, self.facts = np.asarray(image), dict(image.text)  # type: ignore[attr-defined]
+            self.pixels, self.facts = np.asarray(image), told_by(image)
 
     @property
     def timesteps(self) -> list[float]:
@@ -261,7 +263,8 @@ def test_a_picture_to_begin_with(draw: Callable[..., Drawn], tmp_path: Path, sdx
     half = draw(*words, "sample.strength=0.75")
     assert half.timesteps == [499, 249], "three of five levels, the last 0"
     assert half.pixels.shape == (32, 32, 3)
-    assert (half.facts["image"], half.facts["strength"]) == ("begin.png", "0.75")
+    assert (half.facts["image"], half.facts["strength"]) == (str(path), "0.75")
+    assert half.facts["image_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     scale = math.sqrt(1 + float(TABLE.sigma[499]) ** 2)
     assert 0.5 < float(half.x[0].std()) * scale / float(TABLE.sigma[499]) < 2, "noise of the level it begins with"
     (tmp_path / "broken.png").write_text("no picture")

@@ -13,6 +13,7 @@ from PIL import Image
 
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sample import SolverName
+from mezzotint.sampling.pictures import told_by
 from mezzotint.training.live import LiveLine
 from mezzotint.training.previews import Previews
 from mezzotint.training.progress import Progress
@@ -43,7 +44,7 @@ class Drawn:
         return np.asarray(Image.open(self.folder / f"{index:02d}-raw.png"))
 
     def facts(self, index: int = 0) -> dict[str, str]:
-        return dict(Image.open(self.folder / f"{index:02d}-raw.png").text)  # type: ignore[attr-defined]
+        return told_by(Image.open(self.folder / f"{index:02d}-raw.png"))
 
 
 @pytest.fixture
@@ -225,7 +226,7 @@ class FromFile:
         """What the pictures of a step say of themselves."""
         self.previews.look(None, Progress(step=step, last_step=99))
         folder = self.ready.job.folder.samples / f"step-{step:08d}"
-        return [dict(Image.open(path).text) for path in sorted(folder.iterdir())]  # type: ignore[attr-defined]
+        return [told_by(Image.open(path)) for path in sorted(folder.iterdir())]
 
     def pixels(self, step: int, index: int = 0) -> Any:
         return np.asarray(Image.open(self.ready.job.folder.samples / f"step-{step:08d}" / f"{index:02d}-raw.png"))

@@ -16,6 +16,7 @@ from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.families.sdxl import Family
 from mezzotint.recipe.model import ModelSettings
+from mezzotint.sampling.pictures import told_by
 from mezzotint.weights.files import read_header
 
 CACHED = {"data__cache__latents": True, "data__cache__text": True, "data__cache__crops": 2}
@@ -171,6 +172,6 @@ def test_what_a_cached_run_trained_alone_is_merged_and_drawn_with(
     assert "is of family sdxl" in capsys.readouterr().out
     [picture] = (world.root / "drawn").glob("0*.png")
     with Image.open(picture) as image:
-        told = dict(image.text)  # type: ignore[attr-defined]
+        told = told_by(image)
     chosen = {"family": "sdxl", "spacing": "stability", "solver": "heun", "unconditional": "zeros"}
     assert {name: told[name] for name in chosen} == chosen

@@ -202,3 +202,15 @@ def test_a_denoiser_that_knows_the_picture_is_led_to_it(solver: SolverName, pred
 def test_what_knows_no_prediction_of_the_picture_says_so(solver: SolverName) -> None:
     with pytest.raises(RecipeError, match=f"{solver} needs a model that predicts epsilon or v"):
         Solver(solver, Schedule.scaled_linear(), "x0", steps=5, device="cpu")
+
+
+@pytest.mark.parametrize("steps", [4, 5])
+def test_the_single_step_solver_is_made_without_the_librarys_own_warnings(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+    scheduling = importlib.import_module("diffusers.schedulers.scheduling_dpmsolver_singlestep")
+    monkeypatch.setattr(scheduling.logger, "warning", lambda text, *_: heard.append(text))
+    for spacing in ("auto", "library"):
+        Solver("dpm++-single", Schedule.linear(), "epsilon", steps=steps, device="cpu", spacing=spacing)  # type: ignore[arg-type]
+    assert heard == []

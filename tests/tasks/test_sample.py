@@ -3,6 +3,7 @@ that nothing is written over."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from mezzotint.cli import VERBS, main
 from mezzotint.errors import CheckpointError, MezzotintError, RecipeError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.model import ModelSettings
+from mezzotint.sampling import grids, pictures
 from mezzotint.sampling.prompt_file import Line, read_line
 from mezzotint.sampling.sample import Request, sample
 from mezzotint.shapes import Size
@@ -36,7 +38,7 @@ def drawn(out: Path) -> dict[str, Any]:
     for path in sorted(out.glob("*.png")):
         if not path.name.startswith("contact"):
             with Image.open(path) as image:
-                found[path.name] = (np.asarray(image), dict(image.text))  # type: ignore[attr-defined]
+                found[path.name] = (np.asarray(image), pictures.told_by(image))
     return found
 
 
@@ -319,9 +321,107 @@ def test_nothing_is_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert sorted(p.name for p in (tmp_path / "samples").iterdir()) == ["tiny_sd", "tiny_sd-2"]
 
 
+SHORT = ("--steps=1", "--guidance=1", "run.device=cpu")
+
+
+def test_a_line_with_a_size_and_seed_of_its_own_is_drawn_once_and_the_sheet_says_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sheets: list[dict[str, Any]] = []
+    made = grids.sheet
+
+    def watched(cells: Any, **said: Any) -> Image.Image:
+        sheets.append({"cells": [[cell is not None for cell in row] for row in cells], **said})
+        return made(cells, **said)
+
+    monkeypatch.setattr(grids, "sheet", watched)
+    file = tmp_path / "prompts.txt"
+    file.write_text("a fox --w 32 --h 48 --d 7 --s 2 --n dark, ugly\na hare\n")
+    words = [f"--file={file}", "--size=32x32,48x32", "--seed=1,2", *SHORT, f"--out={tmp_path / 'out'}"]
+    assert verb.run([str(FOLDER), *words]) == 0
+    assert sorted(drawn(tmp_path / "out")) == [
+        "000-0-seed7.png", "001-0-seed1.png", "001-1-seed2.png", "001-2-seed1.png", "001-3-seed2.png",
+    ]  # fmt: skip
+    (sheet,) = sheets
+    assert sheet["columns"] == ["32x32, seed 1", "32x32, seed 2", "48x32, seed 1", "48x32, seed 2"]
+    assert sheet["cells"] == [[True, False, False, False], [True] * 4]
+    assert sheet["notes"] == [["32x48, seed 7, 2 steps, not: dark, ugly", "", "", ""], [""] * 4]
+
+
+def test_seed_minus_1_is_a_new_one_which_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seeds = []
+    for number, words in enumerate((["--seed=-1"], ["--seed=-1"], ["sample.seed=-1"])):
+        assert (
+            verb.run(
+                [str(FOLDER), "--prompt=a", "b", "--size=32x32", *SHORT, f"--out={tmp_path / str(number)}", *words]
+            )
+            == 0
+        )
+        told = [told for _, told in drawn(tmp_path / str(number)).values()]
+        assert told[0]["seed"] == told[1]["seed"], "both prompts are drawn with it"
+        assert f"seed -1: a new one, {told[0]['seed']}" in capsys.readouterr().out
+        seeds.append(int(told[0]["seed"]))
+    assert len(set(seeds)) == 3
+    assert min(seeds) >= 0
+
+
+def test_what_ctrl_c_ends_has_a_contact_sheet_of_what_was_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = pictures.file
+    count = iter(range(9))
+
+    def interrupted(*given: Any) -> bytes:
+        if next(count) == 2:
+            raise KeyboardInterrupt
+        return written(*given)
+
+    monkeypatch.setattr(pictures, "file", interrupted)
+    out = tmp_path / "out"
+    assert main(["sample", str(FOLDER), "--prompt=a", "b", "c", "--size=32x32", *SHORT, f"--out={out}"]) == 130
+    assert sorted(drawn(out)) == ["000-0-seed0.png", "001-0-seed0.png"]
+    assert f"interrupted: 2 of 3 pictures in {out}; contact sheet: {out / 'contact.png'}" in capsys.readouterr().out
+    with Image.open(out / "contact.png") as sheet:
+        assert sheet.height > 2 * 160, "two rows"
+
+
+def test_the_picture_that_was_begun_with_is_named_with_its_path_and_content(tmp_path: Path) -> None:
+    begin = tmp_path / "deep" / "begin.png"
+    begin.parent.mkdir()
+    Image.new("RGB", (40, 40), "red").save(begin)
+    words = [f"sample.image={begin}", "sample.strength=0.5", "--spacing=stability"]
+    ((_, told),) = draw(tmp_path / "out", "--prompt=a", *words).values()
+    assert told["image"] == str(begin)
+    assert told["image_sha256"] == hashlib.sha256(begin.read_bytes()).hexdigest()
+    assert (told["strength"], told["data.resize"]) == ("0.5", "lanczos")
+
+
+def test_what_is_wrong_is_said_before_torch_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "contact.png").write_text("mine")
+    file = tmp_path / "p.txt"
+    file.write_text("fine\na fox --w 64 --h 60\n")
+    lines = {
+        "--size=65x64": "a picture of 65x64 cannot be drawn: sides are multiples of 8; 64x64 is near",
+        "--solver=eular": "did you mean euler?",
+        f"--out={tmp_path}": f"{tmp_path / 'contact.png'} is there already",
+        f"--file={file}": f"{file} line 2: --h is a multiple of 8, got 60; write --h 64",
+    }
+    code = (
+        "import json, sys\nfrom mezzotint.cli import main\n"
+        f"for word in {list(lines)!r}:\n"
+        f"    assert main(['sample', {str(FOLDER)!r}, '--prompt=a', word]) == 2, word\n"
+        "assert not {'torch', 'diffusers', 'transformers'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for word, said in lines.items():
+        assert said in done.stderr, word
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
+        ("a fox --h 60", "--h is a multiple of 8, got 60; write --h 64"),
         ("a fox --ar 16:9", "--ar is no option of a prompt; there are --n negative prompt"),
         ("a fox --w", "--w is written once, with its value behind it"),
         ("a fox --w 64 --w 32", "--w is written once"),

@@ -89,6 +89,19 @@ def test_lines_between_which_steps_lie_tell_what_those_did(folder: RunFolder) ->
     each = report(0)
     assert sum(line["samples_since"] for line in lines) == 10 * each.samples
     assert sum(line["seconds_since"] for line in lines) == pytest.approx(10 * each.seconds)
+    whole = Smoothed()
+    for step in range(10):
+        whole.take(report(step).loss)
+    assert lines[-1]["loss_avg"] == whole.value, "of all steps, and over a resume"
+
+
+def test_a_run_whose_checkpoint_knows_no_smoothed_loss_goes_on_without_it(folder: RunFolder) -> None:
+    log = MetricsLog(folder, every=1)
+    log.load({"steps": 3, "samples": 12, "seconds": 1.5})
+    log_steps(log, range(3, 4))
+    (line,) = durable.read_lines(folder.metrics)
+    assert line["steps_since"] == 4
+    assert "loss_avg" not in line
 
 
 def test_values_that_are_not_finite_stay_valid_json_and_read_back(folder: RunFolder) -> None:

@@ -21,6 +21,7 @@ from mezzotint.recipe.base import Every
 from mezzotint.recipe.sample import SampleSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import grids
+from mezzotint.sampling.pictures import told_by
 from mezzotint.sampling.sample import Request, embedded
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, TextEmbedding
@@ -338,10 +339,10 @@ def test_a_picture_carries_its_settings(trainer: Trainer, folder: RunFolder) -> 
     previews(trainer, folder).look(None, Progress(step=20, last_step=99))
     with Image.open(folder.samples / "step-00000020" / "01-shadow.png") as image:
         assert image.size == (32, 24)
-        assert image.text == {  # type: ignore[attr-defined]
+        assert told_by(image) == {
             "prompt": "ein Fuß ☃", "negative_prompt": "", "size": "32x24", "seed": "5", "index": "1", "steps": "2",
             "guidance": "3.0", "guidance_rescale": "0.0", "solver": "ddim", "spacing": "auto", "training_step": "20",
-            "weights": "shadow", "mezzotint": __version__,
+            "weights": "shadow", "mezzotint": __version__, "model_name": "step-00000020-ema",
         }  # fmt: skip
 
 
@@ -478,6 +479,6 @@ def test_requests_of_other_solvers_are_drawn_apart(trainer: Trainer, folder: Run
     found = []
     for index in range(3):
         with Image.open(folder.samples / "step-00000001" / f"{index:02d}-raw.png") as image:
-            found.append((image.text["solver"], image.tobytes()))  # type: ignore[attr-defined]
+            found.append((told_by(image)["solver"], image.tobytes()))
     assert [solver for solver, _ in found] == ["euler-a", "ddim", "ddim"]
     assert found[0][1] != found[1][1] == found[2][1]

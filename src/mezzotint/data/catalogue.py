@@ -144,6 +144,31 @@ class Catalogue:
             self._captions[i] for i in range(int(self._caption_starts[row]), int(self._caption_starts[row + 1]))
         )
 
+    @property
+    def num_captions(self) -> int:
+        """How many captions all samples have together."""
+        return len(self._captions)
+
+    def caption_counts(self) -> NDArray[np.int64]:
+        """How many captions each sample has, (n,)."""
+        return np.diff(self._caption_starts)
+
+    def caption(self, number: int) -> str:
+        """A caption by its number among all."""
+        return self._captions[number]
+
+    def with_empty_captions(self) -> NDArray[np.int64]:
+        """The rows of samples that have a caption without a word, ascending."""
+        short = np.diff(self._captions.offsets) < 64
+        few = np.flatnonzero(short) if self.report.empty_captions else np.zeros(0, np.int64)
+        empty = np.asarray([number for number in few.tolist() if not self._captions[number].strip()], np.int64)
+        return np.unique(np.searchsorted(self._caption_starts, empty, side="right") - 1)
+
+    def long_captions(self, least: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The rows and numbers of captions of at least so many bytes of UTF-8."""
+        numbers = np.flatnonzero(np.diff(self._captions.offsets) >= least)
+        return np.searchsorted(self._caption_starts, numbers, side="right") - 1, numbers
+
     def captions_of(self, rows: ArrayLike) -> list[tuple[str, ...]]:
         """`captions` of several rows."""
         return [self.captions(row) for row in np.asarray(rows).tolist()]

@@ -17,9 +17,6 @@ from mezzotint.recipe.paths import Setting, by_path, sections, settings
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.wording import shown
 
-BESIDE = "or begin a new run beside it: run.name=NAME"
-"""The usual wish of who has changed a recipe or its data."""
-
 DEFAULT_STEPS = 1000
 """The length of a run that sets neither `run.steps` nor `run.epochs`."""
 

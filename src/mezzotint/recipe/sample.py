@@ -179,17 +179,19 @@ class SampleSettings(Section):
     be compared."""
 
     prompts: Annotated[Texts, FREE] = ()
-    """One picture is drawn for each prompt. Empty takes the captions of the first four samples of the data set."""
+    """One picture is drawn for each prompt. Empty takes the first four captions of the data set that differ."""
 
     negative_prompt: Annotated[str, FREE] = ""
     """What guidance moves away from; usually empty."""
 
     size: Annotated[Pair | None, FREE] = None
     """Width and height in pixels, multiples of 8, or one of SDXL's sizes by name, from `sdxl-0.5` to `sdxl-3.0`; None
-    takes `data.resolution` squared."""
+    takes `data.resolution` squared, and for previews of captions the size of the bucket that the caption's picture is
+    trained in."""
 
     seed: Annotated[int, FREE] = 0
-    """The seed of the pictures' noise; picture i is addressed by (seed, i). In a run -1 takes `run.seed`."""
+    """The seed of the pictures' noise; picture i is addressed by (seed, i). -1 is a new one, which is printed: of the
+    verb `sample` another one at each call, of a run one for all its previews, kept when it goes on."""
 
     steps: Annotated[int, Field(ge=1, le=1000), FREE] = 20
     """Steps of the sampler; more is slower and smoother. `heun`, `dpm2` and `dpm++-2s-a` call the denoiser twice a

@@ -6,20 +6,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mezzotint import durable
-from mezzotint.data import buckets
+from mezzotint.data import buckets, findings
 from mezzotint.data.catalogue import Catalogue, readable
 from mezzotint.data.colour import conversions_of
 from mezzotint.data.indexing import LONG_CAPTION_WORDS
 from mezzotint.data.plan import PlanColumns
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.data import DataSettings
+from mezzotint.shapes import Size
 from mezzotint.stages import Epoch
 
 FILE = "data_report.jsonl"
@@ -48,17 +49,22 @@ def summary(catalogue: Catalogue) -> str:
     return "\n".join(lines)
 
 
-def write(catalogue: Catalogue, folder: Path) -> Path:
+def write(
+    catalogue: Catalogue, folder: Path, settings: DataSettings, lost_tokens: Mapping[int, int] | None = None
+) -> Path:  # fmt: skip
     """Writes `data_report.jsonl` into a run folder: for each file its id, its class (used, converted, skipped,
-    noted), the reason and what was converted; then those of pictures beside clips, in the set `stills`. Raises
-    StorageError."""
+    noted), the reason and what was converted; of a sample also size, bucket and SHA-256, and what is odd about it
+    (`_oddities`); then those of pictures beside clips, in the set `stills`. lost_tokens: of captions that are cut, by
+    row. Raises StorageError."""
     path = folder / FILE
     aside = folder / f".{FILE}.{os.getpid()}.partial"
     with durable.storage_errors(path):
         with open(aside, "w", encoding="ascii") as file:
-            file.writelines(json.dumps(line) + "\n" for line in _lines(catalogue))
+            file.writelines(json.dumps(line) + "\n" for line in _lines(catalogue, settings, lost_tokens or {}))
             if catalogue.stills is not None:
-                file.writelines(json.dumps({"set": "stills", **line}) + "\n" for line in _lines(catalogue.stills))
+                file.writelines(
+                    json.dumps({"set": "stills", **line}) + "\n" for line in _lines(catalogue.stills, None, {})
+                )
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
@@ -104,6 +110,33 @@ def _remainder(settings: DataSettings, epoch: Epoch, num_short: int) -> str:
             raise AssertionError(settings.remainder)
 
 
+def _oddities(
+    catalogue: Catalogue, settings: DataSettings | None, lost_tokens: Mapping[int, int]
+) -> dict[int, dict[str, Any]]:  # fmt: skip
+    """What is told of some rows alone: `enlarged` to the bucket, `seen` the share that is not cut away where that is
+    less than half, `same_as` another file, `captions` where there are several, `empty_caption`, `lost_tokens`."""
+    found: dict[int, dict[str, Any]] = {}
+    rows = np.arange(len(catalogue))
+    if settings is not None:
+        sizes, placed = buckets.table(settings), buckets.of_rows(catalogue, rows, settings)
+        wide, high = (np.asarray([getattr(size, side) for size in sizes])[placed] for side in ("width", "height"))
+        for row in np.flatnonzero((catalogue.width < wide) | (catalogue.height < high)).tolist():
+            found.setdefault(row, {})["enlarged"] = True
+        shares = findings.seen_shares(catalogue, rows, settings)
+        for row in np.flatnonzero(shares < findings.MOSTLY_CUT).tolist():
+            found.setdefault(row, {})["seen"] = round(float(shares[row]), 4)
+    for row, first in findings.duplicates(catalogue).items():
+        found.setdefault(row, {})["same_as"] = catalogue.key(first)
+    counts = catalogue.caption_counts()
+    for row in np.flatnonzero(counts > 1).tolist():
+        found.setdefault(row, {})["captions"] = int(counts[row])
+    for row in catalogue.with_empty_captions().tolist():
+        found.setdefault(row, {})["empty_caption"] = True
+    for row, count in lost_tokens.items():
+        found.setdefault(row, {})["lost_tokens"] = count
+    return found
+
+
 def _examples(word: str, files: tuple[tuple[str, str], ...]) -> list[str]:
     if not files:
         return []
@@ -112,11 +145,25 @@ def _examples(word: str, files: tuple[tuple[str, str], ...]) -> list[str]:
     return [f"  {len(files)} {word}:", *shown, *more]
 
 
-def _lines(catalogue: Catalogue) -> Iterator[dict[str, Any]]:
+def _lines(
+    catalogue: Catalogue, settings: DataSettings | None, lost_tokens: Mapping[int, int]
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """settings: None for pictures beside clips, which stand in many sizes."""
+    odd = _oddities(catalogue, settings, lost_tokens)
+    widths, heights, frames = (column.tolist() for column in (catalogue.width, catalogue.height, catalogue.frames))
+    placed = buckets.of_rows(catalogue, np.arange(len(catalogue)), settings).tolist() if settings is not None else []
+    table = [str(size) for size in buckets.table(settings)] if settings is not None else []
     for row, flags in enumerate(catalogue.conversions.tolist()):
         done = conversions_of(flags)
-        kind = "converted" if done else "used"
-        yield {"id": catalogue.key(row), "class": kind, "conversion": list(done)}
+        yield {
+            "id": catalogue.key(row),
+            "class": "converted" if done else "used",
+            "conversion": list(done),
+            "size": str(Size(widths[row], heights[row], frames[row])),
+            **({"bucket": table[placed[row]]} if table else {}),
+            "sha256": catalogue.digest[row].tobytes().hex(),
+            **odd.get(row, {}),
+        }
     for files in (catalogue.report.skipped, catalogue.report.left_out):
         for path, reason in files:
             yield {"id": path, "class": "skipped", "reason": reason}

@@ -1,4 +1,4 @@
-"""The picture of a run's loss: every step, the smoothed curve, held-out measurements, and the learning rate below."""
+"""The picture of a run's loss: logged steps, the smoothed curve, held-out measurements, the learning rate below."""
 
 from __future__ import annotations
 
@@ -40,20 +40,21 @@ def plot(curves: Curves, *, title: str) -> bytes:
 
 def _draw_loss(axes: Any, curves: Curves) -> None:
     few = len(curves.steps) <= 60
-    axes.plot(curves.steps, curves.loss, color=_RAW, lw=0.9, marker="." if few else None, ms=5, label="each step")
-    axes.plot(curves.steps, curves.smoothed, color=_SMOOTH, lw=2.2, label="smoothed")
+    shown = "each step" if curves.is_every_step else "logged steps"
+    axes.plot(curves.steps, curves.loss, color=_RAW, lw=0.9, marker="." if few else None, ms=5, label=shown)
+    axes.plot(curves.steps, curves.smoothed, color=_SMOOTH, lw=2.2, label="smoothed over all steps")
     for values, colour, marker, label in (
         (curves.held_out, _HELD, "o", "held out"),
         (curves.held_out_shadow, _SHADOW, "D", "held out, averaged weights"),
     ):
         if np.isfinite(values).any():
             axes.plot(curves.held_out_steps, values, color=colour, lw=1.4, marker=marker, ms=4.5, label=label)
-    shown = np.concatenate([c[np.isfinite(c)] for c in (curves.smoothed, curves.held_out, curves.held_out_shadow)])
+    curve = np.concatenate([c[np.isfinite(c)] for c in (curves.smoothed, curves.held_out, curves.held_out_shadow)])
     raw = curves.loss[np.isfinite(curves.loss)]
     if len(raw):
         # single steps scatter widely: the highest percent of them may leave the picture, a curve never does
-        top = max(np.quantile(raw, 0.99), shown.max())
-        low = min(raw.min(), shown.min())
+        top = max(np.quantile(raw, 0.99), curve.max())
+        low = min(raw.min(), curve.min())
         room = 0.08 * (top - low) or 0.1 * abs(top) or 0.1
         axes.set_ylim(max(0.0, low - room) if low >= 0 else low - room, top + room)
     axes.set_ylabel("loss", color=_PAPER_INK)

@@ -90,12 +90,12 @@ def read_metrics(folder: RunFolder) -> Metrics:
 
 def curves_of(metrics: Metrics) -> Curves:
     """The curves of the plot."""
-    loss = _column(metrics.steps, "loss")
     rates = sorted({name for line in metrics.steps for name in line if name.startswith("lr/")})
     return Curves(
         steps=_column(metrics.steps, "step"),
-        loss=loss,
-        smoothed=smoothed(loss),
+        loss=_column(metrics.steps, "loss"),
+        smoothed=_smoothed_loss(metrics),
+        is_every_step=metrics.steps[-1]["step"] - metrics.steps[0]["step"] < len(metrics.steps),
         rates={name.removeprefix("lr/"): _column(metrics.steps, name) for name in rates},
         held_out_steps=_column(metrics.held_out, "step"),
         held_out=_column(metrics.held_out, metrics.tag),
@@ -103,24 +103,37 @@ def curves_of(metrics: Metrics) -> Curves:
     )
 
 
-def smoothed(values: NDArray[np.float64], beta: float = _BETA) -> NDArray[np.float64]:
-    """The exponential mean over the values so far, corrected for its start; what is not finite is passed over."""
+def smoothed(
+    values: NDArray[np.float64], steps: NDArray[np.float64] | None = None, beta: float = _BETA
+) -> NDArray[np.float64]:
+    """The exponential mean over the steps so far, corrected for its start; what is not finite is passed over. steps:
+    how many each value stands for, itself and those before it that are not there; None is one each."""
     found = np.full(len(values), np.nan)
-    mean, count = 0.0, 0
-    for place, value in enumerate(values.tolist()):
+    mean, weight = 0.0, 0.0
+    counts = np.ones(len(values)) if steps is None else steps
+    for place, (value, count) in enumerate(zip(values.tolist(), counts.tolist(), strict=True)):
         if math.isfinite(value):
-            mean = beta * mean + (1 - beta) * value
-            count += 1
-        if count:
-            found[place] = mean / (1 - beta**count)
+            kept = beta**count
+            mean, weight = kept * mean + (1 - kept) * value, kept * weight + (1 - kept)
+        if weight:
+            found[place] = mean / weight
     return found
+
+
+def _smoothed_loss(metrics: Metrics) -> NDArray[np.float64]:
+    """The smoothed loss as it was logged, which the terminal showed; where an older log has none, from the logged
+    steps, each standing for those since the one before."""
+    logged = _column(metrics.steps, "loss_avg")
+    numbers = _column(metrics.steps, "step")
+    between = np.diff(numbers, prepend=0.0)
+    return np.where(np.isfinite(logged), logged, smoothed(_column(metrics.steps, "loss"), between))
 
 
 def _training_lines(metrics: Metrics) -> list[str]:
     if not metrics.steps:
         return ["steps         none logged"]
     first, last = metrics.steps[0], metrics.steps[-1]
-    curve = smoothed(_column(metrics.steps, "loss"))
+    curve = _smoothed_loss(metrics)
     counted_steps, samples, seconds = _totals(metrics)
     of = "" if counted_steps == last["step"] else f", {counted_steps:,} of them counted below"
     lines = [

@@ -1,7 +1,10 @@
-"""A drawn picture as a file: a PNG that says, in its text chunks, how it was drawn.
+"""A drawn picture as a file: a PNG that says, in two text chunks, how it was drawn.
 
-Any reader of PNG text shows them (`exiftool picture.png`, Pillow's `Image.open(…).text`); prompts of every script are
-kept, as UTF-8 (iTXt).
+    mezzotint    everything, as JSON, text by name: what draws it again, but the model
+    parameters   the same in the form of AUTOMATIC1111's web UI, which ComfyUI and Civitai read as well
+
+There is no chunk `prompt` on purpose: ComfyUI takes that for a graph of its own and stops at plain text. Any reader of
+PNG text shows both; text of every script is kept, as UTF-8 (iTXt).
 """
 
 from __future__ import annotations
@@ -11,20 +14,30 @@ import json
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from PIL.PngImagePlugin import PngInfo
+from PIL.PngImagePlugin import PngImageFile, PngInfo
 
 from mezzotint import __version__
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sample import SampleSettings
+from mezzotint.recipe.sample import SampleSettings, SolverName
 from mezzotint.recipe.sample_clip import ClipSampleSettings
 from mezzotint.sampling.grids import spread
 from mezzotint.sampling.sample import Request
 from mezzotint.shapes import Size
+
+OWN, PARAMETERS = "mezzotint", "parameters"
+"""The names of the two text chunks."""
+
+_SAMPLERS: Mapping[SolverName, str] = {
+    "ddim": "DDIM", "ddpm": "DDPM", "euler": "Euler", "euler-a": "Euler a", "heun": "Heun", "lms": "LMS",
+    "pndm": "PLMS", "dpm2": "DPM2", "dpm2-a": "DPM2 a", "dpm++": "DPM++ 2M", "dpm++-sde": "DPM++ 2M SDE",
+    "dpm++-single": "DPM++ 2S", "dpm++-2s-a": "DPM++ 2S a", "deis": "DEIS", "unipc": "UniPC", "lcm": "LCM",
+}  # fmt: skip
+"""The web UI's names for our solvers."""
 
 
 def facts(request: Request, settings: SampleSettings) -> dict[str, str]:
@@ -50,15 +63,14 @@ def facts(request: Request, settings: SampleSettings) -> dict[str, str]:
 
 
 def _unusual(settings: SampleSettings) -> dict[str, str]:
-    """Further settings that are not what they usually are, by path; of files their names, not where they lie."""
+    """Further settings that are not what they usually are, by path; of a second model the name of its file, since its
+    weights are told by their fingerprint. What a picture began with is told where it is drawn."""
     usual = SampleSettings()
     found: dict[str, str] = {}
     for name in ("sigmas", "sigma_min", "sigma_max", "rho", "unconditional"):
         value = getattr(settings, name)
         if value != getattr(usual, name):
             found[name] = f"{value}"
-    if settings.image is not None:
-        found |= {"image": settings.image.name, "strength": f"{settings.strength!r}"}
     sections = {"thresholding": settings.thresholding, "framing": settings.framing, "refiner": settings.refiner}
     for section, inner in sections.items():
         if inner != getattr(usual, section):
@@ -72,13 +84,57 @@ def _word(value: object) -> str:
 
 
 def png(pixels: NDArray[np.uint8], told: Mapping[str, str]) -> bytes:
-    """The file. pixels: (H, W, 3) uint8. told: text chunks by name."""
+    """The file. pixels: (H, W, 3) uint8. told: how it was drawn, by name; kept in the chunks `mezzotint` and
+    `parameters`."""
+    plain = {name: value.replace("\0", " ").encode("utf-8", "replace").decode() for name, value in told.items()}
     info = PngInfo()
-    for name, value in told.items():
-        info.add_itxt(name, value.replace("\0", " ").encode("utf-8", "replace").decode())
+    for name, text in ((PARAMETERS, parameters(plain)), (OWN, json.dumps(plain, ensure_ascii=False))):
+        # not Latin-1 as Pillow would write it: several readers take plain text chunks for UTF-8
+        (info.add_text if text.isascii() else info.add_itxt)(name, text)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG", pnginfo=info)
     return file.getvalue()
+
+
+def told_by(image: Image.Image) -> dict[str, str]:
+    """How an opened PNG was drawn, by name, as `png` was told; of earlier versions, which had a chunk for each name,
+    too. Empty for pictures of others. Raises AttributeError for what is no PNG."""
+    chunks = {name: str(text) for name, text in cast(PngImageFile, image).text.items()}
+    try:
+        own = json.loads(chunks.get(OWN, ""))
+    except ValueError:
+        own = None
+    if isinstance(own, dict):
+        return {str(name): str(value) for name, value in own.items()}
+    return chunks if OWN in chunks else {}
+
+
+def parameters(told: Mapping[str, str]) -> str:
+    """How a picture was drawn, as AUTOMATIC1111's web UI writes it: the prompt, the negative one, one line of the rest.
+    told: as `facts` gives it, and what is known of the model."""
+    solver, name = told.get("solver", ""), told.get("model_name", told.get("model", ""))
+    schedule = {"karras": "Karras", "edm": "Karras"}.get(told.get("sigmas", ""), "")
+    rest = {
+        "Steps": told.get("steps", ""),
+        "Sampler": next((theirs for ours, theirs in _SAMPLERS.items() if ours == solver), solver),
+        "Schedule type": schedule,
+        "CFG scale": f"{float(told.get('guidance', 'nan')):g}",
+        "Seed": told.get("seed", ""),
+        "Size": told.get("size", ""),
+        "Model": _quoted(name),
+        "Denoising strength": told.get("strength", "") if "image" in told else "",
+        "Version": f"mezzotint {told.get(OWN, __version__)}",
+    }
+    negative = told.get("negative_prompt", "")
+    lines = [told.get("prompt", ""), f"Negative prompt: {negative}" if negative else ""]
+    return "\n".join(
+        [*lines[:1], *filter(None, lines[1:]), ", ".join(f"{key}: {value}" for key, value in rest.items() if value)]
+    )
+
+
+def _quoted(text: str) -> str:
+    """A value of the line of settings; one that holds what separates them stands in quotes, as there."""
+    return json.dumps(text, ensure_ascii=False) if any(mark in text for mark in ',\n:"') else text
 
 
 def ending(size: Size) -> str:

@@ -24,6 +24,7 @@ from mezzotint.recipe.sample import SOLVER_CLASSES, SolverName
 NEW_EACH_TIME = -1
 """A seed that stands for another one at each drawing."""
 
+_SIDES = 8  # pixels; sides of pictures are multiples of it
 _LIMIT = 16_000_000  # bytes; a hundred thousand long prompts
 _OPTION = re.compile(r"\s--(?=[A-Za-z]+(?:\s|$))")
 _LINE_OPTIONS = {
@@ -49,7 +50,8 @@ _NEAR: dict[str, SolverName] = {"dpm++_sde": "dpm++-sde"}
 @dataclass(frozen=True, slots=True)
 class Line:
     """One prompt and what it says of itself; None, or nothing, takes what holds for all. aspect: width over height.
-    seed: −1 is another one each time. random_caption: a caption of the data set is drawn instead of the prompt."""
+    seed: −1 is another one each time. random_caption: a caption of the data set is drawn instead of the prompt. where:
+    the file and line it was read from, "" for none."""
 
     prompt: str
     negative: str | None = None
@@ -61,6 +63,7 @@ class Line:
     guidance: tuple[float, ...] = ()
     solver: SolverName | None = None
     random_caption: bool = False
+    where: str = field(default="", compare=False)
 
     def size(self, width: int, height: int) -> tuple[int, int]:
         """Width and height of its picture, where others have those given."""
@@ -132,11 +135,12 @@ def read_line(text: str, where: str) -> Line:
     return Line(
         prompt.strip(),
         negative=given.get("n"),
-        width=_above_0(given, "w", where),
-        height=_above_0(given, "h", where),
+        width=_side(given, "w", where),
+        height=_side(given, "h", where),
         steps=_above_0(given, "s", where),
         seed=_number(given, "d", where),
         guidance=_scale(given, where),
+        where=where,
     )
 
 
@@ -151,6 +155,16 @@ def _above_0(given: dict[str, str], name: str, where: str) -> int | None:
     number = _number(given, name, where)
     if number is not None and number < 1:
         raise RecipeError(f"{where}: --{name} must be above 0, got {number}", code="E1073")
+    return number
+
+
+def _side(given: dict[str, str], name: str, where: str) -> int | None:
+    number = _above_0(given, name, where)
+    if number is not None and number % _SIDES:
+        near = max(_SIDES, round(number / _SIDES) * _SIDES)
+        raise RecipeError(
+            f"{where}: --{name} is a multiple of {_SIDES}, got {number}; write --{name} {near}", code="E1073"
+        )
     return number
 
 
@@ -258,6 +272,7 @@ class _Document:
             guidance=said.get("guidance", ()),
             solver=said.get("solver"),
             random_caption=random,
+            where=f"{self._path} {_words_of(place)}",
         )
 
     def _solver(self, value: Any, place: _Place) -> SolverName:
@@ -323,8 +338,12 @@ class _Document:
     def _refuse(self, place: _Place, what: str, remedy: str) -> NoReturn:
         line = _line_of(self._text, place)
         where = f"{self._path} line {line}" if line else f"{self._path}"
-        words = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in place).removeprefix(".")
+        words = _words_of(place)
         raise RecipeError(f"{where}: {words + ' ' if words else ''}{what}; {remedy}", code="E1073")
+
+
+def _words_of(place: _Place) -> str:
+    return "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in place).removeprefix(".")
 
 
 def _line_of(text: str, place: _Place) -> int | None:

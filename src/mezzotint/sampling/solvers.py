@@ -74,7 +74,7 @@ class Solver:
                 f"write sample.steps={_RUNGE_KUTTA} or more, or another sample.spacing",
                 code="E1070",
             )
-        if name == "dpm++-single" and steps % 2:  # what the library does then, and warns of
+        if name == "dpm++-single":  # what the library does by itself, in a warning of its own words
             self._scheduler.register_to_config(lower_order_final=True)
         self._scheduler.set_timesteps(steps, device=device)
         self.is_stochastic = name in STOCHASTIC

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -14,23 +12,24 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mezzotint import durable
-from mezzotint.errors import OutOfMemory, RecipeError
+from mezzotint.data import media
+from mezzotint.errors import OutOfMemory
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sample import SampleSettings
 from mezzotint.sampling import grids, pictures
-from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line
+from mezzotint.sampling.prompt_file import Line
 from mezzotint.sampling.sample import Request, is_unconditional
 from mezzotint.shapes import Size
 from mezzotint.tasks import _clips, _prompts
 from mezzotint.tasks._places import free_folder
 from mezzotint.tasks._sample_model import Model, find, open_model
+from mezzotint.tasks._sample_plan import CONTACT, ELSEWHERE, Planned, lines_of, plan, refuse_sides, refuse_taken
 from mezzotint.tasks._sample_stages import drawn, size_of
-from mezzotint.tasks._sample_words import Asked, read_file
+from mezzotint.tasks._sample_words import Asked
 
 _TILE = 384  # pixels of a picture's longer side on a contact sheet
-_ELSEWHERE = "give another folder with --out"
 _ROWS, _COLUMNS = 24, 8  # of a contact sheet; more pictures make more sheets
 
 Pixels = NDArray[np.uint8]
@@ -38,49 +37,54 @@ Pixels = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One picture. row, column: its place on the contact sheet. name: its file's."""
+    """One picture. line: what its line says of itself. row, column: its place on the contact sheet. name: its
+    file's."""
 
     request: Request
+    line: Line
     row: int
     column: int
     name: str
 
 
 def draw(asked: Asked, say: Callable[[str], None]) -> Iterator[str]:
-    """Draws everything and yields the lines that say where it lies. say: gets sentences on the way."""
+    """Draws everything and yields the lines that say where it lies. say: gets sentences on the way. What Ctrl-C ends
+    has a contact sheet of what was drawn."""
     source = find(asked.place, asked.overrides)
     for sentence in (*asked.notes, *source.said):
         say(sentence)
-    lines, recipe = _cleaned(*_lines_of(asked, source.recipe))
-    if not lines:
-        raise RecipeError(
-            f"mezzotint sample: no prompt is given and {asked.place} has none; write --prompt='a red fox'", code="E1072"
-        )
+    lines, recipe = _cleaned(*lines_of(asked, source.recipe))
     for sentence in _prompts.sign_notes(text for line in lines for text in (line.prompt, line.negative or "")):
         say(f"note: {sentence}")
+    planned = plan(asked, lines, recipe.sample, say)
     out = asked.out or free_folder(Path("samples") / source.name)
     model = open_model(source, asked.weights)
-    wanted = _wanted(asked, lines, recipe, model, is_model=source.is_model)
-    _refuse_taken(out, wanted)
+    wanted = _wanted(planned, asked, recipe, model, is_model=source.is_model)
+    refuse_taken(out, [one.name for one in wanted])
     if any(one.request.size.frames > 1 for one in wanted) and (sentence := pictures.written_as(recipe.sample.clip)):
         say(sentence)
     _tell_of_lost_words(model.family, wanted, say)
-    tiles = _draw_all(out, wanted, model, recipe, say)
-    sheets = _write_sheets(out, wanted, tiles, title=source.name)
-    where = ", ".join(str(path) for path in sheets)
-    what = "clip" if wanted[0].request.size.frames > 1 else "picture"
-    yield f"{counted(len(wanted), what)} in {out}; contact sheet: {where}"
+    tiles: dict[tuple[int, int], Pixels] = {}
+    try:
+        _draw_all(out, wanted, model, recipe, tiles, say)
+    except KeyboardInterrupt:
+        there = [one for one in wanted if (one.row, one.column) in tiles]
+        if there:
+            say(f"interrupted: {_where(out, there, tiles, recipe.sample, source.name, of=len(wanted))}")
+        raise
+    yield _where(out, wanted, tiles, recipe.sample, source.name)
 
 
-def _lines_of(asked: Asked, recipe: Recipe) -> tuple[tuple[Line, ...], Recipe]:
-    """The prompts, and the recipe with what a prompt file of its own says for all of them: less than what the command
-    line says."""
-    if asked.lines or recipe.sample.file is None:
-        return asked.lines or tuple(Line(prompt) for prompt in recipe.sample.prompts), recipe
-    file = read_file(recipe.sample.file)
-    given = {word.partition("=")[0] for word in asked.overrides}
-    settings = {name: value for name, value in file.settings.items() if f"sample.{name}" not in given}
-    return file.lines, recipe.model_copy(update={"sample": recipe.sample.model_copy(update=settings)})
+def _where(
+    out: Path, drawn: Sequence[Wanted], tiles: dict[tuple[int, int], Pixels], settings: SampleSettings, title: str,
+    *, of: int | None = None,
+) -> str:  # fmt: skip
+    """Writes the contact sheets and says where everything lies. of: how many were asked for, where not all are
+    there."""
+    sheets = ", ".join(str(path) for path in _write_sheets(out, drawn, tiles, settings, title=title))
+    what = "clip" if drawn[0].request.size.frames > 1 else "picture"
+    number = counted(len(drawn), what) if of is None else f"{len(drawn)} of {counted(of, what)}"
+    return f"{number} in {out}; contact sheet: {sheets}"
 
 
 def _cleaned(lines: Sequence[Line], recipe: Recipe) -> tuple[tuple[Line, ...], Recipe]:
@@ -91,8 +95,11 @@ def _cleaned(lines: Sequence[Line], recipe: Recipe) -> tuple[tuple[Line, ...], R
     return tuple(_prompts.shown(line, captions) for line in lines), cleaned
 
 
-def _wanted(asked: Asked, lines: Sequence[Line], recipe: Recipe, model: Model, *, is_model: bool) -> list[Wanted]:
-    """Every picture, those of one size after one another, so that they can be drawn together."""
+def _wanted(
+    planned: Sequence[Planned], asked: Asked, recipe: Recipe, model: Model, *, is_model: bool
+) -> list[Wanted]:  # fmt: skip
+    """Every picture, those of one size after one another, so that they can be drawn together. Raises RecipeError E1007
+    for a size that the model cannot draw."""
     settings = recipe.sample
     own = model.own_size if is_model else None
     if settings.image is not None and settings.size is None:
@@ -101,66 +108,45 @@ def _wanted(asked: Asked, lines: Sequence[Line], recipe: Recipe, model: Model, *
     given = settings.negative_prompt if asked.negative is None else asked.negative
     negative = _prompts.cleaned(given, recipe.data.captions)
     frames = _clips.drawn_frames(recipe, model.family.grid, own.frames if own else 1)
-    found: list[tuple[Request, int, int]] = []
-    new = {row: secrets.randbelow(2**31) for row, line in enumerate(lines) if line.seed == NEW_EACH_TIME}
-    of_lines = [_kinds(line, asked, settings, new.get(row)) for row, line in enumerate(lines)]
-    across = max(map(len, of_lines))
-    for column, (width, height) in enumerate(asked.sizes or (usual,)):
-        for row, line in enumerate(lines):
-            size = _checked(Size(*line.size(width, height), frames), model.family)
-            # a line's own seed is an address of its own, wherever in the file the line stands
-            index = asked.index + (row if line.seed is None else 0)
-            for place, (seed, scale) in enumerate(of_lines[row]):
-                request = Request(
-                    prompt=line.prompt,
-                    size=size,
-                    negative=negative if line.negative is None else line.negative,
-                    seed=seed,
-                    index=index,
-                    steps=line.steps,
-                    guidance=scale,
-                    solver=line.solver,
-                )
-                found.append((request, row, column * across + place))
-    found.sort(key=lambda entry: (entry[0].size.width, entry[0].size.height, entry[0].solver or "", entry[0].guidance))
-    width = len(str(max(1, len(lines) - 1)))
-    return [Wanted(request, row, column, _name(row, column, request, max(3, width))) for request, row, column in found]
-
-
-def _name(row: int, column: int, request: Request, digits: int) -> str:
-    return f"{row:0{digits}d}-{column}-seed{request.seed}{pictures.ending(request.size)}"
-
-
-def _kinds(line: Line, asked: Asked, settings: SampleSettings, new: int | None) -> list[tuple[int, float]]:
-    """Seed and guidance scale of each picture of a line. new: a seed drawn for it."""
-    own = line.seed if new is None else new
-    seeds = (asked.seeds or (settings.seed,)) if own is None else (own,)
-    return list(product(seeds, line.guidance or settings.guidance))
-
-
-def _checked(size: Size, family: ModelFamily) -> Size:
-    pixels = family.grid.side
-    if size.width % pixels or size.height % pixels or min(size.width, size.height) < pixels:
-        raise RecipeError(
-            f"a picture of {size.width}x{size.height} cannot be drawn: sides are multiples of {pixels}", code="E1007"
+    found: list[Wanted] = []
+    for one in planned:
+        width, height = one.size(usual)
+        refuse_sides(width, height, model.family.grid.side, one.line.where)
+        request = Request(
+            prompt=one.line.prompt,
+            size=Size(width, height, frames),
+            negative=negative if one.line.negative is None else one.line.negative,
+            seed=one.seed,
+            index=one.index,
+            steps=one.line.steps,
+            guidance=one.guidance,
+            solver=one.line.solver,
         )
-    return size
+        found.append(Wanted(request, one.line, one.row, one.column, one.stem + pictures.ending(request.size)))
+    found.sort(key=lambda one: _alike(one.request))
+    return found
+
+
+def _alike(request: Request) -> tuple[int, int, str, float]:
+    return request.size.width, request.size.height, request.solver or "", request.guidance or 0.0
 
 
 def _draw_all(
-    out: Path, wanted: Sequence[Wanted], model: Model, recipe: Recipe, say: Callable[[str], None]
-) -> dict[tuple[int, int], Pixels]:
-    """Draws and writes, each picture as soon as it is there. Returns small copies by place."""
+    out: Path, wanted: Sequence[Wanted], model: Model, recipe: Recipe, tiles: dict[tuple[int, int], Pixels],
+    say: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Draws and writes, each picture as soon as it is there. tiles: gets small copies by place."""
     settings = recipe.sample
-    tiles: dict[tuple[int, int], Pixels] = {}
+    begun = _begun_with(recipe)
     with durable.storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     try:
         pictured = drawn(model, [one.request for one in wanted], recipe, say)
         for number, (one, picture) in enumerate(zip(wanted, pictured, strict=True), 1):
-            told = pictures.facts(one.request, settings) | _guidance_from(one.request, settings, model) | model.told
+            told = pictures.facts(one.request, settings) | begun | _guidance_from(one.request, settings, model)
+            told |= model.told
             content = pictures.file(picture.pixels, told, settings.clip)
-            durable.write_new(out / one.name, content, code="E1071", remedy=_ELSEWHERE)
+            durable.write_new(out / one.name, content, code="E1071", remedy=ELSEWHERE)
             tiles[one.row, one.column] = _small(pictures.strip(picture.pixels))
             if number % max(1, settings.batch_size) == 0 or number == len(wanted):
                 say(f"drawn {number} of {len(wanted)}")
@@ -170,7 +156,21 @@ def _draw_all(
             "pictures, or set run.precision=bf16",
             code="E1751",
         ) from error
-    return tiles
+
+
+def _begun_with(recipe: Recipe) -> dict[str, str]:
+    """The picture that is begun with, as text by name: where it lies, what it holds, how it is brought to size."""
+    settings, data = recipe.sample, recipe.data
+    if settings.image is None:
+        return {}
+    digest = media.digest_of(settings.image)
+    return {
+        "image": str(settings.image.absolute()),
+        **({"image_sha256": digest.hex()} if digest is not None else {}),
+        "strength": f"{settings.strength!r}",
+        "data.resize": f"{data.resize}",
+        "data.background": f"{data.background}",
+    }
 
 
 def _guidance_from(request: Request, settings: SampleSettings, model: Model) -> dict[str, str]:
@@ -180,51 +180,75 @@ def _guidance_from(request: Request, settings: SampleSettings, model: Model) -> 
 
 
 def _write_sheets(
-    out: Path, wanted: Sequence[Wanted], tiles: dict[tuple[int, int], Pixels], *, title: str
+    out: Path, wanted: Sequence[Wanted], tiles: dict[tuple[int, int], Pixels], settings: SampleSettings, *, title: str
 ) -> list[Path]:
-    """contact.png, and contact-2.png … where one would be too large."""
+    """contact.png, and contact-2.png … where one would be too large. Under each picture what its column does not say of
+    it."""
     prompts = {one.row: one.request.prompt or "(no prompt)" for one in wanted}
     heads = _headings(wanted)
+    notes = {(one.row, one.column): _note(one, heads[one.column], wanted, settings) for one in wanted}
     written: list[Path] = []
-    names = _sheet_names(wanted)
     for top in range(0, len(prompts), _ROWS):
         for left in range(0, len(heads), _COLUMNS):
-            rows = [row for row in sorted(prompts) if top <= row < top + _ROWS]
-            columns = range(left, min(left + _COLUMNS, len(heads)))
+            rows = sorted(prompts)[top : top + _ROWS]
+            columns = list(heads)[left : left + _COLUMNS]
             image = grids.sheet(
                 [[tiles.get((row, column)) for column in columns] for row in rows],
                 rows=[prompts[row] for row in rows],
-                columns=[heads[column] for column in columns],
+                columns=[", ".join(heads[column].values()) for column in columns],
+                notes=[[notes.get((row, column), "") for column in columns] for row in rows],
                 title=title,
             )
-            written.append(out / names[len(written)])
-            durable.write_new(written[-1], grids.png(image), code="E1071", remedy=_ELSEWHERE)
+            written.append(out / (CONTACT if not written else f"contact-{len(written) + 1}.png"))
+            durable.write_new(written[-1], grids.png(image), code="E1071", remedy=ELSEWHERE)
     return written
 
 
-def _headings(wanted: Sequence[Wanted]) -> list[str]:
-    """What all pictures of a column share of size, seed and, where there are several, guidance scale."""
-    count = 1 + max(one.column for one in wanted)
-    several = len({one.request.guidance for one in wanted}) > 1
-    found = []
-    for column in range(count):
-        here = [one.request for one in wanted if one.column == column]
-        sizes = {f"{r.size.width}x{r.size.height}" for r in here}
-        seeds = {f"seed {r.seed}" for r in here}
-        scales = {f"guidance {r.guidance:g}" for r in here} if several else set()
-        found.append(", ".join(next(iter(words)) for words in (sizes, seeds, scales) if len(words) == 1))
+def _headings(wanted: Sequence[Wanted]) -> dict[int, dict[str, str]]:
+    """Of each column that has pictures: what all of it share of size, seed and, where there are several, guidance
+    scale; lines that say it of themselves count only where all do."""
+    found: dict[int, dict[str, str]] = {}
+    for column in sorted({one.column for one in wanted}):
+        here = [one for one in wanted if one.column == column]
+        found[column] = {}
+        for name in _marks(here[0], wanted):
+            left_open = [one for one in here if not _says_itself(one.line, name)] or here
+            values = {_marks(one, wanted)[name] for one in left_open}
+            if len(values) == 1:
+                found[column][name] = values.pop()
     return found
 
 
-def _refuse_taken(out: Path, wanted: Sequence[Wanted]) -> None:
-    for name in (*(one.name for one in wanted), *_sheet_names(wanted)):
-        durable.refuse_taken(out / name, code="E1071", remedy=_ELSEWHERE)
+def _marks(one: Wanted, wanted: Sequence[Wanted]) -> dict[str, str]:
+    request = one.request
+    several = len({other.request.guidance for other in wanted}) > 1
+    size = {"size": f"{request.size.width}x{request.size.height}", "seed": f"seed {request.seed}"}
+    return size | ({"guidance": f"guidance {request.guidance:g}"} if several else {})
 
 
-def _sheet_names(wanted: Sequence[Wanted]) -> list[str]:
-    down = -(-len({one.row for one in wanted}) // _ROWS)
-    across = -(-(1 + max(one.column for one in wanted)) // _COLUMNS)
-    return [f"contact{f'-{number}' if number > 1 else ''}.png" for number in range(1, down * across + 1)]
+def _says_itself(line: Line, name: str) -> bool:
+    match name:
+        case "size":
+            return (line.width, line.height, line.aspect) != (None, None, None)
+        case "seed":
+            return line.seed is not None
+        case "guidance":
+            return bool(line.guidance)
+        case _:
+            raise AssertionError(name)
+
+
+def _note(one: Wanted, heading: dict[str, str], wanted: Sequence[Wanted], settings: SampleSettings) -> str:
+    """What a picture's line says of it, and its column does not."""
+    line = one.line
+    found = [text for name, text in _marks(one, wanted).items() if heading.get(name) != text]
+    if line.steps is not None and line.steps != settings.steps:
+        found.append(counted(line.steps, "step"))
+    if line.solver is not None and line.solver != settings.solver:
+        found.append(line.solver)
+    if line.negative is not None:
+        found.append(f"not: {line.negative}" if line.negative else "no negative prompt")
+    return ", ".join(found)
 
 
 def _tell_of_lost_words(family: ModelFamily, wanted: Sequence[Wanted], say: Callable[[str], None]) -> None:

@@ -6,9 +6,12 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
+from mezzotint.data import findings
 from mezzotint.data.catalogue import readable
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.read import MODELS
@@ -90,6 +93,52 @@ def of_data(dataset: Dataset) -> list[str]:
             "data.holdout.path (EveryDream2's val_split_mode manual)"
         )
     return found
+
+
+def of_pictures(recipe: Recipe, dataset: Dataset) -> list[str]:
+    """Sentences about pictures and captions that are probably not meant so: the same picture twice, pictures of which
+    most is cut away, samples with very many captions. Most of the time none."""
+    catalogue, found = dataset.catalogue, []
+    paths = [path.resolve() for path in recipe.data.path]
+    same = findings.duplicates(catalogue) if len(set(paths)) == len(paths) else {}
+    if same:
+        what = "1 picture has" if len(same) == 1 else f"{len(same):,} pictures have"
+        pairs = [f"{readable(catalogue.key(row))} = {readable(catalogue.key(first))}" for row, first in same.items()]
+        found.append(f"{what} the very bytes of another, and count as often: {_few(pairs)}; take them away, if unmeant")
+    rows = np.arange(len(catalogue))
+    if not recipe.data.has_clips:
+        shares = findings.seen_shares(catalogue, rows, recipe.data)
+        strips = np.flatnonzero(shares < findings.MOSTLY_CUT)
+        if len(strips):
+            what = "1 picture has" if len(strips) == 1 else f"{len(strips):,} pictures have"
+            in_order = strips[np.argsort(shares[strips], kind="stable")].tolist()
+            sizes = [
+                f"{catalogue.width[row]}×{catalogue.height[row]}, {100 * shares[row]:.2g} % seen" for row in in_order
+            ]
+            named = [f"{readable(catalogue.key(row))} ({told})" for row, told in zip(in_order, sizes, strict=True)]
+            found.append(
+                f"{what} a shape far from every bucket, so that most of it is cut away: {_few(named)}; cut it by hand, "
+                "or raise data.buckets.max_aspect"
+            )
+    counts = catalogue.caption_counts()
+    many = np.flatnonzero(counts >= findings.MANY_CAPTIONS)
+    if len(many):
+        what = "1 sample has" if len(many) == 1 else f"{len(many):,} samples have"
+        named = [
+            f"{readable(catalogue.key(row))} ({counts[row]}, the last {readable(catalogue.captions(row)[-1][:40])!r})"
+            for row in many[np.argsort(-counts[many], kind="stable")][:_SHOWN].tolist()
+        ]
+        more = f" and {len(many) - len(named):,} more" if len(many) > len(named) else ""
+        found.append(
+            f"{what} {findings.MANY_CAPTIONS} captions or more, of which each visit draws one: {', '.join(named)}"
+            f"{more}; lines in other languages, or that are no captions, are trained as well"
+        )
+    return found
+
+
+def _few(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _SHOWN:,} more" if len(texts) > _SHOWN else ""
+    return ", ".join(texts[:_SHOWN]) + more
 
 
 def _broken_groups(dataset: Dataset) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from mezzotint import draws
+from mezzotint.data import buckets
 from mezzotint.errors import CacheError, RecipeError
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.recipe import Recipe
@@ -31,6 +32,8 @@ from mezzotint.tasks.assemble import Caches, Dataset, Model, encoders, family_cl
 from mezzotint.training.previews import Wanted
 
 _EMPTY = PromptFile(())
+_CAPTIONS = 4  # previews, where the recipe names no prompts
+_LOOKED_AT = 10_000  # samples, for captions that differ
 
 
 def captions(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
@@ -159,9 +162,9 @@ class PreviewPrompts:
         width, height = line.size(*usual)
         pixels = self._model.family.grid.side
         if width % pixels or height % pixels:
+            where = line.where or self._recipe.sample.file
             raise RecipeError(
-                f"{self._recipe.sample.file}: a picture of {width}x{height} cannot be drawn; sides are multiples of "
-                f"{pixels}",
+                f"{where}: a picture of {width}x{height} cannot be drawn; sides are multiples of {pixels}",
                 code="E1073",
             )
         return Size(width, height, _clips.drawn_frames(self._recipe, self._model.family.grid))
@@ -211,14 +214,30 @@ def _read(recipe: Recipe) -> PromptFile:
 
 
 def _lines(recipe: Recipe, file: PromptFile, dataset: Dataset) -> tuple[Line, ...]:
-    """The prompts of the file, otherwise those of the recipe, otherwise the captions of the first four samples; cleaned
+    """The prompts of the file, otherwise those of the recipe, otherwise the first four captions that differ; cleaned
     where captions are."""
     if file.lines:
         return tuple(_prompts.shown(line, recipe.data.captions) for line in file.lines)
     if recipe.sample.prompts:
         return tuple(_prompts.shown(Line(prompt), recipe.data.captions) for prompt in recipe.sample.prompts)
-    rows = np.sort(dataset.rows)[:4]
-    return tuple(Line(dataset.catalogue.captions(int(row))[0]) for row in rows)
+    return tuple(_caption_lines(recipe, dataset, in_buckets="size" not in file.settings))
+
+
+def _caption_lines(recipe: Recipe, dataset: Dataset, *, in_buckets: bool) -> Iterator[Line]:
+    """The first captions of the data set that differ, each in the size that its picture is trained in, where the recipe
+    asks for no other; of clips in the size that all are drawn in. in_buckets: whether a file asks for none either."""
+    sizes = in_buckets and recipe.sample.size is None and not recipe.data.has_clips
+    table = buckets.table(recipe.data) if sizes else ()
+    seen: set[str] = set()
+    for row in np.sort(dataset.rows)[:_LOOKED_AT].tolist():
+        caption = dataset.catalogue.captions(row)[0]
+        if caption in seen:
+            continue
+        seen.add(caption)
+        size = table[int(buckets.of_rows(dataset.catalogue, [row], recipe.data)[0])] if sizes else None
+        yield Line(caption, width=size.width if size else None, height=size.height if size else None)
+        if len(seen) == _CAPTIONS:
+            return
 
 
 def _moved(text: TextEmbedding, device: torch.device) -> TextEmbedding:

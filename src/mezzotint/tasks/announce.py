@@ -13,7 +13,9 @@ from mezzotint.recipe.counting import counted
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
-from mezzotint.tasks._notes import notes, of_data
+from mezzotint.tasks._lost_words import LostWords
+from mezzotint.tasks._lost_words import note as note_of_lost
+from mezzotint.tasks._notes import notes, of_data, of_pictures
 from mezzotint.tasks.assemble import Dataset, Model, rate_factor, resolved
 from mezzotint.training import lr, rows
 from mezzotint.training.live import LiveLine
@@ -46,14 +48,17 @@ def progress(live: LiveLine, what: str) -> Callable[[int, int], None]:
 
 
 def before_step_one(
-    recipe: Recipe, launch: Launch, runtime: Runtime, dataset: Dataset, model: Model, steps: int, folder: RunFolder
-) -> list[str]:
-    """The run in a dozen lines: model, parameters, data, batch arithmetic, length, precision, devices, saving."""
+    recipe: Recipe, launch: Launch, runtime: Runtime, dataset: Dataset, model: Model, steps: int, folder: RunFolder,
+    *, lost: LostWords | None = None,
+) -> list[str]:  # fmt: skip
+    """The run in a dozen lines: model, parameters, data, batch arithmetic, length, precision, devices, saving. lost:
+    captions that the text encoder cuts."""
     return [
         f"mezzotint {mezzotint.__version__}   run {recipe.run.name} in {folder.path}",
         f"  model      {_model_line(recipe)}",
         *[f"  note       {note}" for note in model.family.notes],
         *[f"  note       {note}" for note in _notes(recipe, runtime, dataset, model)],
+        *[f"  note       {note}" for note in note_of_lost(lost, dataset.catalogue)],
         f"  parameters {_parameter_line(recipe, model)}",
         f"  data       {_data_line(recipe, dataset)}",
         f"  buckets    {_bucket_line(recipe, dataset)}",
@@ -71,7 +76,7 @@ def before_step_one(
 def _notes(recipe: Recipe, runtime: Runtime, dataset: Dataset, model: Model) -> list[str]:
     buckets = len(_bucket_counts(recipe, dataset))
     found = notes(recipe, prediction=model.prediction, device=runtime.device.type, buckets=buckets)
-    return found + of_data(dataset)
+    return found + of_data(dataset) + of_pictures(recipe, dataset)
 
 
 def _model_line(recipe: Recipe) -> str:

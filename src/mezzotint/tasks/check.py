@@ -22,7 +22,7 @@ from mezzotint.recipe import advice
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resume_rules import BESIDE, data_changed, differences, judge
+from mezzotint.recipe.resume_rules import data_changed, differences, judge
 from mezzotint.reports import batch_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, bytes_of, device_for
@@ -34,6 +34,7 @@ from mezzotint.tasks import (
     _estimates,
     _exports,
     _held_out,
+    _lost_words,
     _preview_prompts,
     _shadow_start,
     _text_files,
@@ -46,7 +47,7 @@ from mezzotint.tasks._dry import DryRun, dry_run
 from mezzotint.tasks._estimates import BucketRow, CacheNeed, Disk, Length
 from mezzotint.tasks._memory import Memory, Outline, described, memory_of
 from mezzotint.tasks._model_files import Component, components
-from mezzotint.tasks._notes import notes, of_data
+from mezzotint.tasks._notes import notes, of_data, of_pictures
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.train import folder_of
 from mezzotint.training import state, wandb_log
@@ -148,6 +149,10 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Seq
     with checked.gathering():
         _text_files.require(checked.recipe, words or [reading.name])
     _look_at_data(checked)
+    if outline is not None and checked.dataset is not None and not assemble.only_texts_of_files(checked.recipe):
+        with checked.gathering():
+            catalogue = checked.dataset.catalogue
+            checked.notes += _lost_words.note(_lost_words.lost_words(outline.family, catalogue), catalogue)
     prediction = outline.prediction if outline is not None else None
     checked.notes += notes(
         checked.recipe,
@@ -257,7 +262,7 @@ def _look_at_data(checked: Checked) -> None:
         if catalogue.own.group[rows].any():
             checked.names = tuple(batch_report.rows_of(catalogue, rows, recipe.data))
         checked.notes += batch_report.warnings(catalogue, rows, recipe.data)
-        checked.notes += of_data(dataset)
+        checked.notes += of_data(dataset) + of_pictures(recipe, dataset)
 
 
 def _advise(checked: Checked, prediction: str | None) -> None:
@@ -313,13 +318,10 @@ def _compare(checked: Checked, checkpoint: Path) -> None:
     checked.notes.append(f"the run folder has {checkpoint.name}: train goes on from there")
     checked.notes += [f"not bit-exact from there: {one}" for one in changed]
     if checked.dataset is not None and trained_on not in (None, checked.dataset.catalogue.fingerprint):
+        checked.notes.append("not bit-exact from there: the data set's content has changed")
         problems += data_changed(allowed)
     if problems:
-        raise RecipeError(
-            f"{checkpoint.name} cannot be continued with this recipe: it",
-            problems=checked.reading.placed(problems),
-            closing=BESIDE,
-        )
+        raise resume.refusal(checkpoint, checked.recipe, checked.reading, problems)
 
 
 def _look_at_disk(checked: Checked, folder: RunFolder) -> None:

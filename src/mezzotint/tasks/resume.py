@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ from mezzotint.errors import CheckpointError, Problem, RecipeError
 from mezzotint.recipe.paths import sections
 from mezzotint.recipe.read import Reading
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resume_rules import BESIDE, data_changed, differences, judge
+from mezzotint.recipe.resume_rules import data_changed, differences, judge
 from mezzotint.run_folder import RunFolder
+from mezzotint.tasks._places import free_folder
 from mezzotint.training import state
 
 
@@ -27,9 +28,18 @@ class Start:
     @property
     def seed(self) -> int:
         """The seed that the checkpoint was trained with."""
+        return int(self._recipe()["run"]["seed"])
+
+    @property
+    def sample_seed(self) -> int:
+        """The seed that previews were drawn with when the checkpoint was written."""
+        seed = self._recipe().get("sample", {}).get("seed", 0)
+        return self.seed if seed == -1 else int(seed)
+
+    def _recipe(self) -> dict[str, Any]:
         assert self.checkpoint is not None
-        values = outside.read_json(self.checkpoint / "state.json", limit=outside.LISTED)
-        return int(values["recipe"]["run"]["seed"])
+        recipe: dict[str, Any] = outside.read_json(self.checkpoint / "state.json", limit=outside.LISTED)["recipe"]
+        return recipe
 
 
 def choose(resume: str, folder: RunFolder, command: str) -> Start:
@@ -173,9 +183,18 @@ def compare(restored: state.Restored, reading: Reading, recipe: Recipe, identity
         if before[name] != identity.values()[name]:
             sentences.append(f"{name.replace('_', ' ')}: {before[name]} → {identity.values()[name]}")
     if problems:
-        raise RecipeError(
-            f"{restored.path.name} cannot be continued with this recipe: it",
-            problems=reading.placed(problems),
-            closing=BESIDE,
-        )
+        raise refusal(restored.path, recipe, reading, problems)
     return sentences
+
+
+def refusal(checkpoint: Path, recipe: Recipe, reading: Reading, problems: Sequence[Problem]) -> RecipeError:
+    """Why a recipe cannot go on from a checkpoint; with what its writer usually wants, a run of its own."""
+    if recipe.run.folder is not None:
+        beside = "run.folder=FOLDER"
+    else:
+        beside = f"run.name={free_folder(Path('runs') / recipe.run.name).name}"
+    return RecipeError(
+        f"{checkpoint.name} cannot be continued with this recipe: it",
+        problems=reading.placed(problems),
+        closing=f"or begin a new run beside it: {beside}",
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mezzotint.tasks import _sample_plan
 from mezzotint.tasks._sample_words import parse
 
 
@@ -14,6 +15,7 @@ def run(arguments: Sequence[str]) -> int:
     Raises RecipeError E1012 and E1070 to E1075, CheckpointError, WeightsError, StorageError, OutOfMemory E1751.
     """
     asked = parse(arguments)
+    _sample_plan.look(asked)
     # here, not above: torch and the networks take seconds that a mistyped line should not wait for
     from mezzotint.tasks._drawing import draw
 

@@ -46,6 +46,7 @@ from mezzotint.tasks._arguments import parse
 from mezzotint.tasks._export_name import name_of
 from mezzotint.tasks._failures import named_failures
 from mezzotint.tasks._live import LiveSettings
+from mezzotint.tasks._lost_words import LostWords, lost_words
 from mezzotint.tasks.environment import environment
 from mezzotint.training import metrics_log, rows, shared_state, state, wandb_log
 from mezzotint.training.interrupts import Interrupts
@@ -157,6 +158,7 @@ class Job:
     changes: LiveSettings = field(init=False)
     loader: Loader = field(init=False)
     prefetched: Prefetched | None = None
+    lost: LostWords | None = None
     steps: int = 0
 
     def prepare(self) -> None:
@@ -185,12 +187,15 @@ class Job:
             for sentence in _foreign_start.begin(self.recipe, self.model):
                 self.live.say(sentence)
         if first:
+            if not assemble.only_texts_of_files(self.recipe):
+                self.lost = lost_words(self.model.family, self.dataset.catalogue)
             self._write_papers(restored, changes)
             for note in self.reading.notes:
                 self.live.say(f"note       {note}")
             for line in announce.before_step_one(
-                self.recipe, self.launch, self.runtime, self.dataset, self.model, self.steps, self.folder
-            ):
+                self.recipe, self.launch, self.runtime, self.dataset, self.model, self.steps, self.folder,
+                lost=self.lost,
+            ):  # fmt: skip
                 self.live.say(line)
             self.live.say(announce.start_line(restored, self.steps, changes, self.command))
 
@@ -205,8 +210,21 @@ class Job:
             if self.recipe.run.export.when_stopped:
                 for path in self._export(self.trainer) if self.runtime.is_first else ():
                     self.live.say(f"the model as it stands: {path}")
-                self.runtime.barrier()  # whoever leaves early is why the launcher ends the others
-            raise Stopped(f"stopped at step {self.trainer.progress.step}, saved", signal_number=self._agreed_signal())
+            number = self._agreed_signal()
+            self._note_stop(number)
+            self.runtime.barrier()  # whoever leaves early is why the launcher ends the others
+            raise Stopped(f"stopped at step {self.trainer.progress.step}, saved", signal_number=number)
+
+    def _note_stop(self, signal_number: int) -> None:
+        """The report as it stands, and the history's line. Only these may fail: the checkpoint is written."""
+        if not self.runtime.is_first:
+            return
+        try:
+            report = run_report(self.folder)
+            self.folder.record("stopped", step=self.trainer.progress.step, signal=signal_number)
+            self.live.say(f"the report as it stands: {', '.join(str(path) for path in report)}")
+        except StorageError as error:
+            self.live.say(f"warning: the report could not be written: {error.message}")
 
     def finish(self) -> None:
         """The export and the report; made again when an earlier attempt was killed here."""
@@ -248,18 +266,24 @@ class Job:
         """A seed of -1 becomes the one that the checkpoint was trained with, or a new one, the same for all
         processes."""
         if self.recipe.run.seed != -1:
-            self._settle_seed_of_samples()
+            self._settle_seed_of_samples(start)
             return
         drawn = start.seed if start.checkpoint else secrets.randbelow(2**30)
         seed = int(self.runtime.share(str(drawn)))
         self.recipe = self.recipe.model_copy(update={"run": self.recipe.run.model_copy(update={"seed": seed})})
-        self._settle_seed_of_samples()
+        self._settle_seed_of_samples(start)
         self.live.say(f"run.seed is -1: this run's seed is {seed}, {'kept' if start.checkpoint else 'drawn just now'}")
 
-    def _settle_seed_of_samples(self) -> None:
-        if self.recipe.sample.seed == -1:
-            sample = self.recipe.sample.model_copy(update={"seed": self.recipe.run.seed})
-            self.recipe = self.recipe.model_copy(update={"sample": sample})
+    def _settle_seed_of_samples(self, start: resume.Start) -> None:
+        """A seed of -1 becomes a new one, which all previews of the run keep."""
+        if self.recipe.sample.seed != -1:
+            return
+        drawn = start.sample_seed if start.checkpoint else secrets.randbelow(2**31)
+        seed = int(self.runtime.share(str(drawn)))
+        sample = self.recipe.sample.model_copy(update={"seed": seed})
+        self.recipe = self.recipe.model_copy(update={"sample": sample})
+        how = "kept" if start.checkpoint else "drawn just now"
+        self.live.say(f"sample.seed is -1: this run's previews have seed {seed}, {how}")
 
     def _start_shadow(self, kind: type[ModelFamily]) -> None:
         shares = self.runtime.shares
@@ -402,7 +426,8 @@ class Job:
         again = self.recipe.model_copy(update={"run": self.recipe.run.model_copy(update={"resume": "auto"})})
         text = yaml.safe_dump(assemble.effective(again), sort_keys=False, allow_unicode=True, width=100)
         durable.write_file(self.folder.recipe, SCHEMA_LINE + text)
-        data_report.write(self.dataset.catalogue, self.folder.path)
+        tokens = self.lost.tokens if self.lost is not None else {}
+        data_report.write(self.dataset.catalogue, self.folder.path, self.recipe.data, tokens)
         _held_out.write_list(self.folder, self.dataset)
         if self.recipe.data.buckets.shape == "table":
             batch_report.write_undersized(self.dataset.catalogue, self.dataset.rows, self.recipe.data, self.folder.path)

@@ -1,6 +1,6 @@
 """The run's numbers as JSON lines: metrics.jsonl, the source of every report, and the samples of each step.
 
-    metrics.jsonl               {"step": 1, "epoch": 0, "loss": 0.131…, "norm": …, "lr/denoiser": …, …}
+    metrics.jsonl               {"step": 1, "epoch": 0, "loss": 0.131…, "loss_avg": 0.131…, "norm": …, …}
                                 {"step": 100, "val/loss": …, "val/loss_shadow": …, …}
     logs/samples.rank0.jsonl    {"step": 1, "keys": […], "timesteps": […], "losses": […]}
 
@@ -26,6 +26,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
 from mezzotint.training.observers import Observer, Wish
 from mezzotint.training.progress import Progress
+from mezzotint.training.smoothed import Smoothed
 from mezzotint.training.trainer import sample_keys_digest
 
 
@@ -96,8 +97,10 @@ class MetricsLog(Observer):
 
     What a line says is of that step alone, save for steps_since, samples_since and seconds_since: those add up all
     steps since the line before, this one included, so that the sums of a file are the run's. samples: of the step, on
-    all processes. samples_digest: which samples the first process had. images_per_s, data_wait (share of the time, 0 to
-    1) and seconds_since depend on the machine; everything else of a resumed run equals the undisturbed run's.
+    all processes. loss_avg: the smoothed loss of all steps so far, logged or not, as the live line shows it; a run that
+    began before lines told it goes on without. samples_digest: which samples the first process had. images_per_s,
+    data_wait (share of the time, 0 to 1) and seconds_since depend on the machine; everything else of a resumed run
+    equals the undisturbed run's.
     """
 
     follows = True
@@ -106,14 +109,18 @@ class MetricsLog(Observer):
         self._lines = Lines(folder.metrics)
         self._every_steps = every
         self._since = Since()
+        self._smoothed: Smoothed | None = Smoothed()
 
     def look(self, report: StepReport | None, progress: Progress) -> Wish:
         """Writes the line of a step. Raises StorageError E1705, once."""
         if report is None:
             return Wish.NOTHING
         self._since = self._since.after(report)
+        if self._smoothed is not None:
+            self._smoothed.take(report.loss)
         if is_written(report.step, self._every_steps, progress):
-            line = _line(report) | {f"{name}_since": value for name, value in asdict(self._since).items()}
+            mean = None if self._smoothed is None else self._smoothed.value
+            line = _line(report, mean) | {f"{name}_since": value for name, value in asdict(self._since).items()}
             self._since = Since()
             self._lines.write(line)
         return Wish.NOTHING
@@ -123,13 +130,18 @@ class MetricsLog(Observer):
         self._lines.write({"step": step, **values})
 
     def state(self) -> dict[str, Any]:
-        """What came since the last line; a checkpoint never knows more lines than the disk has."""
+        """What came since the last line, and the smoothed loss; a checkpoint never knows more lines than the disk
+        has."""
         self._lines.sync()
-        return asdict(self._since)
+        told = {} if self._smoothed is None else {"smoothed": self._smoothed.state()}
+        return asdict(self._since) | told
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `state` gave; an older run's is empty."""
-        self._since = Since(**state)
+        """Takes back what `state` gave; an older run's knows no smoothed loss, or nothing."""
+        self._since = Since(**{name: value for name, value in state.items() if name != "smoothed"})
+        self._smoothed = Smoothed() if "smoothed" in state else None
+        if self._smoothed is not None:
+            self._smoothed.load(state["smoothed"])
 
     def close(self) -> None:
         self._lines.close()
@@ -214,12 +226,13 @@ def _is_known(line: bytes, step: int) -> bool:
     return isinstance(found, int) and step > 0 and found <= step
 
 
-def _line(report: StepReport) -> dict[str, Any]:
+def _line(report: StepReport, mean: float | None) -> dict[str, Any]:
     seconds = max(report.seconds, 1e-9)
     return {
         "step": report.step + 1,
         "epoch": report.epoch,
         "loss": report.loss,
+        **({} if mean is None else {"loss_avg": mean}),
         "norm": report.norm,
         **{f"lr/{group}": rate for group, rate in report.rates.items()},
         "samples": report.samples,

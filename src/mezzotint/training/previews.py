@@ -14,13 +14,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from PIL.PngImagePlugin import PngImageFile
 from torch import Tensor
 
 from mezzotint import durable, probes
@@ -176,7 +175,7 @@ class Previews(PreviewsElsewhere):
             folder.mkdir(parents=True, exist_ok=True)
             for which, drawn in drawn_by.items():
                 for index, (request, pixels) in enumerate(zip(wanted.requests, drawn, strict=True)):
-                    told = pictures.facts(request, wanted.settings) | {"training_step": f"{step}", "weights": which}
+                    told = pictures.facts(request, wanted.settings) | _of_model(step, which)
                     name = _name(index, which)
                     durable.write_file(folder / name, pictures.png(pictures.strip(pixels), told))
                     if request.size.frames > 1:
@@ -225,6 +224,13 @@ def _weights(weights: Literal["both", "raw", "shadow"], update: Update) -> tuple
             raise AssertionError(weights)
 
 
+def _of_model(step: int, which: Weights) -> dict[str, str]:
+    """What a picture says of its model, named as an export of that step is; nothing of the run's own name, so that
+    equal runs draw equal files."""
+    name = f"step-{step:08d}{'-ema' if which == 'shadow' else ''}"
+    return {"model_name": name, "training_step": f"{step}", "weights": which}
+
+
 def _name(index: int, which: Weights) -> str:
     return f"{index:02d}-{which}.png"
 
@@ -242,6 +248,6 @@ def _read(path: Path) -> tuple[NDArray[np.uint8] | None, str]:
     try:
         with Image.open(path) as image:
             pixels = np.asarray(image.convert("RGB"))
-            return pixels, _caption(cast(PngImageFile, image).text)
+            return pixels, _caption(pictures.told_by(image))
     except (OSError, SyntaxError, ValueError, AttributeError):
         return None, ""

@@ -1,0 +1,89 @@
+"""What a picture's file says: read by us, by the web UI's form, and harmless to ComfyUI."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+from PIL.PngImagePlugin import PngImageFile, PngInfo
+
+from mezzotint import __version__
+from mezzotint.recipe.sample import SampleSettings, SolverName
+from mezzotint.sampling import pictures
+from mezzotint.sampling.sample import Request
+from mezzotint.shapes import Size
+
+PIXELS = np.zeros((16, 24, 3), np.uint8)
+
+
+def opened(told: dict[str, str]) -> PngImageFile:
+    image = Image.open(io.BytesIO(pictures.png(PIXELS, told)))
+    assert isinstance(image, PngImageFile)
+    return image
+
+
+def parsed(text: str) -> tuple[str, str, dict[str, str]]:
+    """The prompt, the negative one and the settings, as the web UI reads them back (infotext_utils.py)."""
+    *lines, last = text.strip().split("\n")
+    cut = next((i for i, line in enumerate(lines) if line.startswith("Negative prompt:")), len(lines))
+    negative = "\n".join(lines[cut:]).removeprefix("Negative prompt:").strip()
+    pairs = re.findall(r'\s*(\w[\w \-/]+):\s*("(?:\\.|[^\\"])+"|[^,]*)(?:,|$)', last)
+    return "\n".join(lines[:cut]), negative, {key: json.loads(v) if v[:1] == '"' else v for key, v in pairs}
+
+
+def told_of(prompt: str, negative: str = "", *, solver: SolverName = "ddim", name: str = "fox") -> dict[str, str]:
+    request = Request(prompt, Size(24, 16), negative=negative, seed=7, index=3, guidance=5.0, solver=solver)
+    return pictures.facts(request, SampleSettings(steps=30)) | {"model_name": name, "model": "ab" * 32}
+
+
+def test_no_chunk_is_called_prompt_or_workflow() -> None:
+    """ComfyUI parses these two as JSON before it looks at `parameters`."""
+    assert set(opened(told_of("a red fox")).text) == {"mezzotint", "parameters"}
+
+
+def test_parameters_have_the_form_of_the_web_ui() -> None:
+    text = opened(told_of("a red fox,\nrunning", "dark, ugly", solver="euler-a")).text["parameters"]
+    assert text == (
+        "a red fox,\nrunning\nNegative prompt: dark, ugly\n"
+        f"Steps: 30, Sampler: Euler a, CFG scale: 5, Seed: 7, Size: 24x16, Model: fox, Version: mezzotint {__version__}"
+    )
+    prompt, negative, rest = parsed(text)
+    assert (prompt, negative, rest["Seed"]) == ("a red fox,\nrunning", "dark, ugly", "7")
+
+
+def test_without_a_negative_prompt_there_is_no_such_line_and_odd_names_are_quoted() -> None:
+    text = opened(told_of("a fox", name='it"s, mine: v2')).text["parameters"]
+    prompt, negative, rest = parsed(text)
+    assert "Negative" not in text
+    assert (prompt, negative) == ("a fox", "")
+    assert rest["Model"] == 'it"s, mine: v2'
+    assert rest["Size"] == "24x16"
+
+
+@pytest.mark.parametrize("prompt", ["a red fox", "ein Fuß ☃", 'a "sign", {"not": json}', ""])
+def test_our_own_chunk_holds_everything_as_json(prompt: str) -> None:
+    told = told_of(prompt)
+    image = opened(told)
+    assert json.loads(image.text["mezzotint"]) == told == pictures.told_by(image)
+
+
+def test_pictures_of_earlier_versions_are_read_and_those_of_others_are_not() -> None:
+    def made(chunks: dict[str, str]) -> Image.Image:
+        info, file = PngInfo(), io.BytesIO()
+        for name, text in chunks.items():
+            info.add_itxt(name, text)
+        Image.fromarray(PIXELS).save(file, "PNG", pnginfo=info)
+        return Image.open(file)
+
+    old = {"prompt": "a fox", "seed": "3", "mezzotint": "0.1.0"}
+    assert pictures.told_by(made(old)) == old
+    assert pictures.told_by(made({"prompt": '{"3": {}}', "workflow": "{}"})) == {}
+
+
+def test_every_solver_has_a_name_there() -> None:
+    solvers = SolverName.__args__  # type: ignore[attr-defined]
+    assert set(pictures._SAMPLERS) == set(solvers)

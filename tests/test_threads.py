@@ -1,0 +1,78 @@
+"""How the threads of torch's kernels wait: asleep, unless the user says otherwise, and set before OpenMP is loaded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+from mezzotint import cli, threads
+from mezzotint.recipe.run import RunSettings
+from mezzotint.runtimes.base import Launch
+from mezzotint.runtimes.single import Runtime
+from mezzotint.tasks.environment import environment
+
+OF_THE_USER = ({"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "infinity"}, {"KMP_BLOCKTIME": "200"})
+
+
+def test_threads_wait_asleep_where_nobody_decided_it() -> None:
+    given = {"OMP_NUM_THREADS": "2", "HOME": "/"}
+    threads.wait_asleep(given, is_loaded=False)
+    assert given == {"OMP_NUM_THREADS": "2", "HOME": "/", "OMP_WAIT_POLICY": "passive"}
+    assert threads.waiting(given) == "asleep"
+    assert threads.settings(given) == {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
+
+
+@pytest.mark.parametrize("own", OF_THE_USER)
+def test_what_the_user_says_of_waiting_stays(own: dict[str, str]) -> None:
+    given = dict(own)
+    threads.wait_asleep(given, is_loaded=False)
+    assert given == own
+    assert threads.waiting(given) == "as the environment says"
+
+
+def test_nothing_is_set_or_claimed_where_torch_is_loaded_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("OMP_", "GOMP_", "KMP_"))]:
+        monkeypatch.delenv(name)
+    assert cli.main(["--version"]) == 0
+    assert "OMP_WAIT_POLICY" not in os.environ
+    told = environment(Runtime(torch.device("cpu"), Launch(), RunSettings()), Launch())
+    assert (told["threads_wait"], told["openmp"]) == ("as OpenMP does by itself", {})
+
+
+@pytest.mark.parametrize(
+    ("own", "waits"),
+    [({"OMP_WAIT_POLICY": "passive"}, "asleep"), *((own, "as the environment says") for own in OF_THE_USER)],
+)
+def test_the_run_folder_says_how_threads_wait(own: dict[str, str], waits: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("OMP_", "GOMP_", "KMP_"))]:
+        monkeypatch.delenv(name)
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    told = environment(Runtime(torch.device("cpu"), Launch(), RunSettings()), Launch())
+    assert (told["threads_wait"], told["openmp"]) == (waits, own)
+
+
+@pytest.mark.parametrize(("own", "seen"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "active"}, "ACTIVE")])
+def test_openmp_itself_has_heard_it_when_it_is_loaded(own: dict[str, str], seen: str) -> None:
+    spec = find_spec("torch")
+    assert spec is not None
+    assert spec.origin is not None
+    library = next((Path(spec.origin).parent / "lib").glob("libgomp*"), None)
+    if library is None:
+        pytest.skip("this torch brings no libgomp")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_"))}
+    code = (
+        "import ctypes, runpy, sys\nsys.argv = ['mezzotint', '--version']\n"
+        "try:\n    runpy.run_module('mezzotint', run_name='__main__')\n"
+        "except SystemExit as end:\n    assert not end.code\n"
+        f"assert 'torch' not in sys.modules\nctypes.CDLL({str(library)!r})"
+    )
+    told = clean | {"OMP_DISPLAY_ENV": "true"} | own
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=told)
+    assert f"OMP_WAIT_POLICY = '{seen}'" in done.stderr
