@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from mezzotint.recipe.resume_rules import differences, judge
 from mezzotint.run_folder import RunFolder
 from mezzotint.training import state
 
+Line = Callable[[Sequence[str]], str]
+
 
 @dataclass(frozen=True, slots=True)
 class Start:
@@ -25,11 +27,16 @@ class Start:
     said: tuple[str, ...] = ()
 
     @property
+    def recipe(self) -> dict[str, Any]:
+        """The recipe that the checkpoint was trained with, as JSON."""
+        assert self.checkpoint is not None
+        values: dict[str, Any] = json.loads((self.checkpoint / "state.json").read_text("utf-8"))["recipe"]
+        return values
+
+    @property
     def seed(self) -> int:
         """The seed that the checkpoint was trained with."""
-        assert self.checkpoint is not None
-        values = json.loads((self.checkpoint / "state.json").read_text("utf-8"))
-        return int(values["recipe"]["run"]["seed"])
+        return int(self.recipe["run"]["seed"])
 
 
 def choose(resume: str, folder: RunFolder, command: str) -> Start:
@@ -133,9 +140,11 @@ class Identity:
         }
 
 
-def compare(restored: state.Restored, reading: Reading, recipe: Recipe, identity: Identity) -> list[str]:
+def compare(
+    restored: state.Restored, reading: Reading, recipe: Recipe, identity: Identity, line: Line | None = None
+) -> list[str]:
     """Holds a checkpoint against what is asked for now. Returns sentences for the history: each means "not bit-exact
-    from here". reading: where the recipe's settings were written.
+    from here". reading: where the recipe's settings were written. line: see `with_line`.
 
     Raises RecipeError with every refused change at once (E1510 and E1511 settings, E1513 data, E1514 model).
     """
@@ -175,6 +184,21 @@ def compare(restored: state.Restored, reading: Reading, recipe: Recipe, identity
             sentences.append(f"{name.replace('_', ' ')}: {before[name]} → {identity.values()[name]}")
     if problems:
         raise RecipeError(
-            f"{restored.path.name} cannot be continued with this recipe: it", problems=reading.placed(problems)
+            f"{restored.path.name} cannot be continued with this recipe: it",
+            problems=reading.placed(with_line(problems, line)),
         )
     return sentences
+
+
+def with_line(problems: Sequence[Problem], line: Line | None) -> list[Problem]:
+    """The problems, where a run of another length is all that cannot be accepted by itself with the whole line that
+    goes on. line: what makes it of the words that `run.allow_change` has to have."""
+    words = {"E1510": "", "E1513": "data", "E1514": "model"}
+    allowed = [words[one.code] or one.where for one in problems if one.code in words]
+    if line is None or len(allowed) < len(problems):
+        return list(problems)
+    remedy = f"put it back, or accept a run that is not bit-exact: {line(allowed)}"
+    return [replace(one, remedy=remedy) if one.where in _LENGTHS else one for one in problems]
+
+
+_LENGTHS = ("run.steps", "run.epochs")
