@@ -19,6 +19,7 @@ from torch import Tensor
 from mezzotint import durable
 from mezzotint.data import schedule_file
 from mezzotint.data.loader import Loader
+from mezzotint.diffusion.learned_variance import LearnedRange
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import RecipeError, Stopped, StorageError
 from mezzotint.families.base import ModelFamily
@@ -384,10 +385,12 @@ class Job:
         self.model.family.skip_layers(before)
 
     def _require_schedule(self, recipe: Recipe) -> None:
-        """Raises RecipeError E1077 for a schedule that the model cannot have, E1070 where previews could not be
-        drawn."""
+        """Raises RecipeError E1077 for a schedule that the model cannot have or learn the variance of, E1070 where
+        previews could not be drawn."""
         drawn = recipe.sample
         objective = Objective(recipe.objective, self.model.family.schedule, self.model.prediction)
+        if self.model.family.learns_variance and recipe.objective.variance != "none":
+            LearnedRange(objective.schedule, self.model.prediction)
         if recipe.run.preview.every is not None:
             require_solver(drawn.solver, objective.schedule, objective.form.solved, drawn, drawn.spacing)
 
