@@ -67,7 +67,8 @@ CODES: dict[str, str] = {
     "model. `auto` takes the best that there is.",
     "E1061": "`optim.optimizer` names a class that cannot be imported or is no torch.optim.Optimizer. Install the "
     "package that has it (8-bit AdamW comes with `mezzotint[eight-bit]`; Prodigy and D-Adaptation with "
-    "`mezzotint[optimizers]`), or write the class's full dotted name.",
+    "`mezzotint[optimizers]`), or write the class's full dotted name. Instead of 8-bit AdamW `adamw` does the same "
+    "with more memory; `adamw-8bit-or-adamw` takes the first on a GPU of CUDA and the other elsewhere.",
     "E1062": "`model.attention` is `xformers`, and that package is not installed. Each of its releases belongs to one "
     "release of torch: install the one that fits (`mezzotint[xformers]`), or write `auto`, with which torch's own "
     "kernels do the same work.",

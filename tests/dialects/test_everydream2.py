@@ -33,7 +33,8 @@ DOCUMENTED: dict[str, Any] = {
     "save_ckpts_from_n_epochs": 0, "save_full_precision": False, "save_optimizer": False, "seed": 555,
     "shuffle_tags": False, "keep_tags": 0, "timestep_start": 0, "timestep_end": 1000, "train_sampler": "ddpm",
     "wandb": False, "validation_config": None, "write_schedule": False, "rated_dataset": False,
-    "rated_dataset_target_dropout_percent": 50, "zero_frequency_noise_ratio": 0.02, "enable_zero_terminal_snr": False,
+    "rated_dataset_target_dropout_percent": 50, "rated_dataset_target_dropout_rate": None,
+    "zero_frequency_noise_ratio": 0.02, "enable_zero_terminal_snr": False,
     "load_settings_every_epoch": False, "min_snr_gamma": None, "pyramid_noise_discount": None, "ema_decay_rate": None,
     "ema_strength_target": None, "ema_update_interval": 500, "ema_device": "cpu", "ema_sample_nonema_model": False,
     "ema_sample_ema_model": False, "ema_resume_model": None,
@@ -56,12 +57,9 @@ EXPECTED: dict[str, Any] = {
     "objective.pyramid_discount": 0.0, "objective.embedding_perturbation": 0.0, "objective.zero_terminal_snr": False,
     "objective.min_snr_gamma": None, "objective.min_snr_form": "ratio", "objective.timesteps": [0, 1000],
     "optim.lr": 1e-6, "optim.part_lr.text_encoder": 5e-7, "optim.lr_batch_power": 0.0,
-    "optim.optimizer.kind": "adamw-8bit", "optim.optimizer.betas": [0.9, 0.999], "optim.optimizer.eps": 1e-8,
+    "optim.optimizer.kind": "adamw-8bit-or-adamw", "optim.optimizer.betas": [0.9, 0.999], "optim.optimizer.eps": 1e-8,
     "optim.optimizer.weight_decay": 0.01, "optim.schedule.kind": "constant", "optim.schedule.warmup_steps": 0,
     "optim.schedule.warmup_share": 0.0, "optim.schedule.beyond": "floor", "optim.schedule.floor": 0.0,
-    "optim.part_schedule.text_encoder.kind": "cosine", "optim.part_schedule.text_encoder.warmup_steps": 0,
-    "optim.part_schedule.text_encoder.warmup_share": 0.02, "optim.part_schedule.text_encoder.decay_of_run": 1.5,
-    "optim.part_schedule.text_encoder.beyond": "wave", "optim.part_schedule.text_encoder.floor": 0.0,
     "optim.accumulation": 1, "optim.clip.norm": None, "optim.clip.scope": "part", "optim.ema.rule": "none",
     "run.name": "myproj", "run.folder": PATH, "run.epochs": 300, "run.seed": 555, "run.resume": "never",
     "run.precision": "fp16", "run.weight_dtype": "fp32", "run.frozen_dtype": "same", "run.tf32": True,
@@ -157,12 +155,9 @@ ON = "--ema_decay_rate=0.99"
 FILE = "--config=train.json"
 COSINE = {
     "optim.schedule.kind": "cosine", "optim.schedule.warmup_share": 0.02, "optim.schedule.decay_of_run": 1.5,
-    "optim.schedule.beyond": "wave", "optim.part_schedule.text_encoder.kind": "gone",
-    "optim.part_schedule.text_encoder.warmup_steps": "gone", "optim.part_schedule.text_encoder.warmup_share": "gone",
-    "optim.part_schedule.text_encoder.decay_of_run": "gone", "optim.part_schedule.text_encoder.beyond": "gone",
-    "optim.part_schedule.text_encoder.floor": "gone",
+    "optim.schedule.beyond": "wave",
 }  # fmt: skip
-TEXT = {path: "gone" for path in COSINE if "text_encoder" in path} | {"optim.part_lr.text_encoder": "gone"}
+TEXT = {"optim.part_lr.text_encoder": "gone"}
 
 ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "config": (
@@ -184,6 +179,9 @@ ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "rated_dataset_target_dropout_percent": (
         ["--rated_dataset", "--rated_dataset_target_dropout_percent=30"],
         {"data.rating.share": 0.3, "data.rating.epochs": 300}),
+    "rated_dataset_target_dropout_rate": (
+        ["--rated_dataset", "--rated_dataset_target_dropout_rate=30"],
+        {"data.rating.share": 0.3, "data.rating.epochs": 300}),
     "validation_config": (["--validation_config=none.json"], {"run.validation.every": "1 epochs",
                           "data.holdout.max_samples": 1_000_000, "data.holdout.share": 0.15}),
     "write_schedule": (["--write_schedule"], {"run.schedule_file": True}),
@@ -194,8 +192,7 @@ ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "disable_textenc_training": (["--disable_textenc_training"], {"model.train": ["denoiser"], **TEXT}),
     "disable_unet_training": (
         ["--disable_unet_training"],
-        {"model.train": ["text_encoder"], "optim.lr": 5e-7, **TEXT, "optim.schedule.kind": "cosine",
-         "optim.schedule.warmup_share": 0.02, "optim.schedule.decay_of_run": 1.5, "optim.schedule.beyond": "wave"}),
+        {"model.train": ["text_encoder"], "optim.lr": 5e-7, **TEXT}),
     "gradient_checkpointing": (["--gradient_checkpointing"], {"run.recompute.enabled": True}),
     "loss_type": (["--loss_type=mse_huber"], {"objective.loss": "mse-huber"}),
     "min_snr_gamma": (["--min_snr_gamma=5"], {"objective.min_snr_gamma": 5.0}),
@@ -374,8 +371,6 @@ def test_what_acts_together_alone_is_told_of() -> None:
     assert set(notes()) == {
         "--resume_ckpt: a new run begins from it; a run folder of Mezzotint would be gone on with",
         "--sample_prompts: there is no sample_prompts.txt here: captions of the data set are drawn",
-        "text_encoder_overrides.lr_scheduler in optimizer.json: the text encoder's rate is cosine, while the other one "
-        "is constant",
     }
 
 
@@ -460,3 +455,9 @@ def test_settings_laid_over_a_line_are_kept_from_the_file_that_is_read_at_each_e
     made = _foreign.reading("everydream2", [*BAREST, FILE], ["objective.noise_offset=0.07"], ALONE)
     assert made.recipe.run.live.fixed == ("objective.noise_offset",)
     assert set(made.origin) <= {*by_path(), *sections()} | {p for p in made.origin if ".text_encoder" in p}
+
+
+def test_a_script_that_starts_several_trainings_is_refused_by_name() -> None:
+    with pytest.raises(RecipeError, match=r"chain\.py starts several of them.*as --resume_ckpt") as caught:
+        DIALECT.translate(["python", "chain.py", "--config", "chain.json"], ALONE)
+    assert caught.value.code == "E1018"

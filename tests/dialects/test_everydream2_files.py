@@ -169,8 +169,14 @@ def test_what_the_recipe_refuses_is_told_in_the_words_of_the_file() -> None:
 # --- optimizer.json ---------------------------------------------------------------------------------------------------
 
 
-def test_the_file_that_ships_is_what_counts_where_there_is_none() -> None:
-    assert flat(optimized(SHIPPED).settings) == flat(translate().settings)
+def test_where_there_is_no_file_the_one_that_ships_counts_but_for_the_text_encoders_schedule() -> None:
+    overrides = SHIPPED["text_encoder_overrides"] | {"lr_scheduler": None}  # type: ignore[operator]
+    assert flat(optimized(SHIPPED | {"text_encoder_overrides": overrides}).settings) == flat(translate().settings)
+    assert optimized(SHIPPED).settings["optim"]["part_schedule"]["text_encoder"]["kind"] == "cosine", "the file's own"
+    none = translate()
+    assert not any("optimizer.json" in str(note) for note in none.notes), "of a file that is not there"
+    assert none.origin["optim.lr"] == "default of --lr"
+    assert none.origin["optim.optimizer.kind"] == "default of base.optimizer in the optimizer.json that ships"
     written("optimizer.json", SHIPPED | {"base": SHIPPED["base"] | {"optimizer": "adamw"}})  # type: ignore[operator]
     assert flat(translate().settings)["optim.optimizer.kind"] == "adamw", "the default is read where it lies"
 
@@ -215,7 +221,7 @@ BETAS = [0.9, 0.999]
     ("name", "expected"),
     [
         ("AdamW", {"kind": "adamw", "betas": BETAS, "eps": 1e-8, "weight_decay": 0.01}),
-        ("adamw8bit", {"kind": "adamw-8bit", "betas": BETAS, "eps": 1e-8, "weight_decay": 0.01}),
+        ("adamw8bit", {"kind": "adamw-8bit-or-adamw", "betas": BETAS, "eps": 1e-8, "weight_decay": 0.01}),
         ("adacoor", {"kind": "adacoor", "eps": 1e-8}),
         ("lion", {"class_name": "pytorch_optimizer.Lion", "options": {"betas": BETAS}}),
         ("lion8bit", {"class_name": "bitsandbytes.optim.Lion8bit", "options": {"betas": BETAS}}),

@@ -191,3 +191,25 @@ def test_a_batch_on_the_meta_device_has_its_shapes() -> None:
 def test_an_unknown_prediction_is_refused() -> None:
     with pytest.raises(ValueError, match="flow"):
         objective("flow")
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_zero_terminal_snr_that_comes_and_goes_is_that_of_the_start(began: bool) -> None:
+    ours = objective("v", zero_terminal_snr=began, min_snr_gamma=5)
+    for now in (not began, began, began):
+        ours.take(ObjectiveSettings(zero_terminal_snr=now, min_snr_gamma=5))
+        fresh = objective("v", zero_terminal_snr=now, min_snr_gamma=5)
+        assert torch.equal(ours.schedule.alpha_bar, fresh.schedule.alpha_bar)
+        noised = ours.noise(clean(range(2)), step_draws(range(2)))
+        assert torch.equal(noised.x_t, fresh.noise(clean(range(2)), step_draws(range(2))).x_t)
+        losses = [one.loss(noised.x_t, noised, torch.ones(2)) for one in (ours, fresh)]
+        assert torch.equal(losses[0].weight, losses[1].weight)
+        assert torch.equal(losses[0].per_sample, losses[1].per_sample)
+
+
+def test_a_schedule_that_cannot_be_taken_changes_nothing() -> None:
+    ours = objective("edm", noise_offset=0.1)
+    with pytest.raises(RecipeError, match="zero_terminal_snr"):
+        ours.take(ObjectiveSettings(zero_terminal_snr=True))
+    assert ours.settings.noise_offset == 0.1
+    assert not ours.schedule.zero_terminal

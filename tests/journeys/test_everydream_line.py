@@ -4,7 +4,10 @@ lies, how it goes on, and what a train.json that changes does. On the tiny model
 from __future__ import annotations
 
 import json
+import math
 import re
+import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from PIL import Image
 
 from mezzotint import outside
 from mezzotint.cli import main
+from mezzotint.recipe import live as live_settings
 from mezzotint.tasks import _live
 from mezzotint.training import state
 
@@ -46,9 +50,11 @@ def written(here: Path, **more: Any) -> None:
 
 
 def train(*words: str, over: tuple[str, ...] = ()) -> int:
-    return main(
-        ["train", "--as", "everydream2", *OURS, *over, "--", "python", "train.py", "--config=train.json", *words]
-    )
+    return main([*line(*words, over=over)])
+
+
+def line(*words: str, over: tuple[str, ...] = ()) -> list[str]:
+    return ["train", "--as", "everydream2", *OURS, *over, "--", "python", "train.py", "--config=train.json", *words]
 
 
 def run_of(here: Path, project: str = "myproj") -> Path:
@@ -66,6 +72,16 @@ def newest(folder: Path) -> dict[str, torch.Tensor]:
 def same(one: Path, other: Path) -> bool:
     a, b = newest(one), newest(other)
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def rates(folder: Path, part: str) -> list[float]:
+    return [line[f"lr/{part}"] for line in outside.read_lines(folder / "metrics.jsonl") if "loss" in line]
+
+
+def printed_line(said: str, before: str) -> list[str]:
+    """The words behind `mezzotint` of a line that was printed."""
+    [found] = re.findall(rf"{before}: mezzotint (train .*)", said)
+    return shlex.split(found)
 
 
 def losses(folder: Path) -> list[float]:
@@ -137,7 +153,8 @@ def test_a_train_json_that_changes_is_followed_from_the_next_epoch_on_and_the_li
     events = [e for e in outside.read_lines(run_of(here) / "history.jsonl") if e["event"] == _live.EVENT]
     assert [event["epoch"] for event in events] == [0, 1, 2]
     wanted = {
-        "objective.noise_offset": 0.05, "objective.min_snr_gamma": 5.0, "model.clip_skip": 1,
+        "objective.noise_offset": 0.05, "objective.zero_terminal_snr": False, "sample.guidance_rescale": 0.0,
+        "objective.min_snr_gamma": 5.0, "model.clip_skip": 1,
         "run.save.every": ["1 epoch"], "run.export.every": ["1 epoch"], "run.export.from_epoch": 3,
         "run.export.single_file_dtype": "fp32",
     }  # fmt: skip
@@ -145,8 +162,8 @@ def test_a_train_json_that_changes_is_followed_from_the_next_epoch_on_and_the_li
     assert "objective.min_snr_gamma" not in events[0]["values"]
     for words in (
         "epoch 2: objective.min_snr_gamma is 5 from here",
-        "data.batch_size",
-        "cannot change while a run goes",
+        "by min_snr_gamma in train.json; it was None",
+        "train.json: batch_size in train.json cannot change while a run goes",
     ):
         assert words in said
     assert "model.path cannot" not in said
@@ -167,9 +184,158 @@ def test_the_line_is_measured(here: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_check_reads_the_line_and_everything_beside_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--config=train.json", "--lr=9e-6", "--write_schedule", "--flip_p=0.5"]
+    # as trainSD21.json spells it: of five pictures four are left for the third epoch, which then has two batches
+    written(here, max_epochs=3, rated_dataset=True, rated_dataset_target_dropout_rate=20)
     assert main(["check", "--as", "everydream2", *OURS, "--", *words]) == 0
     page = " ".join(capsys.readouterr().out.split())
     assert "optim.lr comes to 9e-06 with batches of 2 at 64; advised: 1e-6 in general for SD 1.5" in page
     assert "data.flip is 0.5; advised: Not for faces" in page
+    assert "the run has 8 steps" in page
+    assert "rated_dataset_target_dropout_rate in train.json: is called rated_dataset_target_dropout_percent now" in page
     assert "run.schedule_file writes about" in page
     assert not (here / "logs").exists()
+
+
+# --- without an optimizer.json; five pictures are one batch, so that an epoch is a step -------------------------------
+
+STEP = {"batch_size": 5, "no_save_ckpt": True, "shuffle_tags": False}
+
+
+def test_the_barest_line_trains_on_a_cpu_keeps_its_optimizer_and_says_what_trains_it_further(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "optimizer.json").unlink()
+    written(here, **STEP, max_epochs=1)
+    assert train() == 0
+    said = capsys.readouterr().out
+    assert "adamw is taken, with float32 moments; the run keeps it" in said
+    assert "the text encoder's rate is" not in said
+    run = run_of(here)
+    events = outside.read_lines(run / "history.jsonl")
+    assert [e["optim.optimizer.kind"] for e in events if e["event"] == "started"] == ["adamw"]
+    assert "kind: adamw\n" in (run / "recipe.yaml").read_text()
+    assert train("--resume_ckpt=findlast") == 0
+    said = capsys.readouterr().out
+    assert "this run's is adamw, kept" in said
+    assert "to train it further, raise max_epochs in train.json, or lay it over the line: mezzotint train --as" in said
+    assert main(printed_line(said, "over the line")) == 0
+    assert "not bit-exact" not in capsys.readouterr().out
+    assert run_of(here) == run
+    assert (rates(run, "denoiser"), rates(run, "text_encoder")) == ([1e-6] * 2, [5e-7] * 2)
+
+
+def test_cosine_of_the_line_acts_on_both_networks_and_a_longer_run_prints_the_line_that_goes_on(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "optimizer.json").unlink()
+    written(here, **STEP, max_epochs=3)
+    assert train("--lr_scheduler=cosine", "--lr=1e-5", over=("optim.optimizer.kind=adamw",)) == 0
+    run = run_of(here)
+    there = [1e-5 * (1 + math.cos(math.pi * step / 4)) / 2 for step in range(3)]  # the decay of 3 batches is 4
+    assert rates(run, "denoiser") == pytest.approx(there)
+    assert rates(run, "text_encoder") == pytest.approx(there)
+    written(here, **STEP, max_epochs=4)
+    words = ("--lr_scheduler=cosine", "--lr=1e-5", "--resume_ckpt=findlast")
+    assert train(*words, over=("optim.optimizer.kind=adamw",)) == 2
+    capsys.readouterr()
+    for verb in ("check", "train"):  # who looks first is told the same
+        assert main([verb, *line(*words, over=("optim.optimizer.kind=adamw",))[1:]]) == 2
+        said = capsys.readouterr().err
+        assert "E1510" in said
+        again = printed_line(said, "not bit-exact")
+    assert "run.allow_change=[run.epochs]" in again
+    assert main(again) == 0
+    assert len(rates(run, "denoiser")) == 4
+
+
+def test_a_run_that_began_with_another_default_keeps_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where there is no optimizer.json the text encoder's rate was a cosine once."""
+    (here / "optimizer.json").write_text(json.dumps({"text_encoder_overrides": {"lr": 5e-7, "lr_scheduler": "cosine"}}))
+    written(here, **STEP, max_epochs=2, save_every_n_epochs=1)
+    assert train() == 0
+    run = run_of(here)
+    shutil.rmtree(run / "checkpoints" / "step-00000002")
+    (here / "optimizer.json").unlink()
+    assert train("--resume_ckpt=findlast") == 0
+    assert "not bit-exact" not in capsys.readouterr().out
+    assert rates(run, "text_encoder") == pytest.approx([5e-7, 5e-7 * (1 + math.cos(math.pi / 3)) / 2])
+
+
+# --- -1 while the run goes --------------------------------------------------------------------------------------------
+
+
+def live(here: Path, monkeypatch: pytest.MonkeyPatch, *epochs: dict[str, Any]) -> None:
+    """train.json says something else from each epoch on; before the run and after it what it said first."""
+    decide = _live.LiveSettings._decide
+    whole = STEP | {"load_settings_every_epoch": True, "max_epochs": len(epochs), "save_every_n_epochs": 1}
+
+    def changing(self: _live.LiveSettings, epoch: int) -> dict[str, Any]:
+        written(here, **whole | epochs[epoch])
+        return decide(self, epoch)
+
+    monkeypatch.setattr(_live.LiveSettings, "_decide", changing)
+    written(here, **whole | {"zero_frequency_noise_ratio": 0.1})
+
+
+def test_minus_one_in_a_train_json_that_changes_is_zero_terminal_snr_from_there_on_and_goes_again(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minus, half = {"zero_frequency_noise_ratio": -1}, {"zero_frequency_noise_ratio": 0.5}
+    live(here, monkeypatch, minus, minus, half)
+    assert train() == 0
+    said = capsys.readouterr().out
+    for words in (
+        "epoch 1: objective.noise_offset is 0 from here, by zero_frequency_noise_ratio in train.json; it was 0.1",
+        "epoch 1: objective.zero_terminal_snr is true from here, by zero_frequency_noise_ratio in train.json",
+        "epoch 1: sample.guidance_rescale is 0.7 from here",
+        "zero_frequency_noise_ratio in train.json: zero terminal SNR is for models that predict v",
+        "epoch 3: objective.noise_offset is 0.5 from here",
+        "epoch 3: objective.zero_terminal_snr is false from here",
+    ):
+        assert said.count(words) == 1, words
+    run = run_of(here)
+    betas = json.loads((run / "exports/myproj-ep02-gs00002/scheduler/scheduler_config.json").read_text())
+    assert betas["trained_betas"][-1] == 1.0, "what is exported carries the schedule that it was trained with"
+    last = json.loads((run / "exports/last-myproj-ep03-gs00003/scheduler/scheduler_config.json").read_text())
+    assert not last.get("trained_betas")
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    written(here, **STEP, max_epochs=2, save_every_n_epochs=1)
+    assert train("--zero_frequency_noise_ratio=-1", "--project_name=line") == 0
+    assert losses(run)[:2] == losses(run_of(here, "line")), "as if the line had said so"
+
+
+def test_a_schedule_that_the_model_cannot_have_leaves_the_offset_and_lets_everything_else_act(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = {"zero_frequency_noise_ratio": -1, "clip_skip": 2}
+    live(here, monkeypatch, both, both, both)
+    assert train(over=("model.prediction=edm", "objective.noise_offset_per=sample")) == 0
+    said = capsys.readouterr().out
+    assert said.count("warning: zero_frequency_noise_ratio in train.json is not followed: objective.zero_termin") == 1
+    assert "objective.noise_offset stays 0.1, objective.zero_terminal_snr stays false" in said
+    assert "epoch 1: model.clip_skip is 1 from here, by clip_skip in train.json" in said
+    events = [e["values"] for e in outside.read_lines(run_of(here) / "history.jsonl") if e["event"] == _live.EVENT]
+    assert [(e["objective.noise_offset"], e["model.clip_skip"]) for e in events] == [(0.1, 1)] * 3
+
+
+def test_a_run_that_began_when_minus_one_acted_by_half_goes_on_so(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tuple(path for path in live_settings.LIVE if path not in live_settings.SINCE_ZERO)
+    live(here, monkeypatch, *[{"zero_frequency_noise_ratio": -1}] * 3)
+    for module in (live_settings, _live):
+        monkeypatch.setattr(module, "LIVE", before)
+    assert train("--project_name=whole") == 0
+    assert train() == 0
+    run = run_of(here)
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    shutil.rmtree(run / "checkpoints" / "step-00000003")
+    lines = (run / "history.jsonl").read_text().splitlines(keepends=True)
+    begun = [line for line in lines if json.loads(line).get("epoch", 0) < 2]
+    (run / "history.jsonl").write_text("".join(begun))
+    capsys.readouterr()
+    assert train(f"--resume_ckpt=logs/{run.name}") == 0
+    assert "zero_terminal_snr" not in capsys.readouterr().out
+    assert same(run, run_of(here, "whole"))

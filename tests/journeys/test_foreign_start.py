@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from mezzotint import outside
 
 
-def test_a_run_from_foreign_weights_ends_the_same_when_it_is_stopped(world: Any) -> None:
+def test_a_run_from_foreign_weights_ends_the_same_when_it_is_stopped(
+    world: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = {"run__start__step": 2, "run__device_prefetch": 2, "run__export__mindspore_optimizer": True}
     given |= {"optim__optimizer__kind": "adam-weight-decay", "data__captions__dropped": "zeros", "data__workers": 1}
     assert world.train("whole", run__steps=6, **given) == 0
+    assert "\ngoing on after step 2 of 6; Ctrl-C saves and stops" in capsys.readouterr().out
     assert world.train("parts", run__steps=4, **given) == 0
     assert world.train("parts", run__steps=6, **given) == 0
     assert world.end("parts") == world.end("whole")

@@ -17,7 +17,7 @@ from mezzotint.training.update import CHUNK
 def test_it_stays_below_twelve_gigabytes(monkeypatch: pytest.MonkeyPatch) -> None:
     # counted by its package's name alone, which wants a GPU
     kind = type("AdamW8bit", (torch.optim.AdamW,), {"__module__": "bitsandbytes.optim.adamw"})
-    monkeypatch.setattr(rules, "_class", lambda path, remedy: kind)
+    monkeypatch.setattr(rules, "_class", lambda path: kind)
     words = [f"model.path={MODELS / 'sd1'}", "model.weights=random"]
     recipe = read("sd15-12gb", words).recipe
     counted = memory_of(Outline(recipe, "cpu"), {Size(512, 512): recipe.data.batch_size}, processes=1)

@@ -161,7 +161,7 @@ def _rule(draft: Draft, level: str) -> dict[str, Any]:
         case "adacoor":
             return {"kind": "adacoor", "eps": eps}
         case "adamw" | "adamw8bit":
-            kind = {"adamw": "adamw", "adamw8bit": "adamw-8bit"}[name]
+            kind = {"adamw": "adamw", "adamw8bit": "adamw-8bit-or-adamw"}[name]
             return {"kind": kind, "betas": betas, "eps": eps, "weight_decay": decay}
         case _:
             options = _options(draft, level, name, betas, eps)

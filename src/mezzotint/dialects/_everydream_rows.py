@@ -92,6 +92,9 @@ _DATA = (
     _switch("rated_dataset", "data.rating.share", "data.rating.epochs", about="falls over max_epochs"),
     Row("rated_dataset_target_dropout_percent", "whole", 50, "computed", ("data.rating.share",),
         about="of the pictures, still used at the end"),
+    Row("rated_dataset_target_dropout_rate", "whole", None, "computed", ("data.rating.share",),
+        now="rated_dataset_target_dropout_percent",
+        about="so in trainSD21.json; rated_dataset_target_dropout_percent is meant"),
     Row("validation_config", "text", None, "computed", ("run.validation.every",), about="a JSON file, see below"),
     _switch("write_schedule", "run.schedule_file", outcome="mapped", about="`logs/epN_batch_schedule.txt`"),
 )
@@ -303,10 +306,11 @@ SHIPPED: MappingProxyType[str, Value] = MappingProxyType(
         "base.epsilon": 1e-8,
         "base.weight_decay": 0.01,
         "text_encoder_overrides.lr": 5e-7,
-        "text_encoder_overrides.lr_scheduler": "cosine",
     }
 )
-"""The optimizer.json that comes with the trainer, as far as it is not null."""
+"""What counts where there is no optimizer.json: the values of the one that comes with the trainer, but for the text
+encoder's schedule. There it is cosine, in the later revision; the document says that a rate is constant unless one asks
+for more, and whoever has the file at hand gets what it says."""
 
 OPTIMIZER = Table("optimizer_config", "optimizer:", _OPTIMIZER, SHIPPED)
 VALIDATION = Table("validation_config", "validation:", _VALIDATION)

@@ -327,9 +327,10 @@ def _lay_table(table: Table, parsed: Parsed, files: dict[str, str], row: Row) ->
     name = parsed.given.get(table.flag) or row.default
     if name is None:
         return
+    is_absent = parsed.given.get(table.flag) is None and not _files.is_there(str(name))
     for one in table.rows:
-        files[table.prefix + one.flag] = _files.short(str(name))
-    if parsed.given.get(table.flag) is None and not _files.is_there(str(name)):
+        files[table.prefix + one.flag] = f"the {name} that ships" if is_absent else _files.short(str(name))
+    if is_absent:
         parsed.under |= {table.prefix + key: value for key, value in table.shipped.items()}
         return
     called = _called(table.flag, files.get(table.flag, ""))

@@ -154,7 +154,12 @@ DIALECT = Dialect(
     rows=FLAGS,
     compute=compute,
     scripts=(SCRIPT,),
-    strangers=MappingProxyType({}),
+    strangers=MappingProxyType(
+        {
+            "chain.py": "starts several of them, one after the other; type the line of each, with the model that "
+            "the one before has saved (its folder in ckpts/) as --resume_ckpt"
+        }
+    ),
     config="config",
     tables=(OPTIMIZER, VALIDATION),
 )

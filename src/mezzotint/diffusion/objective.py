@@ -68,6 +68,7 @@ class Objective:
         self.settings = settings
         self.prediction = prediction
         _refuse_rescaled(settings, self.form)
+        self._plain = schedule
         self.schedule = schedule.rescaled_to_zero_terminal_snr() if settings.zero_terminal_snr else schedule
         self._range = _usable_range(settings.timesteps, schedule.num_timesteps)
         self._shares = _biased(settings.timestep_bias, self._range, schedule.num_timesteps)
@@ -77,14 +78,20 @@ class Objective:
 
     def to(self, device: torch.device | str) -> Self:
         """Moves the tables to a device; returns itself."""
-        self.schedule = self.schedule.to(device)
+        self._plain, self.schedule = self._plain.to(device), self.schedule.to(device)
         self._sigma, self._weights = self._sigma.to(device), self._weights.to(device)
         self._range_learnt = None
         return self
 
     def take(self, settings: ObjectiveSettings) -> None:
-        """Other settings from now on: noise offset and Min-SNR may change while a run goes, the schedule does not."""
-        assert settings.zero_terminal_snr == self.settings.zero_terminal_snr
+        """Other settings from now on: noise offset, Min-SNR and zero terminal SNR may change while a run goes. Raises
+        RecipeError E1077 for a schedule that this denoiser cannot have; then nothing has changed."""
+        _refuse_rescaled(settings, self.form)
+        if settings.zero_terminal_snr != self.settings.zero_terminal_snr:
+            plain = self._plain
+            self.schedule = plain.rescaled_to_zero_terminal_snr() if settings.zero_terminal_snr else plain
+            self._sigma = self.schedule.sigma
+            self._range_learnt = None
         self.settings = settings
         self._weights = self._factor(self.schedule.snr)
 

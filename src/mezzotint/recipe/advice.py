@@ -77,7 +77,7 @@ class Seen:
     @property
     def has_rate(self) -> bool:
         """Whether the denoiser's optimizer is one that the advised rates are meant for."""
-        return self.recipe.optim.optimizer.kind in ("adamw", "adamw-8bit")
+        return self.recipe.optim.optimizer.kind in ("adamw", "adamw-8bit", "adamw-8bit-or-adamw")
 
 
 def notes(

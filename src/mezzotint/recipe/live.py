@@ -11,6 +11,7 @@ from mezzotint.recipe.recipe import Recipe
 
 LIVE = (
     "objective.noise_offset",
+    "objective.zero_terminal_snr",
     "objective.min_snr_gamma",
     "model.clip_skip",
     "run.save.every",
@@ -18,8 +19,12 @@ LIVE = (
     "run.export.from_epoch",
     "run.export.dtype",
     "run.export.single_file_dtype",
+    "sample.guidance_rescale",
 )
 """The settings, by path."""
+
+SINCE_ZERO = ("objective.zero_terminal_snr", "sample.guidance_rescale")
+"""Those of them that runs of before could not change."""
 
 S = TypeVar("S", bound=Section)
 

@@ -24,8 +24,9 @@ class AdamW(Section):
     """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) with float32 moments, one fused pass."""
 
     kind: Annotated[Literal["adamw"], NEVER] = "adamw"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `lion`, `prodigy`, `adacoor`, or
-    `library` for any class of torch.optim's kind."""
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adamw-8bit-or-adamw` (the first on a GPU of
+    CUDA, the other elsewhere), `adafactor`, `lion`, `prodigy`, `adacoor`, or `library` for any class of torch.optim's
+    kind."""
 
     betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
     """Decay of the running means of the gradient and of its square."""
@@ -47,8 +48,9 @@ class AdamWeightDecay(Section):
     steps are shorter (at β₂ 0.98 the first is 0.7 of a rate, at 0.999 three of them)."""
 
     kind: Annotated[Literal["adam-weight-decay"], NEVER] = "adam-weight-decay"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `lion`, `prodigy`, `adacoor`, or
-    `library` for any class of torch.optim's kind."""
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adamw-8bit-or-adamw` (the first on a GPU of
+    CUDA, the other elsewhere), `adafactor`, `lion`, `prodigy`, `adacoor`, or `library` for any class of torch.optim's
+    kind."""
 
     betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
     """Decay of the running means of the gradient and of its square."""
@@ -70,8 +72,33 @@ class AdamW8bit(Section):
     Needs the extra `eight-bit` and a GPU."""
 
     kind: Annotated[Literal["adamw-8bit"], NEVER] = "adamw-8bit"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `lion`, `prodigy`, `adacoor`, or
-    `library` for any class of torch.optim's kind."""
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adamw-8bit-or-adamw` (the first on a GPU of
+    CUDA, the other elsewhere), `adafactor`, `lion`, `prodigy`, `adacoor`, or `library` for any class of torch.optim's
+    kind."""
+
+    betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
+    """Decay of the running means of the gradient and of its square."""
+
+    eps: Annotated[PositiveFloat, ALLOW] = 1e-8
+    """Added to the root of the second moment; larger values calm parameters whose gradients are tiny."""
+
+    weight_decay: Annotated[NonNegativeFloat, ALLOW] = 0.01
+    """Weights shrink by rate × this at each step, apart from the gradient."""
+
+    no_decay: Annotated[Names, ALLOW] = ()
+    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
+    which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
+    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
+
+
+class AdamW8bitOrAdamW(Section):
+    """AdamW with moments in eight bits where that can run, on a GPU of CUDA, and plain AdamW elsewhere. Which one it is
+    is settled when a run starts, said and recorded; the run keeps it wherever it goes on."""
+
+    kind: Annotated[Literal["adamw-8bit-or-adamw"], NEVER] = "adamw-8bit-or-adamw"
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adamw-8bit-or-adamw` (the first on a GPU of
+    CUDA, the other elsewhere), `adafactor`, `lion`, `prodigy`, `adacoor`, or `library` for any class of torch.optim's
+    kind."""
 
     betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
     """Decay of the running means of the gradient and of its square."""
@@ -93,8 +120,9 @@ class Adafactor(Section):
     first ones; the least memory of all."""
 
     kind: Annotated[Literal["adafactor"], NEVER] = "adafactor"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `lion`, `prodigy`, `adacoor`, or
-    `library` for any class of torch.optim's kind."""
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adamw-8bit-or-adamw` (the first on a GPU of
+    CUDA, the other elsewhere), `adafactor`, `lion`, `prodigy`, `adacoor`, or `library` for any class of torch.optim's
+    kind."""
 
     eps: Annotated[PositiveFloat, ALLOW] = 1e-3
     """The least scale of a parameter by which its steps are measured."""
@@ -120,8 +148,9 @@ class Lion(Section):
     to ten times as large."""
 
     kind: Annotated[Literal["lion"], NEVER] = "lion"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `lion`, `prodigy`, `adacoor`, or
-    `library` for any class of torch.optim's kind."""
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adamw-8bit-or-adamw` (the first on a GPU of
+    CUDA, the other elsewhere), `adafactor`, `lion`, `prodigy`, `adacoor`, or `library` for any class of torch.optim's
+    kind."""
 
     betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.99)
     """How much of the running mean is in the direction of a step, and its decay from step to step."""
@@ -140,8 +169,9 @@ class Prodigy(Section):
     it and wants 1, `optim.schedule` shapes it. Needs the extra `optimizers`."""
 
     kind: Annotated[Literal["prodigy"], NEVER] = "prodigy"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `lion`, `prodigy`, `adacoor`, or
-    `library` for any class of torch.optim's kind."""
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adamw-8bit-or-adamw` (the first on a GPU of
+    CUDA, the other elsewhere), `adafactor`, `lion`, `prodigy`, `adacoor`, or `library` for any class of torch.optim's
+    kind."""
 
     betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
     """Decay of the running means of the gradient and of its square."""
@@ -182,8 +212,9 @@ class Library(Section):
     steps that are not finite."""
 
     kind: Annotated[Literal["library"], NEVER] = "library"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `lion`, `prodigy`, `adacoor`, or
-    `library` for any class of torch.optim's kind."""
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adamw-8bit-or-adamw` (the first on a GPU of
+    CUDA, the other elsewhere), `adafactor`, `lion`, `prodigy`, `adacoor`, or `library` for any class of torch.optim's
+    kind."""
 
     class_name: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*\.[A-Za-z_]\w*$"), NEVER]
     """The class, such as `torch.optim.NAdam`, or `pytorch_optimizer.DAdaptAdam`, `.DAdaptLion` and `.DAdaptSGD` of the
@@ -207,14 +238,17 @@ class AdaCoor(Section):
     times √eps. `optim.lr`, its schedule and weight decay have no influence; for batches of 8 and less."""
 
     kind: Annotated[Literal["adacoor"], NEVER] = "adacoor"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adafactor`, `lion`, `prodigy`, `adacoor`, or
-    `library` for any class of torch.optim's kind."""
+    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adamw-8bit-or-adamw` (the first on a GPU of
+    CUDA, the other elsewhere), `adafactor`, `lion`, `prodigy`, `adacoor`, or `library` for any class of torch.optim's
+    kind."""
 
     eps: Annotated[PositiveFloat, ALLOW] = 1e-8
     """The only number of the rule; the first step of each weight is about its root. Leave it at 1e-8."""
 
 
-OptimizerSettings = AdamW | AdamWeightDecay | AdamW8bit | Adafactor | Lion | Prodigy | AdaCoor | Library
+OptimizerSettings = (
+    AdamW | AdamWeightDecay | AdamW8bit | AdamW8bitOrAdamW | Adafactor | Lion | Prodigy | AdaCoor | Library
+)
 
 
 def _kind_or_adamw(value: object) -> object:

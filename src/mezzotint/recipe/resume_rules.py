@@ -109,13 +109,13 @@ def _allowed(path: str, allow_change: Sequence[str]) -> bool:
 def _only_longer(path: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
     if path not in ("run.steps", "run.epochs", "run.longer"):
         return False
-    if any(_depends_on_length(tree) for tree in (old, new)):
+    if any(depends_on_length(tree) for tree in (old, new)):
         return False
     before, after = _length(old), _length(new)
     return before[0] == after[0] and after[1] >= before[1] and _is_longer(old, new)
 
 
-def _depends_on_length(tree: dict[str, Any]) -> bool:
+def depends_on_length(tree: dict[str, Any]) -> bool:
     """Whether a recipe's rates or its average would have gone otherwise in a run of another length."""
     schedules = [_section(tree, "optim.schedule"), *_value(tree, "optim.part_schedule").values()]
     for schedule in schedules:

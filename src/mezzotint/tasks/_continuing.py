@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mezzotint.errors import CheckpointError
 from mezzotint.recipe.read import COMMAND_LINE, Reading, locate, read
+from mezzotint.recipe.recipe import Recipe
 from mezzotint.tasks import _stamps
 
 _CONVERTED = Path("ckpt_cache")
@@ -86,7 +87,20 @@ def _of_run(reading: Reading, run: Path, resume: str) -> Reading:
     update = {"folder": run, "resume": resume, "start": recipe.run.start}
     settings = made.recipe.run.model_copy(update=update)
     model = made.recipe.model.model_copy(update={"over": began.over})
-    return replace(made, recipe=made.recipe.model_copy(update={"model": model, "run": settings}))
+    made = replace(made, recipe=made.recipe.model_copy(update={"model": model, "run": settings}))
+    return _with_schedules(made, recipe)
+
+
+def _with_schedules(reading: Reading, began: Recipe) -> Reading:
+    """A foreign line that says nothing of schedules leaves the parts those that its run began with: the default of
+    EveryDream2's text encoder has been another one."""
+    optim = reading.recipe.optim
+    is_default = reading.origin.get("optim.schedule.kind", "").startswith("default of")
+    mine = {part: one for part, one in began.optim.part_schedule.items() if part in reading.recipe.model.train}
+    if optim.part_schedule or not is_default or optim.schedule != began.optim.schedule:
+        return reading
+    optim = optim.model_copy(update={"part_schedule": mine})
+    return replace(reading, recipe=reading.recipe.model_copy(update={"optim": optim}))
 
 
 def _average(reading: Reading) -> Reading:

@@ -10,7 +10,9 @@ from pathlib import Path
 import mezzotint
 from mezzotint.data import buckets
 from mezzotint.recipe.counting import counted
+from mezzotint.recipe.read import Reading
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.tasks._lost_words import LostWords
@@ -25,13 +27,24 @@ from mezzotint.training.state import Restored
 def command(folder: RunFolder, launch: Launch, packages: Sequence[str] = ()) -> str:
     """The line that goes on with a run, to be typed as it stands. packages: that were allowed to be imported."""
     here = folder.recipe
-    path = _from_here(here)
-    verb = f"train {shlex.quote(str(path))}" + "".join(f" --allow-package={name}" for name in packages)
-    if launch.world_size > 1:
-        machines = launch.world_size // launch.local_size
-        many = f"--nnodes {machines} " if machines > 1 else ""
-        return f"torchrun {many}--nproc-per-node {launch.local_size} -m mezzotint {verb}"
-    return f"mezzotint {verb}"
+    allowed = "".join(f" --allow-package={name}" for name in packages)
+    return f"{_starter(launch)} {shlex.quote(str(_from_here(here)))}{allowed}"
+
+
+def with_settings(words: Sequence[str], settings: Sequence[str], launch: Launch) -> str:
+    """The line of this start, to be typed as it stands, with `key=value` laid over it. words: those behind the verb."""
+    end = words.index("--") if "--" in words else len(words)
+    keys = {setting.partition("=")[0] for setting in settings}
+    kept = [word for word in words[:end] if word.partition("=")[0] not in keys]
+    return f"{_starter(launch)} {shlex.join([*kept, *settings, *words[end:]])}"
+
+
+def _starter(launch: Launch) -> str:
+    if launch.world_size == 1:
+        return "mezzotint train"
+    machines = launch.world_size // launch.local_size
+    many = f"--nnodes {machines} " if machines > 1 else ""
+    return f"torchrun {many}--nproc-per-node {launch.local_size} -m mezzotint train"
 
 
 def progress(live: LiveLine, what: str) -> Callable[[int, int], None]:
@@ -289,17 +302,39 @@ def _saving_line(recipe: Recipe, runtime: Runtime, model: Model) -> str:
     )
 
 
-def start_line(restored: Restored | None, steps: int, changes: Sequence[str], line: str) -> str:
-    """Whether the run starts or goes on, and what of it is not bit-exact."""
+def start_line(
+    restored: Restored | None, steps: int, changes: Sequence[str], line: str, *, behind: int = 0, longer: str = ""
+) -> str:
+    """Whether the run starts or goes on, and what of it is not bit-exact. behind: steps that lie behind the weights of
+    a new run. longer: what would train a run further that is at its end."""
     if restored is None:
-        return f"starting at step 0 of {steps:,}; Ctrl-C saves and stops; to go on: {line}"
+        begin = f"going on after step {behind:,}" if behind else "starting at step 0"
+        return f"{begin} of {steps:,}; Ctrl-C saves and stops; to go on: {line}"
     if restored.step >= steps:
-        return (
-            f"{restored.path.name} is the end of this run: nothing is left to train; to train on: "
-            f"{line} run.longer='{max(steps // 4, 1)} steps'"
-        )
+        return f"{restored.path.name} is the end of this run: nothing is left to train; {longer}"
     exact = f"; not bit-exact from here: {'; '.join(changes)}" if changes else ""
     return f"going on from {restored.path.name}, {counted(steps - restored.step, 'step')} to go{exact}"
+
+
+def further(reading: Reading, recipe: Recipe, words: Sequence[str], launch: Launch) -> str:
+    """What would train a run further that is at its end: the setting, as who wrote it knows it, and a line of twice the
+    length. words: those behind the verb."""
+    path = "run.epochs" if recipe.run.epochs is not None else "run.steps"
+    length = recipe.run.epochs or recipe.run.steps or DEFAULT_STEPS
+    more = (recipe.run.longer.count if recipe.run.longer is not None else 0) + length
+    settings = [f"run.longer={more:g} {path.removeprefix('run.')}"]
+    said = reading.origin.get(path, "").removeprefix("default of ")
+    flag = said if said.startswith("--") or " in " in said else path
+    return f"to train it further, raise {flag}, or lay it over the line: {with_settings(words, settings, launch)}"
+
+
+def allowing(recipe: Recipe, paths: Sequence[str], words: Sequence[str], launch: Launch) -> str:
+    """The line of this start with a few more settings that may change. words: those behind the verb."""
+    return with_settings(words, [_allowing(recipe, paths)], launch)
+
+
+def _allowing(recipe: Recipe, paths: Sequence[str]) -> str:
+    return f"run.allow_change=[{', '.join(dict.fromkeys([*recipe.run.allow_change, *paths]))}]"
 
 
 def at_the_end(folder: RunFolder, recipe: Recipe, exports: Sequence[Path], report: Sequence[Path]) -> list[str]:

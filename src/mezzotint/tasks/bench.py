@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.reports.bench_plot import Run, plot
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.shapes import Size
-from mezzotint.tasks import _bench_page, _bench_pictures
+from mezzotint.tasks import _bench_page, _bench_pictures, _eight_bit
 from mezzotint.tasks._arguments import parse_with, take
 from mezzotint.tasks._bench_flops import flops_of_samples, peak_flops
 from mezzotint.tasks._bench_run import Measured, measure
@@ -75,7 +75,10 @@ def run(arguments: Sequence[str]) -> int:
     launch = Launch.read()
     recipe = located(reading)
     with closing(open_runtime(recipe.run, launch)) as runtime:
-        recipe = _with_stand_in(recipe, options.stand_in, runtime)
+        asked = _with_stand_in(recipe, options.stand_in, runtime)
+        recipe = _eight_bit.settled(asked, runtime.device.type)
+        told = _eight_bit.sentences(asked, recipe, runtime.device.type, goes_on=False, origin=reading.origin)
+        reading = replace(reading, notes=(*reading.notes, *told))
         document, measured = bench(reading, recipe, options, runtime, launch)
         if runtime.is_first:
             for line in _written(document, measured, options):

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -31,6 +32,7 @@ from mezzotint.sampling.sample import require_solver
 from mezzotint.tasks import (
     _check_page,
     _clips,
+    _eight_bit,
     _estimates,
     _exports,
     _held_out,
@@ -145,6 +147,7 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Seq
     do the same."""
     checked = Checked(reading, located(reading), processes, notes=list(reading.notes))
     _look_at_settings(checked)
+    _settle_optimizer(checked)
     outline = _look_at_model(checked)
     with checked.gathering():
         _text_files.require(checked.recipe, words or [reading.name])
@@ -176,7 +179,7 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Seq
             _preview_prompts.captions(checked.recipe, checked.dataset)
         _held_out.warn_of_trained(checked.dataset, checked.notes.append)
     folder = RunFolder(folder_of(reading, checked.recipe))
-    _look_at_run_folder(checked, folder)
+    _look_at_run_folder(checked, folder, words or [reading.name])
     if checked.memory is not None:
         _look_at_disk(checked, folder)
     if dry and not checked.problems and checked.dataset is not None and checked.length is not None:
@@ -208,6 +211,21 @@ def _look_at_settings(checked: Checked) -> None:
                 )
             )
     checked.at_hand = _memory_at_hand(checked.device, checked.recipe.run.device_memory)
+
+
+def _settle_optimizer(checked: Checked) -> None:
+    """Of two optimizers that the recipe names, the one that `train` would take here."""
+    asked, recorded = checked.recipe, None
+    if not _eight_bit.is_open(asked):
+        return
+    with checked.gathering():
+        there = state.listed(folder_of(checked.reading, asked).joinpath("checkpoints"))
+        if there and asked.run.resume in ("auto", "latest"):
+            recorded = _recorded(there[0])["recipe"]
+    checked.recipe = _eight_bit.settled(asked, checked.device.type, recorded)
+    checked.notes += _eight_bit.sentences(
+        asked, checked.recipe, checked.device.type, goes_on=recorded is not None, origin=checked.reading.origin
+    )
 
 
 def _look_at_model(checked: Checked) -> Outline | None:
@@ -290,7 +308,7 @@ def _look_at_memory(checked: Checked, outline: Outline) -> None:
             )
 
 
-def _look_at_run_folder(checked: Checked, folder: RunFolder) -> None:
+def _look_at_run_folder(checked: Checked, folder: RunFolder, words: Sequence[str]) -> None:
     """Whether `train` would start here or go on, without hashing a checkpoint."""
     recipe = checked.recipe
     there = state.listed(folder.checkpoints)
@@ -302,26 +320,37 @@ def _look_at_run_folder(checked: Checked, folder: RunFolder) -> None:
         elif recipe.run.resume not in ("auto", "latest", "never"):
             start = resume.choose(recipe.run.resume, folder, line).checkpoint
         if start is not None:
-            _compare(checked, start)
+            _compare(checked, start, lambda allowed: announce.allowing(recipe, allowed, words, Launch()))
 
 
-def _compare(checked: Checked, checkpoint: Path) -> None:
-    """Holds the recipe against that of a checkpoint. Raises RecipeError with every refused change."""
+def _compare(checked: Checked, checkpoint: Path, line: resume.Line) -> None:
+    """Holds the recipe against that of a checkpoint. Raises RecipeError with every refused change. line: see
+    `resume.with_line`."""
+    recorded = _recorded(checkpoint)
     try:
-        values = outside.read_json(checkpoint / "state.json", limit=outside.LISTED)
-        found = differences(values["recipe"], checked.recipe)
-        trained_on = values.get("identity", {}).get("data")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        found = differences(recorded["recipe"], checked.recipe)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{checkpoint}: state.json cannot be read ({error})", code="E1501") from error
     allowed = resume.allowances(checked.reading, checked.recipe)
     changed, problems = judge(found, allowed)
     checked.notes.append(f"the run folder has {checkpoint.name}: train goes on from there")
     checked.notes += [f"not bit-exact from there: {one}" for one in changed]
+    trained_on = recorded.get("identity", {}).get("data")
     if checked.dataset is not None and trained_on not in (None, checked.dataset.catalogue.fingerprint):
         checked.notes.append("not bit-exact from there: the data set's content has changed")
         problems += data_changed(allowed)
     if problems:
-        raise resume.refusal(checkpoint, checked.recipe, checked.reading, problems)
+        raise resume.refusal(checkpoint, checked.recipe, checked.reading, resume.with_line(problems, line))
+
+
+def _recorded(checkpoint: Path) -> dict[str, Any]:
+    """What a checkpoint says of itself: `recipe` and `identity`, as JSON. Raises CheckpointError E1501."""
+    try:
+        values: dict[str, Any] = outside.read_json(checkpoint / "state.json", limit=outside.LISTED)
+        dict(values["recipe"]["optim"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{checkpoint}: state.json cannot be read ({error})", code="E1501") from error
+    return values
 
 
 def _look_at_disk(checked: Checked, folder: RunFolder) -> None:

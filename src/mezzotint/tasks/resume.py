@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.tasks._places import free_folder
 from mezzotint.training import state
 
+Line = Callable[[Sequence[str]], str]
+
 
 @dataclass(frozen=True, slots=True)
 class Start:
@@ -26,20 +28,22 @@ class Start:
     said: tuple[str, ...] = ()
 
     @property
+    def recipe(self) -> dict[str, Any]:
+        """The recipe that the checkpoint was trained with, as JSON."""
+        assert self.checkpoint is not None
+        recipe: dict[str, Any] = outside.read_json(self.checkpoint / "state.json", limit=outside.LISTED)["recipe"]
+        return recipe
+
+    @property
     def seed(self) -> int:
         """The seed that the checkpoint was trained with."""
-        return int(self._recipe()["run"]["seed"])
+        return int(self.recipe["run"]["seed"])
 
     @property
     def sample_seed(self) -> int:
         """The seed that previews were drawn with when the checkpoint was written."""
-        seed = self._recipe().get("sample", {}).get("seed", 0)
+        seed = self.recipe.get("sample", {}).get("seed", 0)
         return self.seed if seed == -1 else int(seed)
-
-    def _recipe(self) -> dict[str, Any]:
-        assert self.checkpoint is not None
-        recipe: dict[str, Any] = outside.read_json(self.checkpoint / "state.json", limit=outside.LISTED)["recipe"]
-        return recipe
 
 
 def choose(resume: str, folder: RunFolder, command: str) -> Start:
@@ -149,10 +153,12 @@ def allowances(reading: Reading, recipe: Recipe) -> list[str]:
     return [*recipe.run.allow_change, *((*sections(), "data") if reading.fork is not None else ())]
 
 
-def compare(restored: state.Restored, reading: Reading, recipe: Recipe, identity: Identity) -> list[str]:
+def compare(
+    restored: state.Restored, reading: Reading, recipe: Recipe, identity: Identity, line: Line | None = None
+) -> list[str]:
     """Holds a checkpoint against what is asked for now. Returns sentences for the history: each means "not bit-exact
     from here". reading: where the recipe's settings were written. A fork may change what `run.allow_change` can allow,
-    and its data, without saying so there: it is a run of its own.
+    and its data, without saying so there: it is a run of its own. line: see `with_line`.
 
     Raises RecipeError with every refused change at once (E1510 and E1511 settings, E1513 data, E1514 model).
     """
@@ -183,7 +189,7 @@ def compare(restored: state.Restored, reading: Reading, recipe: Recipe, identity
         if before[name] != identity.values()[name]:
             sentences.append(f"{name.replace('_', ' ')}: {before[name]} → {identity.values()[name]}")
     if problems:
-        raise refusal(restored.path, recipe, reading, problems)
+        raise refusal(restored.path, recipe, reading, with_line(problems, line))
     return sentences
 
 
@@ -198,3 +204,17 @@ def refusal(checkpoint: Path, recipe: Recipe, reading: Reading, problems: Sequen
         problems=reading.placed(problems),
         closing=f"or begin a new run beside it: {beside}",
     )
+
+
+def with_line(problems: Sequence[Problem], line: Line | None) -> list[Problem]:
+    """The problems, where a run of another length is all that cannot be accepted by itself with the whole line that
+    goes on. line: what makes it of the words that `run.allow_change` has to have."""
+    words = {"E1510": "", "E1513": "data", "E1514": "model"}
+    allowed = [words[one.code] or one.where for one in problems if one.code in words]
+    if line is None or len(allowed) < len(problems):
+        return list(problems)
+    remedy = f"put it back, or accept a run that is not bit-exact: {line(allowed)}"
+    return [replace(one, remedy=remedy) if one.where in _LENGTHS else one for one in problems]
+
+
+_LENGTHS = ("run.steps", "run.epochs")

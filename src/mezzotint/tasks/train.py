@@ -19,6 +19,8 @@ from torch import Tensor
 from mezzotint import durable, outside
 from mezzotint.data import schedule_file
 from mezzotint.data.loader import Loader
+from mezzotint.diffusion.learned_variance import LearnedRange
+from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import RecipeError, Stopped, StorageError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.read import Reading, located
@@ -28,8 +30,10 @@ from mezzotint.reports import batch_report, data_report
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
+from mezzotint.sampling.sample import require_solver
 from mezzotint.stages import StepReport
 from mezzotint.tasks import (
+    _eight_bit,
     _exports,
     _foreign_start,
     _held_out,
@@ -53,6 +57,7 @@ from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.live import LiveLine
 from mezzotint.training.observers import Exporter, Saver
 from mezzotint.training.prefetch import Prefetched
+from mezzotint.training.previews import PreviewsElsewhere
 from mezzotint.training.trained import MovementWatch
 from mezzotint.training.trainer import Trainer
 from mezzotint.weights import publishing
@@ -69,11 +74,11 @@ def run(arguments: Sequence[str]) -> int:
         print("the line encodes and does not train: mezzotint cache", flush=True)
         return cache.encode(reading)
     _text_files.require(located(reading), arguments)
-    return train(reading)
+    return train(reading, arguments)
 
 
-def train(reading: Reading) -> int:
-    """Trains a recipe from wherever its run folder stands."""
+def train(reading: Reading, words: Sequence[str] = ()) -> int:
+    """Trains a recipe from wherever its run folder stands. words: those behind the verb, for lines that are printed."""
     recipe = located(reading)
     problems = unknown_allowances(recipe.run.allow_change)
     if problems:
@@ -92,7 +97,7 @@ def train(reading: Reading) -> int:
         stack.enter_context(named_failures(runtime, folder, announce.command(folder, launch, reading.packages), recipe))
         _refuse_foreign_recipe(folder)
         _take(folder, runtime, stack)
-        job = Job(reading, recipe, launch, runtime, folder, interrupts)
+        job = Job(reading, recipe, launch, runtime, folder, interrupts, tuple(words) or (reading.name,))
         stack.callback(job.close)
         job.prepare()
         job.train()
@@ -149,6 +154,7 @@ class Job:
     runtime: Runtime
     folder: RunFolder
     interrupts: Interrupts
+    words: tuple[str, ...] = ()
     live: LiveLine = field(init=False)
     dataset: assemble.Dataset = field(init=False)
     caches: assemble.Caches = field(init=False)
@@ -160,6 +166,7 @@ class Job:
     prefetched: Prefetched | None = None
     lost: LostWords | None = None
     steps: int = 0
+    _optimizers: dict[str, str] = field(default_factory=dict)
 
     def prepare(self) -> None:
         """Everything before the first step; nothing of it changes what a checkpoint holds."""
@@ -167,6 +174,7 @@ class Job:
         self.live = LiveLine(sys.stdout if first else _Silence(), self.folder.log if first else None)
         start = self._start()
         self._settle_seed(start)
+        self._settle_optimizer(start)
         self.dataset = assemble.open_dataset(
             self.recipe, self.runtime, announce.progress(self.live, "looking at pictures")
         )
@@ -175,7 +183,7 @@ class Job:
         kind = assemble.family_class(self.recipe)
         self.identity = self._identify(kind)
         restored = state.read(start.checkpoint, tensors=False) if start.checkpoint else None
-        changes = resume.compare(restored, self.reading, self.recipe, self.identity) if restored else []
+        changes = resume.compare(restored, self.reading, self.recipe, self.identity, self._line) if restored else []
         self._fill_caches(kind)
         self.model = assemble.open_model(self.recipe, self.runtime, steps=self.steps)
         _foreign_start.check(self.recipe, self.model, self.steps)
@@ -197,7 +205,11 @@ class Job:
                 lost=self.lost,
             ):  # fmt: skip
                 self.live.say(line)
-            self.live.say(announce.start_line(restored, self.steps, changes, self.command))
+            behind = self.recipe.run.start.step
+            longer = announce.further(self.reading, self.recipe, self.words, self.launch)
+            self.live.say(
+                announce.start_line(restored, self.steps, changes, self.command, behind=behind, longer=longer)
+            )
 
     def train(self) -> None:
         """The loop. Raises Stopped when a signal ended it."""
@@ -252,6 +264,9 @@ class Job:
         """The line that goes on with this run."""
         return announce.command(self.folder, self.launch, self.reading.packages)
 
+    def _line(self, allowed: Sequence[str]) -> str:
+        return announce.allowing(self.recipe, allowed, self.words, self.launch)
+
     def _start(self) -> resume.Start:
         """The first process decides, the others hear: a checkpoint may go bad between two looks."""
         start = resume.Start(None)
@@ -284,6 +299,16 @@ class Job:
         self.recipe = self.recipe.model_copy(update={"sample": sample})
         how = "kept" if start.checkpoint else "drawn just now"
         self.live.say(f"sample.seed is -1: this run's previews have seed {seed}, {how}")
+
+    def _settle_optimizer(self, start: resume.Start) -> None:
+        """Of two optimizers that the recipe names, the one that the checkpoint was trained with, or that runs here."""
+        asked, device = self.recipe, self.runtime.device.type
+        recorded = start.recipe if start.checkpoint and _eight_bit.is_open(asked) else None
+        self.recipe = _eight_bit.settled(asked, device, recorded)
+        self._optimizers = _eight_bit.kinds(asked, self.recipe)
+        goes_on, origin = recorded is not None, self.reading.origin
+        for sentence in _eight_bit.sentences(asked, self.recipe, device, goes_on=goes_on, origin=origin):
+            self.live.say(sentence)
 
     def _start_shadow(self, kind: type[ModelFamily]) -> None:
         shares = self.runtime.shares
@@ -385,12 +410,16 @@ class Job:
             match observer:
                 case Saver():
                     observer.intervals = recipe.run.save.every
+                case PreviewsElsewhere():
+                    observer.guidance_rescale = recipe.sample.guidance_rescale
                 case Exporter():
                     observer.intervals = recipe.run.export.every
                     observer.from_epoch = recipe.run.export.from_epoch
         self.trainer.progress.live = dict(self.changes.values)
 
     def _require(self, recipe: Recipe) -> None:
+        if recipe.objective.zero_terminal_snr != self.changes.now.objective.zero_terminal_snr:
+            self._require_schedule(recipe)
         before = self.changes.now.model.clip_skip
         if recipe.model.clip_skip == before:
             return
@@ -398,6 +427,16 @@ class Job:
             raise RecipeError("model.clip_skip cannot change while captions come from the cache", code="E1003")
         self.model.family.skip_layers(recipe.model.clip_skip)
         self.model.family.skip_layers(before)
+
+    def _require_schedule(self, recipe: Recipe) -> None:
+        """Raises RecipeError E1077 for a schedule that the model cannot have or learn the variance of, E1070 where
+        previews could not be drawn."""
+        drawn = recipe.sample
+        objective = Objective(recipe.objective, self.model.family.schedule, self.model.prediction)
+        if self.model.family.learns_variance and recipe.objective.variance != "none":
+            LearnedRange(objective.schedule, self.model.prediction)
+        if recipe.run.preview.every is not None:
+            require_solver(drawn.solver, objective.schedule, objective.form.solved, drawn, drawn.spacing)
 
     def _epoch_ends(self, step: int) -> bool:
         timeline = self.dataset.timeline
@@ -444,7 +483,7 @@ class Job:
         found: dict[str, Any] = {"seed": self.recipe.run.seed}
         if self.recipe.optim.ema.strength is not None:
             found["ema_decay"] = self.model.optim.ema.decay
-        return found
+        return found | self._optimizers
 
     def _save(self, trainer: Trainer) -> None:
         if not (self.runtime.is_first or self.runtime.shares):

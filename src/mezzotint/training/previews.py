@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -79,6 +79,8 @@ class PreviewsElsewhere(Observer):
         self.every = prompts.every
         self.at_start = prompts.at_start
         self._prompts = prompts
+        self.guidance_rescale: float | None = None
+        """In the place of what the prompts come with; None leaves that."""
 
     def due(self, progress: Progress) -> bool:
         """As other observers; never without an interval."""
@@ -133,11 +135,18 @@ class Previews(PreviewsElsewhere):
         probes.reach("preview.begin")
         super().look(report, progress)
         with skipped_when_out_of_memory(f"previews of step {progress.step}", self._warn):
-            wanted = self._prompts.wanted(progress.step)
+            wanted = self._wanted(progress.step)
             drawn = self._draw_all(progress.step, wanted)
             if not self._only_draws:
                 self._keep(progress.step, wanted, drawn)
         return Wish.NOTHING
+
+    def _wanted(self, step: int) -> Wanted:
+        wanted = self._prompts.wanted(step)
+        if self.guidance_rescale is None:
+            return wanted
+        update = {"guidance_rescale": self.guidance_rescale}
+        return replace(wanted, settings=wanted.settings.model_copy(update=update))
 
     def _draw_all(self, step: int, wanted: Wanted) -> Pictures:
         found: Pictures = {}

@@ -431,7 +431,7 @@ def rule_for(settings: OptimizerSettings, masters: Mapping[str, Tensor], applied
         case AdaCoor():
             return AdaCoorRule(settings, masters)
         case AdamW8bit():
-            kind = _class("bitsandbytes.optim.AdamW8bit", "pip install 'mezzotint[eight-bit]'")
+            kind = _class("bitsandbytes.optim.AdamW8bit")
             return LibraryRule(kind, {"betas": settings.betas, "eps": settings.eps})
         case Adafactor():
             options = {"beta2_decay": settings.beta2_decay, "eps": (None, settings.eps), "d": settings.clip_update}
@@ -439,11 +439,10 @@ def rule_for(settings: OptimizerSettings, masters: Mapping[str, Tensor], applied
         case Lion():
             return LionRule(settings, masters)
         case Prodigy():
-            kind = _class("pytorch_optimizer.Prodigy", "pip install 'mezzotint[optimizers]'")
-            return LibraryRule(kind, _prodigy_options(settings))
+            return LibraryRule(_class("pytorch_optimizer.Prodigy"), _prodigy_options(settings))
         case Library():
-            return LibraryRule(_class(settings.class_name, "install the package that has it"), settings.options)
-        case _:
+            return LibraryRule(_class(settings.class_name), settings.options)
+        case _:  # a choice that is settled when a run starts
             raise AssertionError(settings)
 
 
@@ -453,11 +452,21 @@ def _prodigy_options(settings: Prodigy) -> dict[str, Any]:
     return kept | {"growth_rate": limit, "beta3": settings.d_beta}
 
 
-def _class(path: str, remedy: str) -> type[torch.optim.Optimizer]:
+_REMEDIES: Mapping[str, str] = {
+    "bitsandbytes.optim.AdamW8bit": "install it with pip install 'mezzotint[eight-bit]', or write "
+    'optim.optimizer.kind=adamw, whose moments are float32 (in EveryDream2\'s optimizer.json "optimizer": "adamw")',
+    "bitsandbytes": "install it with pip install 'mezzotint[eight-bit]'",
+    "pytorch_optimizer": "install it with pip install 'mezzotint[optimizers]'",
+}
+"""What to do where a class, or a package, is not there."""
+
+
+def _class(path: str) -> type[torch.optim.Optimizer]:
     module, _, name = path.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, ValueError, AttributeError) as error:
+        remedy = _REMEDIES.get(path) or _REMEDIES.get(path.partition(".")[0], "install the package that has it")
         raise RecipeError(f"optim.optimizer: {path} cannot be had ({error}); {remedy}", code="E1061") from error
     if not (isinstance(found, type) and issubclass(found, torch.optim.Optimizer)):
         raise RecipeError(f"optim.optimizer: {path} is no torch.optim.Optimizer; name a class that is", code="E1061")
