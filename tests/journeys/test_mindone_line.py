@@ -21,6 +21,7 @@ from mezzotint import durable
 from mezzotint.cli import main
 from mezzotint.dialects.mindone_sdxl import SHIPPED
 from mezzotint.families.sdxl import Family
+from mezzotint.recipe.read import read
 from mezzotint.tasks import bench
 
 PICTURES = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "shapes6"
@@ -38,7 +39,9 @@ def here(tmp_path: Path, sdxl_folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert main(["convert", "--as", "mindone-sdxl", "--", "python", "convert_weight.py", *line]) == 0
     text = (SHIPPED / Path(YAML).name).read_text("utf-8")
     for old, new in (("1024", "64"), ("total_step: 100000", "total_step: 2"), ("[1, 2, 10]", "[1, 2]"),
-                     ("num_parallel_workers: 2", "num_parallel_workers: 0")):  # fmt: skip
+                     ("num_parallel_workers: 2", "num_parallel_workers: 0"),
+                     ("base_learning_rate: 1.0e-6", "base_learning_rate: 1.0e-5"),
+                     ("warm_up_steps: 500", "warm_up_steps: 1")):  # fmt: skip
         assert old in text
         text = text.replace(old, new)
     path = tmp_path / YAML
@@ -152,14 +155,19 @@ def test_check_and_bench_read_the_line(
 
 
 def test_a_run_goes_on_when_weight_names_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("train", *line("--save_path", "runs/mine")) == 0
+    """Also one with l1, which an earlier Mezzotint weighted otherwise: it keeps its loss, and says so."""
+    text = (here / YAML).read_text()
+    (here / YAML).write_text(text.replace("type: l2", "type: l1"))
+    assert run("train", *line("--save_path", "runs/mine"), over=("objective.weighting=prediction",)) == 0
     assert run("train", *line("--save_path", "runs/mine")) == 2, "a second start is refused, and prints how to go on"
     assert "mezzotint train runs/mine/recipe.yaml" in capsys.readouterr().err
     text = (here / YAML).read_text()
     (here / YAML).write_text(text.replace("total_step: 2", "total_step: 3"))
     assert run("train", *line("--weight", "runs/mine", "--resume_step", "2", "--save_path", "elsewhere")) == 0
+    assert "objective.weighting stays prediction, which the run began with" in capsys.readouterr().out
     assert not (here / "elsewhere").exists()
     assert len(losses(here / "runs" / "mine")) == 3
+    assert read(here / "runs" / "mine" / "recipe.yaml").recipe.objective.weighting == "prediction"
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,8 @@ class Reading:
     """A recipe as it was read. name: what the user called it. path: its file, absolute; None when it came from a text.
     origin: dotted path → `line 5` or `command line`; what is absent is a default. digest: of the effective recipe,
     see `digest_of`. notes: what a dialect dropped or changed, a sentence each. verb: what a foreign line asks for, ""
-    for what the verb that read it does."""
+    for what the verb that read it does. formerly: dotted path → what an earlier Mezzotint made of the same line, which
+    a run that began so keeps."""
 
     recipe: Recipe
     name: str
@@ -53,6 +54,7 @@ class Reading:
     digest: str
     notes: tuple[str, ...] = ()
     verb: str = ""
+    formerly: Mapping[str, Any] = field(default_factory=dict)
 
     def placed(self, problems: Iterable[Problem]) -> list[Problem]:
         """Problems of settings with the lines of the recipe's file that give them."""

@@ -4,12 +4,19 @@ That run is gone on with, in its own folder and from the model it began with. No
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 from mezzotint.errors import CheckpointError
+from mezzotint.recipe.live import replaced
 from mezzotint.recipe.read import Reading, locate, read
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.wording import shown
 from mezzotint.tasks import _stamps
 
 _CONVERTED = Path("ckpt_cache")
@@ -42,12 +49,35 @@ def _of_run(reading: Reading, run: Path, resume: str) -> Reading:
     """Goes on with a run: its folder, and the model that it began with. What it knows itself need not be said: after
     how many steps a foreign line takes it up."""
     recipe = read(run / "recipe.yaml").recipe
+    reading = _as_begun(reading, recipe)
     began = recipe.model
     made = _with_model(reading, began.path, began.config, f"{run} is gone on with; its model is {began.path}")
     update = {"folder": run, "resume": resume, "start": recipe.run.start}
     settings = made.recipe.run.model_copy(update=update)
     model = made.recipe.model.model_copy(update={"over": began.over})
     return replace(made, recipe=made.recipe.model_copy(update={"model": model, "run": settings}))
+
+
+def _as_begun(reading: Reading, recipe: Recipe) -> Reading:
+    """What an earlier Mezzotint made of the same line stays as it is in a run that began with it. recipe: the run's."""
+    began, now = (one.model_dump(mode="json", by_alias=True) for one in (recipe, reading.recipe))
+    made, notes = reading.recipe, list(reading.notes)
+    for path, former in reading.formerly.items():
+        before, after = _at(began, path), _at(now, path)
+        if before != after and _same(before, former):
+            made = replaced(made, path.split("."), before)
+            notes.append(f"{path} stays {shown(before)}, which the run began with; a new run takes {shown(after)}")
+    return replace(reading, recipe=made, notes=tuple(notes))
+
+
+def _at(tree: Mapping[str, Any], path: str) -> Any:
+    return reduce(lambda inside, word: inside.get(word) if isinstance(inside, dict) else None, path.split("."), tree)
+
+
+def _same(before: Any, former: Any) -> bool:
+    if isinstance(before, float) and isinstance(former, (int, float)):
+        return math.isclose(before, former, rel_tol=1e-9)
+    return bool(before == former)
 
 
 def _average(reading: Reading) -> Reading:

@@ -60,7 +60,9 @@ def reading(name: str, arguments: Sequence[str], overrides: Sequence[str], place
     given = {path: said for path, said in made.origin.items() if said == COMMAND_LINE}
     notes = tuple(str(note) for note in found.notes)
     recipe = _with_fixed(made.recipe, tuple(given))
-    return replace(made, recipe=recipe, origin={**found.origin, **given}, notes=notes, verb=found.verb)
+    formerly = {path: value for path, value in found.formerly.items() if path not in given}
+    origin = {**found.origin, **given}
+    return replace(made, recipe=recipe, origin=origin, notes=notes, verb=found.verb, formerly=formerly)
 
 
 def _with_fixed(recipe: Recipe, given: tuple[str, ...]) -> Recipe:
