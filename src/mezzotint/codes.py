@@ -53,7 +53,7 @@ CODES: dict[str, str] = {
     "E1021": "`model.train` names a part that this kind of model does not train. The message lists those it does.",
     "E1022": "A name pattern (`model.freeze`, `optim.optimizer.no_decay`) matches no parameter, so it would have "
     "no effect. Names are written `part/parameter`, such as "
-    "`denoiser/down_blocks.0.resnets.0.conv1.weight`; * stands for any text.",
+    "`denoiser/down_blocks.0.resnets.0.conv1.weight`; * stands for any text. After `~` a pattern may match nothing.",
     "E1023": "After `model.train` and `model.freeze` no parameter is left that moves.",
     "E1024": "A part that is to be trained has dropout. Its draws would come from a stream and not from an "
     "address, and a resumed run would not be the same; set it to 0 in the part's config.json.",

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
 from safetensors.torch import load_file
 
@@ -128,8 +129,16 @@ def test_a_trained_unet_is_merged_and_drawn_from(here: Path) -> None:
                "--device_target", "CPU", "--ms_amp_level", "O0", "--sample_step", "2",
                "--sd_xl_base_ratios", "1.0_512"]  # fmt: skip
     ours = ["model.config=model", "--size=64x64"]
-    assert main(["sample", "--as", "mindone-sdxl", *ours, "--", *drawing]) == 0
-    assert list((here / "outputs" / "demo" / "txt2img" / "SDXL-base-1.0").glob("0*.png"))
+    drawn = here / "outputs" / "demo" / "txt2img" / "SDXL-base-1.0"
+    for more, there in (((), 1), (("--seed", "7", "--num_cols", "2"), 3)):
+        before = {path.name: path.read_bytes() for path in drawn.glob("*")}
+        assert main(["sample", "--as", "mindone-sdxl", *ours, "--", *drawing, *more]) == 0
+        names = sorted(path.name for path in drawn.glob("0*.png"))
+        assert names == [f"{number:09d}.png" for number in range(there)]
+        assert all((drawn / name).read_bytes() == content for name, content in before.items()), "nothing is written over"
+    assert len({(drawn / name).read_bytes() for name in names}) == 3
+    with Image.open(drawn / names[2]) as picture:
+        assert picture.info["seed"] == "8"
 
 
 def test_half_precision_has_a_scale_that_stays(here: Path) -> None:
@@ -164,7 +173,7 @@ def test_a_run_goes_on_when_weight_names_it(here: Path, capsys: pytest.CaptureFi
     text = (here / YAML).read_text()
     (here / YAML).write_text(text.replace("total_step: 2", "total_step: 3"))
     assert run("train", *line("--weight", "runs/mine", "--resume_step", "2", "--save_path", "elsewhere")) == 0
-    assert "objective.weighting stays prediction, which the run began with" in capsys.readouterr().out
+    assert "objective.weighting stays 'prediction', which the run began with" in " ".join(capsys.readouterr().out.split())
     assert not (here / "elsewhere").exists()
     assert len(losses(here / "runs" / "mine")) == 3
     assert read(here / "runs" / "mine" / "recipe.yaml").recipe.objective.weighting == "prediction"
@@ -186,6 +195,16 @@ def test_what_is_wrong_is_a_sentence(
     message = capsys.readouterr().err
     assert code in message
     assert said in message
+
+
+def test_errors_on_the_way_name_the_flags_of_the_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", *line("--data_path", "nowhere")) == 2
+    assert "of this line: data.path is --data_path" in capsys.readouterr().err
+    drawing = ["--weight", CKPT, "--prompt", "fox", "--task", "img2img", "--img", "pictures/0000.png", "--strength", "5"]
+    assert main(["sample", "--as", "mindone-sdxl", "--", *drawing]) == 2
+    assert "of this line: sample.strength is --strength" in capsys.readouterr().err
+    assert main(["sample", "--as", "mindone-sdxl", "sample.strength=6", "--", *drawing]) == 2
+    assert "of this line" not in capsys.readouterr().err, "it was not the line that said so"
 
 
 @pytest.mark.distributed

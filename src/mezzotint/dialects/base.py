@@ -175,12 +175,14 @@ class Translation:
 @dataclass(frozen=True, slots=True)
 class Tool:
     """Another program of the trainer's project that one of our verbs stands for. verb: ours. scripts: the files that
-    start it. words: what stands behind our verb to do the same."""
+    start it. words: what stands behind our verb to do the same. flags: by our switch or setting, the flag that says it
+    there."""
 
     verb: str
     rows: tuple[Row, ...]
     words: Callable[[Draft], list[str]]
     scripts: tuple[str, ...]
+    flags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +251,10 @@ class Dialect:
             raise RecipeError(f"the line of {self.name}", problems=tuple(dict.fromkeys(draft.problems)))
         settings = {"schema": 1, **draft.settings}
         return Translation(draft.verb or self.verb, settings, draft.origin, tuple(draft.notes), lines, draft.formerly)
+
+    def flags_of(self, verb: str) -> dict[str, str]:
+        """Their flags by our switches and settings, of the tool that one of our verbs stands for."""
+        return {ours: f"--{flag}" for tool in self.tools if tool.verb == verb for ours, flag in tool.flags.items()}
 
     def words(self, verb: str, arguments: Sequence[str]) -> tuple[list[str], tuple[Note, ...]]:
         """A foreign line of one of `tools` as the words behind our verb, and notes. Raises RecipeError E1018 for a verb

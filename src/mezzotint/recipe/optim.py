@@ -39,7 +39,8 @@ class AdamW(Section):
     no_decay: Annotated[Names, ALLOW] = ()
     """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
     which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
-    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
+    trainer leaves out by the names that MindSpore gives them. A pattern after `~` may match nothing, which a note then
+    says. Empty decays all, as diffusers does."""
 
 
 class AdamWeightDecay(Section):
@@ -62,7 +63,8 @@ class AdamWeightDecay(Section):
     no_decay: Annotated[Names, ALLOW] = ()
     """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
     which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
-    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
+    trainer leaves out by the names that MindSpore gives them. A pattern after `~` may match nothing, which a note then
+    says. Empty decays all, as diffusers does."""
 
 
 class AdamW8bit(Section):
@@ -85,7 +87,8 @@ class AdamW8bit(Section):
     no_decay: Annotated[Names, ALLOW] = ()
     """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
     which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
-    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
+    trainer leaves out by the names that MindSpore gives them. A pattern after `~` may match nothing, which a note then
+    says. Empty decays all, as diffusers does."""
 
 
 class Adafactor(Section):
@@ -111,7 +114,8 @@ class Adafactor(Section):
     no_decay: Annotated[Names, ALLOW] = ()
     """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
     which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
-    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
+    trainer leaves out by the names that MindSpore gives them. A pattern after `~` may match nothing, which a note then
+    says. Empty decays all, as diffusers does."""
 
 
 class Library(Section):
@@ -136,7 +140,8 @@ class Library(Section):
     no_decay: Annotated[Names, ALLOW] = ()
     """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
     which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
-    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
+    trainer leaves out by the names that MindSpore gives them. A pattern after `~` may match nothing, which a note then
+    says. Empty decays all, as diffusers does."""
 
 
 class AdaCoor(Section):

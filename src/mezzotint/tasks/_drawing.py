@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -58,7 +60,10 @@ def draw(asked: Asked, say: Callable[[str], None]) -> Iterator[str]:
     out = asked.out or free_folder(Path("samples") / source.name)
     model = open_model(source, asked.weights)
     wanted = _wanted(asked, lines, recipe, model, is_model=source.is_model)
-    _refuse_taken(out, wanted)
+    if asked.numbered:
+        wanted = _numbered(out, wanted)
+    else:
+        _refuse_taken(out, wanted)
     if any(one.request.size.frames > 1 for one in wanted) and (sentence := pictures.written_as(recipe.sample.clip)):
         say(sentence)
     _tell_of_lost_words(model.family, wanted, say)
@@ -192,10 +197,16 @@ def _write_sheets(
                 columns=[heads[column] for column in columns],
                 title=title,
             )
-            written.append(out / f"contact{f'-{len(written) + 1}' if written else ''}.png")
+            written.append(_free_sheet(out))
             with durable.storage_errors(out):
                 grids.save(image, written[-1])
     return written
+
+
+def _free_sheet(out: Path) -> Path:
+    """contact.png, or the first of contact-2.png … that is not there."""
+    names = (out / f"contact{f'-{number}' if number > 1 else ''}.png" for number in itertools.count(1))
+    return next(path for path in names if not path.exists())
 
 
 def _headings(wanted: Sequence[Wanted]) -> list[str]:
@@ -210,6 +221,18 @@ def _headings(wanted: Sequence[Wanted]) -> list[str]:
         scales = {f"guidance {r.guidance:g}" for r in here} if several else set()
         found.append(", ".join(next(iter(words)) for words in (sizes, seeds, scales) if len(words) == 1))
     return found
+
+
+def _numbered(out: Path, wanted: Sequence[Wanted]) -> list[Wanted]:
+    """Nine digits for names, in the order of prompts and seeds, behind the highest number that is there: MindONE's
+    form."""
+    there = [int(path.stem) for path in out.glob("*") if re.fullmatch(r"\d{9}", path.stem)]
+    first = max(there, default=-1) + 1
+    order = sorted(range(len(wanted)), key=lambda n: (wanted[n].row, wanted[n].column))
+    number = {place: first + count for count, place in enumerate(order)}
+    return [
+        replace(one, name=f"{number[place]:09d}{pictures.ending(one.request.size)}") for place, one in enumerate(wanted)
+    ]
 
 
 def _refuse_taken(out: Path, wanted: Sequence[Wanted]) -> None:

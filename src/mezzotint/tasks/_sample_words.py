@@ -36,6 +36,7 @@ FLAGS = {
     "--frames=N": "sample.clip.frames, of models that draw clips",
     "--rate=FPS": "sample.clip.rate, frames a second of a clip's file",
     "--out=FOLDER": "where the pictures go; without it a new folder in samples/",
+    "--numbered": "calls pictures 000000000.png and so on, after those that are there",
 }
 _SETTINGS = {
     "--steps": "sample.steps",
@@ -57,7 +58,8 @@ Weights = Literal["raw", "shadow"]
 class Asked:
     """A command line. place: what is drawn from, as written. overrides: `key=value`, those of prompt files and switches
     included, in this order. lines: the prompts; empty takes the recipe's. sizes, seeds: empty takes the recipe's.
-    weights, out: None where nothing is said. notes: sentences about the files."""
+    weights, out: None where nothing is said. notes: sentences about the files. numbered: pictures have numbers for
+    names, after those that are there."""
 
     place: str
     overrides: tuple[str, ...] = ()
@@ -69,6 +71,7 @@ class Asked:
     weights: Weights | None = None
     out: Path | None = None
     notes: tuple[str, ...] = ()
+    numbered: bool = False
 
 
 def parse(arguments: Sequence[str]) -> Asked:
@@ -113,6 +116,7 @@ def parse(arguments: Sequence[str]) -> Asked:
         weights=_weights(said.get("--weights")),
         out=Path(said["--out"]).expanduser() if "--out" in said else None,
         notes=tuple(note for file in files for note in file.notes),
+        numbered="--numbered" in said,
     )
 
 
@@ -149,7 +153,11 @@ def _words(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
             near = difflib.get_close_matches(flag, _KNOWN, n=1)
             hint = f"did you mean {near[0]}?" if near else "`mezzotint sample --help` lists what it takes"
             raise RecipeError(f"mezzotint sample has no switch {flag}; {hint}", code="E1012")
-        if not sign:
+        if flag in FLAGS:  # it has no value
+            if sign:
+                raise _wrong(f"{flag} stands alone, without {word.removeprefix(flag)!r}")
+            value = ""
+        elif not sign:
             if not rest or rest[0].startswith("--"):
                 raise _wrong(f"{flag} needs a value; write {flag}=…")
             value = rest.pop(0)
