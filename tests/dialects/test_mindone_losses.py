@@ -1,5 +1,5 @@
-"""The loss that a YAML of MindONE's trains: every scaling with every weighting, kind of loss, source of levels and γ, from
-the file to the number, beside Stability's formula written out in float64:
+"""The loss that a YAML of MindONE's trains: every scaling with every weighting, kind of loss, source of levels and γ,
+from the file to the number, beside Stability's formula written out in float64:
 
     D = c_skip x_σ + c_out F,   x_σ = x_0 + σ ε,   loss = mean of w |D − x_0|^p,   w ← min(w, γ)
 """

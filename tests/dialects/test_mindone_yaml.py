@@ -338,7 +338,9 @@ def test_scalings_and_weightings_are_predictions_and_weightings(
 
 
 def test_losses_and_their_offsets(here: Path) -> None:
-    found = recipe(replaced("type: l2\n        offset_noise_level: 0.05\n", "type: l1\n        offset_noise_level: 0.1\n"))
+    found = recipe(
+        replaced("type: l2\n        offset_noise_level: 0.05\n", "type: l1\n        offset_noise_level: 0.1\n")
+    )
     assert (found.objective.loss, found.objective.noise_offset, found.objective.noise_offset_per) == (
         "l1", 0.1, "sample",
     )  # fmt: skip

@@ -38,4 +38,7 @@ def test_one_without_the_sign_is_still_refused() -> None:
 
 
 def test_the_idle_ones_are_told() -> None:
-    assert patterns.idle(["~*bias", "~*layernorm*", "*gone*", "~!*norm*"], list(trained())) == ["*layernorm*", "!*norm*"]
+    assert patterns.idle(["~*bias", "~*layernorm*", "*gone*", "~!*norm*"], list(trained())) == [
+        "*layernorm*",
+        "!*norm*",
+    ]

@@ -8,7 +8,7 @@ demo/sampling_without_streamlit.py         mezzotint sample
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -155,7 +155,8 @@ def _sample(draft: Draft) -> list[str]:
         *_picture(draft),
         *_second(draft),
         *_computing(draft, read),
-        "--numbered", f"--out={folder}",
+        "--numbered",
+        f"--out={folder}",
     ]
 
 

@@ -233,14 +233,16 @@ def _need(kind: str, entries: int, total: int, present: int, entry: int) -> Cach
 
 def export_bytes(recipe: Recipe, memory: Memory, files: Sequence[Component]) -> int:
     """Bytes of one export: what is trained (or random) in the export's type, everything else as it lies there.
-    A single file beside the folder takes as much again."""
+    A single file beside the folder takes as much again, one of the trained parts what they take."""
     size = DTYPES[recipe.run.export.dtype].itemsize
     total = 0
     rewritten = {part.name: part.parameters for part in memory.parts if _is_rewritten(recipe, part.name)}
     for component in files:
         total += rewritten.pop(component.part, 0) * size if component.part in rewritten else component.bytes
     written = total + sum(rewritten.values()) * size
-    return 2 * written if recipe.run.export.single_file else written
+    again = written if recipe.run.export.single_file else 0
+    alone = sum(part.parameters for part in memory.parts if part.name in recipe.model.train) * size
+    return written + again + (alone if recipe.run.export.trained_file != "none" else 0)
 
 
 def _is_rewritten(recipe: Recipe, part: str) -> bool:
