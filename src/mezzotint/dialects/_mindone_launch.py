@@ -87,7 +87,8 @@ def _use_cache(pasted: Pasted, data: str) -> None:
     used."""
     cache = _mindone_caches.DEFAULT
     is_theirs = _mindone_caches.is_theirs(cache)
-    if not is_theirs and not _mindone_caches.is_ours(cache):
+    is_there = is_theirs or _mindone_caches.is_ours(cache)
+    if not is_there or Path(data).expanduser().resolve() == Path(cache).resolve():
         return
     if is_theirs and not _mindone_caches.holds(cache, data):
         more = f"{cache} holds what MindONE has encoded, and not of {data}; name it as DATA to train on it"

@@ -103,7 +103,7 @@ def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int]
     try:
         catalogue = _indexed(recipe, recipe.data, runtime, progress)
     except DatasetError as error:
-        _refuse_cache(recipe, error)
+        refuse_cache(recipe, error)
         raise
     rows, held = catalogue.split(recipe.data.holdout, recipe.run.seed, at_most=recipe.data.max_samples)
     columns = plan_columns(catalogue, rows, recipe.data)
@@ -113,8 +113,9 @@ def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int]
     return Dataset(catalogue, rows, held, timeline, sets)
 
 
-def _refuse_cache(recipe: Recipe, error: DatasetError) -> None:
-    """Says what a folder is in which there are no pictures, where it is a cache."""
+def refuse_cache(recipe: Recipe, error: DatasetError) -> None:
+    """Says what a folder of the recipe is in which an error has found no pictures, where it is a cache of ours. Raises
+    DatasetError E1110."""
     named = [path for path in recipe.data.path if is_cache(path)] if error.code in ("E1202", "E1210") else []
     if named:
         raise DatasetError(
