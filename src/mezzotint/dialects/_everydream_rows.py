@@ -93,7 +93,7 @@ _DATA = (
     Row("rated_dataset_target_dropout_percent", "whole", 50, "computed", ("data.rating.share",),
         about="of the pictures, still used at the end"),
     Row("validation_config", "text", None, "computed", ("run.validation.every",), about="a JSON file, see below"),
-    _switch("write_schedule", "run.schedule_file", "run.schedule_place", outcome="mapped",
+    _switch("write_schedule", "run.schedule_file", "run.schedule_place",
             about="`epN_batch_schedule.txt` in the run's folder"),
 )
 
