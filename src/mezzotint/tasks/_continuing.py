@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +70,10 @@ def _as_begun(reading: Reading, recipe: Recipe) -> Reading:
 
 
 def _at(tree: Mapping[str, Any], path: str) -> Any:
-    return reduce(lambda inside, word: inside.get(word) if isinstance(inside, dict) else None, path.split("."), tree)
+    here: Any = tree
+    for word in path.split("."):
+        here = here.get(word) if isinstance(here, dict) else None
+    return here
 
 
 def _same(before: Any, former: Any) -> bool:
