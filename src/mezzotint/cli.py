@@ -15,7 +15,7 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mezzotint import __version__, probes, threads
@@ -171,6 +171,7 @@ VERBS: tuple[Verb, ...] = (
             "--frames=N": "sample.clip.frames, of models that draw clips",
             "--rate=FPS": "sample.clip.rate, frames a second of a clip's file",
             "--out=FOLDER": "where the pictures go; without it a new folder in samples/",
+            "--numbered": "calls pictures 000000000.png and so on, after those that are there",
         },
     ),
     Verb(
@@ -283,7 +284,7 @@ def _guarded(arguments: list[str]) -> int:
         _complain(str(stopped))
         return 128 + stopped.signal_number
     except MezzotintError as error:
-        _complain(str(error))
+        _complain("\n".join([str(error), *filter(None, getattr(error, "__notes__", ()))]))
         return error.exit_status
     except KeyboardInterrupt:
         _complain("interrupted")
@@ -326,16 +327,24 @@ def _dispatch(arguments: list[str]) -> int:
         _print(_help(verb))
         return 0
     _arm_probes()
+    flags: Mapping[str, str] = {}
     if verb.reads_recipe:
         from mezzotint.tasks._arguments import preflight  # reading imports pydantic, which --help does without
 
-        preflight(rest, verb.name, verb.switches)
+        flags = preflight(rest, verb.name, verb.switches)
     elif verb.name != "translate" and any(word == "--as" or word.startswith("--as=") for word in ours):
         from mezzotint.tasks._arguments import translated
 
-        rest = translated(rest, verb.name)
+        rest, flags = translated(rest, verb.name)
     run: Callable[[Sequence[str]], int] = importlib.import_module(f"mezzotint.tasks.{verb.name}").run
-    return run(rest)
+    try:
+        return run(rest)
+    except MezzotintError as error:
+        if flags:
+            from mezzotint.tasks._foreign import their_flags
+
+            error.add_note(their_flags(str(error), flags))
+        raise
 
 
 def joined(words: Sequence[str], verb: Verb) -> list[str]:

@@ -55,7 +55,7 @@ CODES: dict[str, str] = {
     "E1021": "`model.train` names a part that this kind of model does not train. The message lists those it does.",
     "E1022": "A name pattern (`model.freeze`, `optim.optimizer.no_decay`) matches no parameter, so it would have "
     "no effect. Names are written `part/parameter`, such as "
-    "`denoiser/down_blocks.0.resnets.0.conv1.weight`; * stands for any text.",
+    "`denoiser/down_blocks.0.resnets.0.conv1.weight`; * stands for any text. After `~` a pattern may match nothing.",
     "E1023": "After `model.train` and `model.freeze` no parameter is left that moves.",
     "E1024": "A part that is to be trained has dropout. Its draws would come from a stream and not from an "
     "address, and a resumed run would not be the same; set it to 0 in the part's config.json.",
@@ -125,6 +125,8 @@ CODES: dict[str, str] = {
     "E1162": "A new run would write its recipe.yaml into a folder in which a recipe.yaml lies that no run has written, "
     "such as your own. Nothing is written over: choose another run.folder or run.name, or give the file "
     "another name.",
+    "E1110": "data.path names a folder into which Mezzotint has cached, and in which there are no pictures. The cache "
+    "is found by what was encoded: data.path stays the folder of the pictures, and data.cache.path names the cache.",
     "E1200": "The data set cannot be used as it is. The message names the file and what to do with it.",
     "E1201": "A folder of data.path is not there, is a file, or cannot be read; or data.path is empty. "
     "Relative paths are looked up beside the recipe, then in the current folder.",

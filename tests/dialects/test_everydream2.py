@@ -184,7 +184,7 @@ ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
         {"data.rating.share": 0.3, "data.rating.epochs": 300}),
     "validation_config": (["--validation_config=none.json"], {"run.validation.every": "1 epochs",
                           "data.holdout.max_samples": 1_000_000, "data.holdout.share": 0.15}),
-    "write_schedule": (["--write_schedule"], {"run.schedule_file": True}),
+    "write_schedule": (["--write_schedule"], {"run.schedule_file": True, "run.schedule_place": "run"}),
     "wandb": (["--wandb"], {"run.wandb.mode": "online", "run.wandb.project": "myproj"}),
     "resume_ckpt": (["--resume_ckpt=findlast"], {"model.path": PATH, "run.resume": "latest"}),
     "clip_skip": (["--clip_skip=2"], {"model.clip_skip": 1}),

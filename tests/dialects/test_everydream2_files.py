@@ -294,7 +294,7 @@ def test_an_optimizer_that_is_not_there_is_refused_by_name(name: str) -> None:
         ({"freeze_embeddings": True}, {"freeze": ["text_encoder/*embeddings*"]}),
         ({"unfreeze_last_n_layers": 1, "freeze_final_layer_norm": True},
          {"last_layers": 1, "freeze": ["text_encoder/*final_layer_norm*"]}),
-        ({"freeze_front_n_layers": 1}, {"freeze": ["text_encoder/*layers.0.*", "text_encoder/*embeddings*"]}),
+        ({"freeze_front_n_layers": 1}, {"freeze": ["~text_encoder/*layers.0.*", "text_encoder/*embeddings*"]}),
         ({"freeze_front_n_layers": -2}, {"last_layers": 2}),
     ],
 )  # fmt: skip

@@ -45,6 +45,8 @@ def problems(*words: str) -> list[tuple[str, str, str]]:
         (["--steps", "3"], {"steps": 3}),
         (["--rate", "1e-5"], {"rate": 1e-5}),
         (["--rate", "-0.5"], {"rate": -0.5}),
+        (["--kind", "=", "cosine", "--flip"], {"kind": "cosine", "flip": True}),
+        (["--flip", "=", "True", "--rate", "=", "-0.5"], {"flip": True, "rate": -0.5}),
         (["--steps", "-1", "--flip"], {"steps": -1, "flip": True}),
         (["--folder=a=b"], {"folder": "a=b"}),
         (["--folder", r"C:\pictures\new"], {"folder": r"C:\pictures\new"}),
@@ -67,6 +69,14 @@ def test_an_abbreviation_that_fits_one_flag_is_that_flag_and_noted() -> None:
     assert parsed.given == {"folder": "x", "flip": True}, "a whole name is no abbreviation of a longer one"
     assert parsed.notes == [("folder", "written --fold")]
     assert problems("--rat", "1")[0] == ("--rat", "E1016", "may be --rate, --rate_warmup write it out")
+
+
+def test_an_equals_sign_that_stands_alone_is_noted_and_needs_a_value() -> None:
+    assert _reading.parse(["--kind", "=", "cosine"], SPECS).notes == [
+        ("kind", "written --kind = cosine, is read as --kind=cosine")
+    ]
+    assert [where for where, _, _ in problems("--steps", "=", "--flip")] == ["--steps"]
+    assert [where for where, _, _ in problems("--kind", "=")] == ["--kind"]
 
 
 def test_the_last_of_two_counts_and_is_noted() -> None:

@@ -138,6 +138,64 @@ def test_the_cache_is_filled_alone_or_by_many() -> None:
     assert six.settings["data"]["cache"]["path"] == "/disk/cached"
 
 
+def _theirs(*names: str) -> None:
+    Path("data").mkdir()
+    Path("data/img_txt.csv").write_text("dir,text\nfolder/a.b.jpg,one\n")
+    for name in names:
+        path = Path("cache_data/latent_cache") / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+def test_the_document_s_line_trains_on_the_cache_that_lies_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ahead(f"bash {PLAIN} t.json 0 8 8 data").settings["data"]["cache"]["latents"] is False
+    (tmp_path / "cache_data/latents/abc").mkdir(parents=True)
+    assert ahead(f"bash {PLAIN} t.json 0 8 8 data").settings["data"]["cache"]["latents"] is False, (
+        "an empty folder is none"
+    )
+    (tmp_path / "cache_data/latents/abc/layout.json").write_text("{}")
+    found = ahead(f"bash {PLAIN} t.json 0 8 8 data")
+    assert (found.settings["data"]["cache"]["latents"], found.settings["data"]["cache"]["text"]) == (True, True)
+    assert found.settings["data"]["path"] == ["data"]
+    assert "./cache_data holds what Mezzotint has encoded, and is trained on" in "\n".join(map(str, found.notes))
+    [(_, typed)] = found.lines
+    assert "--cache_latent True --cache_text_embedding True" in typed
+
+
+def test_a_cache_of_mindone_s_is_trained_on_where_it_is_of_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _theirs("other.npy")
+    found = ahead(f"bash {PLAIN} t.json 0 8 8 data")
+    assert (found.settings["data"]["format"], found.settings["data"]["path"]) == ("mindone", ["data"])
+    assert "holds what MindONE has encoded, and not of data" in "\n".join(map(str, found.notes))
+    Path("cache_data/latent_cache/a.npy").touch()
+    found = ahead(f"bash {PLAIN} t.json 0 8 8 data")
+    assert (found.settings["data"]["format"], found.settings["data"]["path"]) == ("mindone-cache", ["./cache_data"])
+
+
+@pytest.mark.parametrize("whose", ["Mezzotint", "MindONE"])
+def test_a_line_of_train_py_says_how_it_would_train_on_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    inside = "latents/abc/layout.json" if whose == "Mezzotint" else "latent_cache/a.npy"
+    (tmp_path / "there" / inside).parent.mkdir(parents=True)
+    (tmp_path / "there" / inside).touch()
+    line = "python train.py --config sd_xl_base_finetune_910b.yaml --data_path data --cache_path there"
+    found = ahead(line)
+    assert found.settings["data"]["cache"]["latents"] is False
+    said = f"there holds what {whose} has encoded, and the line does not train on it; add --cache_latent True"
+    assert said in "\n".join(map(str, found.notes))
+    added = ahead(f"{line} --cache_latent True --cache_text_embedding True")
+    assert "does not train on it" not in "\n".join(map(str, added.notes))
+    assert added.settings["run"]["export"]["trained_file"] == "mindspore"
+
+
 def test_variants_of_the_script_carry_their_settings() -> None:
     found = {name: ahead(f"bash scripts/{name} t.json 0 8 8 /data").settings for name in SCRIPTS if "run_" in name}
     plain, cached, six, both = (
@@ -147,7 +205,7 @@ def test_variants_of_the_script_carry_their_settings() -> None:
     assert [one["data"]["cache"]["latents"] for one in (plain, cached, six, both)] == [False, True, False, True]
     assert [one["data"]["cache"]["text"] for one in (plain, cached, six, both)] == [False, True, False, True]
     assert ["device_prefetch" in one["run"] for one in (plain, cached, six, both)] == [False, True, False, True]
-    assert [one["model"]["attention"] for one in (plain, cached, six, both)] == ["math", "math", "auto", "auto"]
+    assert [one["model"]["attention"] for one in (plain, cached, six, both)] == ["auto"] * 4
     assert [one["run"]["weight_dtype"] for one in (plain, cached, six, both)] == ["fp32", "fp32", "same", "same"]
     assert all(one["run"]["device_memory"] == "59GB" for one in found.values())
     assert "vaefix" in six["model"]["path"]

@@ -3,6 +3,7 @@ acts it moves the settings that it should, and no others. Its YAML files have a 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from mezzotint.dialects.base import Launched, Translation
 from mezzotint.dialects.mindone_sdxl import DIALECT, SHIPPED
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.paths import owner
-from mezzotint.tasks import _foreign
+from mezzotint.tasks import _arguments, _foreign
 
 BAREST = ("--config=configs/training/sd_xl_base_finetune_910b.yaml", "--data_path=pictures")
 ALONE, EIGHT = Launched(), Launched(8, None, "torchrun")
@@ -86,7 +87,7 @@ def test_the_barest_line_equals_the_documented_defaults() -> None:
     assert flat(translate().settings) == {
         "schema": 1,
         "model.family": "sdxl", "model.path": "checkpoints/sd_xl_base_1.0_ms.ckpt", "model.train": ["denoiser"],
-        "model.prediction": "epsilon", "model.attention": "math",
+        "model.prediction": "epsilon", "model.attention": "auto",
         "data.path": ["pictures"], "data.format": "mindone", "data.resolution": 1024, "data.buckets.shape": "square",
         "data.buckets.step": 64, "data.crop": "random", "data.flip": 0.0, "data.resize": "bicubic",
         "data.antialias": False, "data.original_size": "stored", "data.small": "upscale", "data.workers": 2,
@@ -94,13 +95,13 @@ def test_the_barest_line_equals_the_documented_defaults() -> None:
         "data.captions.dropped": "empty", "data.captions.missing": "empty", "data.cache.latents": False,
         "data.cache.text": False,
         "objective.levels": "timesteps", "objective.weighting": "prediction", "objective.loss": "mse",
-        "objective.noise_offset": 0.0, "objective.noise_offset_per": "sample", "objective.min_snr_gamma": None,
+        "objective.noise_offset": 0.05, "objective.noise_offset_per": "sample", "objective.min_snr_gamma": None,
         "objective.min_snr_form": "x0", "objective.timestep_bias.strategy": "none",
         "objective.timestep_bias.multiplier": 1.0, "objective.timestep_bias.begin": 0,
         "objective.timestep_bias.end": 1000, "objective.timestep_bias.portion": 0.25,
-        "optim.optimizer.kind": "adam-weight-decay", "optim.optimizer.betas": [0.9, 0.98],
+        "optim.optimizer.kind": "adam-weight-decay", "optim.optimizer.betas": [0.9, 0.999],
         "optim.optimizer.eps": 1e-6, "optim.optimizer.weight_decay": 0.01, "optim.optimizer.no_decay": ["@mindone"],
-        "optim.lr": 1e-5, "optim.schedule.kind": "constant", "optim.schedule.warmup_steps": 0,
+        "optim.lr": 1e-6, "optim.schedule.kind": "constant", "optim.schedule.warmup_steps": 500,
         "optim.accumulation": 1, "optim.clip.norm": None, "optim.ema.rule": "none", "optim.ema.decay": 0.9999,
         "run.steps": 100000, "run.folder": "./runs/{stamp}", "run.name": "SDXL-base-1.0", "run.resume": "never",
         "run.export.link": "weights", "run.export.single_file": True,
@@ -128,9 +129,6 @@ ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
         ["--version=SDXL-refiner-1.0"],
         {"run.name": "SDXL-refiner-1.0"},
     ),
-    "config": (
-        ["--config=sd_xl_base_finetune_910b_fa.yaml"], {"model.attention": "auto"},
-    ),
     "weight": (["--weight=mine.safetensors"], {"model.path": "mine.safetensors"}),
     "task": (
         ["--task=cache", "--cache_latent=True"], {"data.cache.latents": True, "data.cache.path": "./cache_data"},
@@ -147,7 +145,8 @@ ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "gradient_accumulation_steps": (
         ["--gradient_accumulation_steps=4"],
         {
-            "optim.accumulation": 4, "run.steps": 25000, "run.save.every": "250 steps", "run.export.every": "250 steps",
+            "optim.accumulation": 4, "optim.schedule.warmup_steps": 125, "run.steps": 25000,
+            "run.save.every": "250 steps", "run.export.every": "250 steps",
         },
     ),
     "clip_grad": (["--clip_grad", "True"], {"optim.clip.norm": 1.0, "optim.clip.scope": "tensor"}),
@@ -156,7 +155,7 @@ ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     ),
     "use_ema": (["--use_ema"], {"optim.ema.rule": "saturating"}),
     "per_batch_size": (["--per_batch_size=6"], {"data.batch_size": 6}),
-    "scale_lr": (["--scale_lr=True", "--per_batch_size=3"], {"data.batch_size": 3, "optim.lr": pytest.approx(3e-5)}),
+    "scale_lr": (["--scale_lr=True", "--per_batch_size=3"], {"data.batch_size": 3, "optim.lr": pytest.approx(3e-6)}),
     "timestep_bias_strategy": (
         ["--timestep_bias_strategy=earlier"], {"objective.timestep_bias.strategy": "earlier"},
     ),
@@ -215,7 +214,7 @@ ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
 
 def test_every_flag_that_acts_is_shown_acting() -> None:
     acting = {flag for flag, row in ROWS.items() if row.outcome in ("mapped", "computed")}
-    assert set(ACTS) == acting - {"is_parallel"}, "is_parallel has a test of its own"
+    assert set(ACTS) == acting - {"is_parallel", "config"}, "which have tests of their own"
 
 
 @pytest.mark.parametrize("flag", ACTS)
@@ -273,7 +272,7 @@ def test_counts_of_batches_become_steps_rounded_up() -> None:
 def test_a_batch_is_that_of_all_cards_and_scales_the_rate() -> None:
     words = ["--is_parallel=True", "--per_batch_size=2", "--gradient_accumulation_steps=4", "--scale_lr=True"]
     settings = flat(translate(*words, launched=EIGHT).settings)
-    assert (settings["data.batch_size"], settings["optim.lr"]) == (16, pytest.approx(1e-5 * 64))
+    assert (settings["data.batch_size"], settings["optim.lr"]) == (16, pytest.approx(1e-6 * 64))
     assert "2 on each of 8 cards: a batch of 16" in notes(*words, launched=EIGHT)
 
 
@@ -378,3 +377,24 @@ def test_a_line_without_a_yaml_names_those_that_ship() -> None:
 def test_other_scripts_are_refused_by_name(script: str, word: str) -> None:
     with pytest.raises(RecipeError, match=f"{script} trains {word}, which is not supported yet"):
         DIALECT.translate(["python", script, *BAREST], ALONE)
+
+
+def test_a_run_begun_with_what_shipped_before_keeps_it(tmp_path: Path) -> None:
+    """Rate, warm-up, offset noise and attention of the files that ship have changed: for new runs."""
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "recipe.yaml").write_text(
+        "schema: 1\nmodel: {family: sdxl, path: sdxl, attention: math}\nobjective: {noise_offset: 0.0}\n"
+        "optim: {lr: 4.0e-5, optimizer: {kind: adam-weight-decay, betas: [0.9, 0.98]}, schedule: {warmup_steps: 0}}\n"
+    )
+    line = [*BAREST, "--scale_lr=True", "--per_batch_size=4", f"--weight={run}"]
+    new = _arguments.parse(["--as", "mindone-sdxl", "--", *line[:-1]], "train").recipe
+    old = _arguments.parse(["--as", "mindone-sdxl", "--", *line], "train")
+    told = [
+        (one.model.attention, one.objective.noise_offset, one.optim.lr, one.optim.optimizer.betas,
+         one.optim.schedule.warmup_steps) for one in (new, old.recipe)
+    ]  # fmt: skip
+    assert told == [("auto", 0.05, pytest.approx(4e-6), (0.9, 0.999), 500), ("math", 0.0, 4e-5, (0.9, 0.98), 0)]
+    assert sum("which the run began with; a new run takes" in note for note in old.notes) == 5
+    laid = ["--as", "mindone-sdxl", "optim.lr=1e-4", "--", *line]
+    assert _arguments.parse(laid, "train").recipe.optim.lr == 1e-4, "what is laid over the line counts"

@@ -62,7 +62,7 @@ def test_the_document_s_picture() -> None:
         "/path_to/merged_weight.ckpt", "--prompt=your prompt", "sample.unconditional=zeros", "--size=1024x1024",
         "--steps=40", "--guidance=5", "--solver=euler", "--seed=42", "--spacing=stability", "model.family=sdxl",
         "run.precision=fp16", "run.frozen_dtype=same", "run.vae_dtype=fp32",
-        "--out=outputs/demo/txt2img/SDXL-base-1.0",
+        "--numbered", "--out=outputs/demo/txt2img/SDXL-base-1.0",
     ]  # fmt: skip
 
 

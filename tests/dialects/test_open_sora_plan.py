@@ -166,7 +166,7 @@ ACTS: dict[str, tuple[tuple[str, ...], list[str], dict[str, Any]]] = {
     "optim": ((), ["--optim=AdamWeightDecay"], {"optim.optimizer.kind": "adam-weight-decay"}),
     "betas": ((), ["--betas", "0.8", "0.99"], {"optim.optimizer.betas": [0.8, 0.99]}),
     "optim_eps": ((), ["--optim_eps=1e-6"], {"optim.optimizer.eps": 1e-6}),
-    "group_strategy": ((), ["--group_strategy=None"], {"optim.optimizer.no_decay": ["*bias", "*layernorm*"]}),
+    "group_strategy": ((), ["--group_strategy=None"], {"optim.optimizer.no_decay": ["*bias", "~*layernorm*"]}),
     "clip_grad": ((), ["--clip_grad=True"], {"optim.clip.norm": 1.0}),
     "max_grad_norm": (("--clip_grad=True",), ["--max_grad_norm=0.5"], {"optim.clip.norm": 0.5}),
     "use_ema": ((), ["--use_ema=False"], {"optim.ema.rule": "none"}),

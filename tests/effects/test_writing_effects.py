@@ -204,6 +204,31 @@ def test_export_mindspore_writes_checkpoints_that_mindone_reads(prepare: Any, sd
         read_text("schema: 1", "x", ["run.export.mindspore=true"])
 
 
+# breaks if nothing were written beside the model, in the other form, or under the model's name
+@pytest.mark.effect("run.export.trained_file")
+def test_export_trained_file_lies_beside_the_model(prepare: Any, sdxl_folder: Path) -> None:
+    given = COMMON | {"model__family": "sdxl", "model__path": sdxl_folder, "run__name": "mine"}
+    for form, name, called in (
+        ("none", "{what}_{micro_step}{ema}", ["mine_0", "mine_0_ema"]),
+        ("mindspore", "{what}_{micro_step}{ema}", ["mine_0", "mine_0_ema", "unet_0.ckpt", "unet_0_ema.ckpt"]),
+        ("safetensors", "m{micro_step}", ["m0", "m0-ema", "unet-m0-ema.safetensors", "unet-m0.safetensors"]),
+    ):
+        ready = prepare(**given, run__export__trained_file=form, run__export__name=name)
+        ready.trainer.export(ready.trainer)
+        assert names(ready.job.folder.exports) == called
+        if form == "mindspore":
+            assert "model.diffusion_model.out.0.gamma" in read_header(ready.job.folder.exports / "unet_0.ckpt")
+    alone = {"run__export__parts": "trained", "run__export__trained_file": "safetensors", "run__export__name": "x"}
+    ready = prepare(**given, **alone)
+    ready.trainer.export(ready.trainer)
+    assert names(ready.job.folder.exports) == ["x-ema.safetensors", "x.safetensors"], "once is enough"
+    for form in ("safetensors", "mindspore"):
+        family = "latte" if form == "safetensors" else "sd"
+        words = [f"run.export.trained_file={form}", f"model.family={family}"]
+        with pytest.raises(RecipeError, match=r"are written as whole folders alone|not written as checkpoints"):
+            require_possible(read_text("schema: 1", "x", words).recipe)
+
+
 # breaks if every step were written, or the first and the last were not
 @pytest.mark.effect("run.log_every")
 def test_log_every_counts_steps_between_lines(rich: Path, poor: Path) -> None:
@@ -345,6 +370,14 @@ def test_schedule_file_says_what_makes_each_batch(prepare: Any) -> None:
     without = prepare(run__steps=1, **COMMON)
     without.trainer.run()
     assert not list(without.job.folder.logs.glob("ep*"))
+
+
+# breaks if the files lay in logs/ all the same, or in both places
+@pytest.mark.effect("run.schedule_place")
+def test_schedule_place_is_the_run_folder_itself(prepare: Any) -> None:
+    ready = prepare(run__steps=1, run__schedule_file=True, run__schedule_place="run", **COMMON)
+    ready.trainer.run()
+    assert [path.parent for path in ready.job.folder.path.rglob("ep*_batch_schedule.txt")] == [ready.job.folder.path]
 
 
 # breaks if nothing were sent, under another project, or to another run after going on

@@ -91,10 +91,11 @@ def losses(folder: Path) -> list[float]:
 def test_the_line_trains_what_it_translates_to_and_lies_where_its_users_look(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert train("--ema_decay_rate=0.9", "--ema_update_interval=1", "^") == 0
+    assert train("--ema_decay_rate=0.9", "--ema_update_interval=1", "--write_schedule", "^") == 0
     run = run_of(here)
     name = "last-myproj-ep02-gs00006"  # two epochs of three batches
     assert (run / "ckpts").readlink() == Path("exports")
+    assert sorted(path.name for path in run.glob("ep*")) == [f"ep{n}_batch_schedule.txt" for n in (0, 1)]
     for folder in (name, f"{name}_ema"):
         assert (run / "ckpts" / folder / "model_index.json").is_file()
         assert (here / f"{folder}.safetensors").is_file()

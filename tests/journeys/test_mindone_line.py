@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 import torch
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
+from PIL import Image
 from safetensors.torch import load_file
 
 from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.dialects.mindone_sdxl import SHIPPED
 from mezzotint.families.sdxl import Family
+from mezzotint.recipe.read import read
 from mezzotint.tasks import bench
 
 PICTURES = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "shapes6"
@@ -38,7 +40,9 @@ def here(tmp_path: Path, sdxl_folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert main(["convert", "--as", "mindone-sdxl", "--", "python", "convert_weight.py", *line]) == 0
     text = (SHIPPED / Path(YAML).name).read_text("utf-8")
     for old, new in (("1024", "64"), ("total_step: 100000", "total_step: 2"), ("[1, 2, 10]", "[1, 2]"),
-                     ("num_parallel_workers: 2", "num_parallel_workers: 0")):  # fmt: skip
+                     ("num_parallel_workers: 2", "num_parallel_workers: 0"),
+                     ("base_learning_rate: 1.0e-6", "base_learning_rate: 1.0e-5"),
+                     ("warm_up_steps: 500", "warm_up_steps: 1")):  # fmt: skip
         assert old in text
         text = text.replace(old, new)
     path = tmp_path / YAML
@@ -94,7 +98,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Callable[[], set[str]]:
 def test_the_document_from_its_cache_to_its_model(
     here: Path, loaded: Callable[[], set[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("train", *line("--task", "cache", *CACHED)) == 0
+    assert run("train", *line("--task", "=", "cache", *CACHED)) == 0, "as one page prints it"
     said = capsys.readouterr().out
     assert "the line encodes and does not train: mezzotint cache" in said
     assert not (here / "runs").exists(), "only the cache is written"
@@ -106,16 +110,21 @@ def test_the_document_from_its_cache_to_its_model(
     weights = here / "runs" / "cached" / "weights"
     trained = weights / "SDXL-base-1.0_2.safetensors"
     assert trained.is_file()
+    assert (weights / "unet_2.ckpt").is_file(), "what the document merges"
     opened: Any = StableDiffusionXLPipeline.from_pretrained(str(weights / "SDXL-base-1.0_2"), local_files_only=True)
     unet = opened.unet.state_dict()
     base = load_file(here / "model" / "unet" / "diffusion_pytorch_model.safetensors")
     assert any(not torch.equal(unet[name], tensor) for name, tensor in base.items())
 
 
-def test_a_trained_unet_is_merged_and_drawn_from(here: Path) -> None:
-    alone = ("run.export.parts=trained", "run.export.mindspore=true")
-    assert run("train", *line(*CACHED, "--save_path", "runs/unet"), over=alone) == 0
-    [file] = list((here / "runs" / "unet" / "weights").glob("unet_2.ckpt"))
+def test_a_trained_unet_is_merged_and_drawn_from(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", *line(*CACHED, "--save_path", "runs/unet")) == 0
+    assert run("train", *line("--data_path", "cache_data", "--save_path", "runs/none")) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "E1110" in said
+    assert "cache_data is a cache of Mezzotint's own" in said
+    assert "of this line: data.path is --data_path" in said
+    file = Path("runs/unet/weights/unet_2.ckpt")
     laid = ["python", "train.py", "--config", YAML, "--weight", f"{CKPT},{file}", "--data_path", "pictures"]
     assert main(["check", "--as", "mindone-sdxl", *OURS, "--", *laid]) == 0, "it may also be laid over the base at once"
     merging = ["python", "tools/weight_merge/merge_weight.py", "--base_weight", CKPT, "--additional_weights", str(file)]
@@ -125,8 +134,18 @@ def test_a_trained_unet_is_merged_and_drawn_from(here: Path) -> None:
                "--device_target", "CPU", "--ms_amp_level", "O0", "--sample_step", "2",
                "--sd_xl_base_ratios", "1.0_512"]  # fmt: skip
     ours = ["model.config=model", "--size=64x64"]
-    assert main(["sample", "--as", "mindone-sdxl", *ours, "--", *drawing]) == 0
-    assert list((here / "outputs" / "demo" / "txt2img" / "SDXL-base-1.0").glob("0*.png"))
+    drawn = here / "outputs" / "demo" / "txt2img" / "SDXL-base-1.0"
+    for more, there in (((), 1), (("--seed", "7", "--num_cols", "2"), 3)):
+        before = {path.name: path.read_bytes() for path in drawn.glob("*")}
+        assert main(["sample", "--as", "mindone-sdxl", *ours, "--", *drawing, *more]) == 0
+        names = sorted(path.name for path in drawn.glob("0*.png"))
+        assert names == [f"{number:09d}.png" for number in range(there)]
+        assert all((drawn / name).read_bytes() == content for name, content in before.items()), (
+            "nothing is written over"
+        )
+    assert len({(drawn / name).read_bytes() for name in names}) == 3
+    with Image.open(drawn / names[2]) as picture:
+        assert picture.info["seed"] == "8"
 
 
 def test_half_precision_has_a_scale_that_stays(here: Path) -> None:
@@ -152,14 +171,21 @@ def test_check_and_bench_read_the_line(
 
 
 def test_a_run_goes_on_when_weight_names_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("train", *line("--save_path", "runs/mine")) == 0
+    """Also one with l1, which an earlier Mezzotint weighted otherwise: it keeps its loss, and says so."""
+    text = (here / YAML).read_text()
+    (here / YAML).write_text(text.replace("type: l2", "type: l1"))
+    assert run("train", *line("--save_path", "runs/mine"), over=("objective.weighting=prediction",)) == 0
     assert run("train", *line("--save_path", "runs/mine")) == 2, "a second start is refused, and prints how to go on"
     assert "mezzotint train runs/mine/recipe.yaml" in capsys.readouterr().err
     text = (here / YAML).read_text()
     (here / YAML).write_text(text.replace("total_step: 2", "total_step: 3"))
     assert run("train", *line("--weight", "runs/mine", "--resume_step", "2", "--save_path", "elsewhere")) == 0
+    assert "objective.weighting stays 'prediction', which the run began with" in " ".join(
+        capsys.readouterr().out.split()
+    )
     assert not (here / "elsewhere").exists()
     assert len(losses(here / "runs" / "mine")) == 3
+    assert read(here / "runs" / "mine" / "recipe.yaml").recipe.objective.weighting == "prediction"
 
 
 @pytest.mark.parametrize(
@@ -178,6 +204,27 @@ def test_what_is_wrong_is_a_sentence(
     message = capsys.readouterr().err
     assert code in message
     assert said in message
+
+
+def test_errors_on_the_way_name_the_flags_of_the_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", *line("--data_path", "nowhere")) == 2
+    assert "of this line: data.path is --data_path" in capsys.readouterr().err
+    drawing = [
+        "--weight",
+        CKPT,
+        "--prompt",
+        "fox",
+        "--task",
+        "img2img",
+        "--img",
+        "pictures/0000.png",
+        "--strength",
+        "5",
+    ]
+    assert main(["sample", "--as", "mindone-sdxl", "--", *drawing]) == 2
+    assert "of this line: sample.strength is --strength" in capsys.readouterr().err
+    assert main(["sample", "--as", "mindone-sdxl", "sample.strength=6", "--", *drawing]) == 2
+    assert "of this line" not in capsys.readouterr().err, "it was not the line that said so"
 
 
 @pytest.mark.distributed

@@ -167,6 +167,20 @@ def test_check_reads_the_line_and_everything_beside_it(here: Path, capsys: pytes
         assert said in page, page
 
 
+@pytest.mark.parametrize(
+    ("strategy", "absent"), [("None", "*layernorm*"), ("unclip", "*label_emb* and *time_embed* and *emb_layers*")]
+)
+def test_groups_by_names_that_the_network_has_not_are_trained(
+    here: Path, capsys: pytest.CaptureFixture[str], strategy: str, absent: str
+) -> None:
+    alone = {"image_data": None, "use_image_num": None, "max_train_steps": 2, "checkpointing_steps": None}
+    assert main(line(*flags(group_strategy=strategy, **alone), over=("run.preview.every=null",))) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"optim.optimizer.no_decay: {absent} name" in said
+    assert len(losses(here / "out")) == 2
+    assert "lr/denoiser.no_decay" in outside.read_lines(here / "out" / "metrics.jsonl")[0]
+
+
 def test_the_line_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
     monkeypatch.setattr(bench, "plot", lambda runs, **told: b"")

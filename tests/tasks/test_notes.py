@@ -9,7 +9,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from mezzotint.errors import DatasetError
 from mezzotint.recipe.read import located, read_text
+from mezzotint.tasks import assemble
 from mezzotint.tasks._notes import notes, of_data
 
 
@@ -73,3 +75,15 @@ def test_the_start_and_check_say_it(world: Any, capsys: Any) -> None:
     for words in ("twice: an epoch visits each of its pictures as often", "the last timestep is pure noise"):
         assert words in start
         assert words in page
+
+
+def test_a_folder_of_caches_without_pictures_is_named_as_such(tmp_path: Path) -> None:
+    recipe = read_text("schema: 1", overrides=[f"data.path={tmp_path}"]).recipe
+    none = DatasetError("no pictures", code="E1202")
+    assemble.refuse_cache(recipe, none)
+    (tmp_path / "latents" / "abc").mkdir(parents=True)
+    (tmp_path / "latents" / "abc" / "layout.json").write_text("{}")
+    assemble.refuse_cache(recipe, DatasetError("captions are missing", code="E1203"))  # there are pictures
+    with pytest.raises(DatasetError, match=r"is a cache of Mezzotint's own.*data\.cache\.path=") as caught:
+        assemble.refuse_cache(recipe, none)
+    assert caught.value.code == "E1110"

@@ -255,6 +255,11 @@ def _read(store: Store | None, wanted: Sequence[bytes], names: Sequence[str], fo
     return store.read(entries)
 
 
+def is_cache(folder: Path) -> bool:
+    """Whether a folder is one that caches lie in."""
+    return any(next((folder / kind).glob("*/layout.json"), None) is not None for kind in ("latents", "text"))
+
+
 def lost(names: Sequence[str], folder: Path) -> CacheError:
     """What to say of entries that should be in a cache and are not."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""

@@ -300,7 +300,7 @@ def _freezing(draft: Draft) -> None:
         return
     if last is not None:
         draft.set("model.last_layers", last, key["unfreeze_last_n_layers"], key["freeze_front_n_layers"])
-    frozen = [f"text_encoder/*layers.{number}.*" for number in range(front)]
+    frozen = [f"~text_encoder/*layers.{number}.*" for number in range(front)]  # there may be fewer layers
     embeddings = draft.given[key["freeze_embeddings"]]
     if embeddings is True or (front > 0 and embeddings is None):
         frozen.append("text_encoder/*embeddings*")
@@ -310,6 +310,7 @@ def _freezing(draft: Draft) -> None:
         frozen.append("text_encoder/*final_layer_norm*")
     if frozen:
         draft.set("model.freeze", frozen, *key.values())
+        draft.formerly["model.freeze"] = [one.removeprefix("~") for one in frozen]
 
 
 # --- EMA --------------------------------------------------------------------------------------------------------------

@@ -96,7 +96,8 @@ _DATA = (
         now="rated_dataset_target_dropout_percent",
         about="so in trainSD21.json; rated_dataset_target_dropout_percent is meant"),
     Row("validation_config", "text", None, "computed", ("run.validation.every",), about="a JSON file, see below"),
-    _switch("write_schedule", "run.schedule_file", outcome="mapped", about="`logs/epN_batch_schedule.txt`"),
+    _switch("write_schedule", "run.schedule_file", "run.schedule_place",
+            about="`epN_batch_schedule.txt` in the run's folder"),
 )
 
 _MODEL = (

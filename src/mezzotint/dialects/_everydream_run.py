@@ -42,6 +42,9 @@ def _place(draft: Draft) -> str:
         draft.set("run.wandb.project", project, "project_name")
     draft.set("run.folder", folder, "project_name", "logdir")
     draft.set("run.export.link", "ckpts", "logdir")
+    draft.set("run.schedule_file", bool(draft.given["write_schedule"]), "write_schedule")
+    if draft.given["write_schedule"]:
+        draft.set("run.schedule_place", "run", "write_schedule")
     draft.set("run.tensorboard", True, "logdir")
     return folder
 

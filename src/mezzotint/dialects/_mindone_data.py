@@ -4,9 +4,9 @@ encoded once."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from mezzotint.dialects import _mindone_caches
 from mezzotint.dialects._mindone_targets import BATCH_TRANSFORM, DATASET, TRANSFORM
 from mezzotint.dialects._targets import Config, Node, Param, flag_of, lists
 from mezzotint.dialects.base import Draft
@@ -28,7 +28,6 @@ _FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "area", 
 _PLAIN = (0, 2, 3)
 """Codes whose filters look at a few pixels however much a picture shrinks."""
 
-_CACHES = ("latent_cache", "vector_cache", "crossattn_cache")
 _HERE: Place = ("data", "dataset_config")
 
 
@@ -71,13 +70,14 @@ def _files(config: Config, dataset: Node) -> None:
     is_web = dataset.name.startswith("T2I_Webdataset")
     folder, latents, text = draft.text("data_path"), draft.given["cache_latent"], draft.given["cache_text_embedding"]
     cache = draft.text("cache_path")
-    theirs = next((name for name in (cache, folder) if name and _is_foreign_cache(name)), "")
+    theirs = next((name for name in (cache, folder) if name and _mindone_caches.is_theirs(name)), "")
     if theirs and (latents or text or theirs == folder) and draft.text("task") == "txt2img":
         flag = "cache_path" if theirs == cache else "data_path"
         draft.set("data.format", "mindone-cache", flag)
         draft.set("data.path", [theirs], flag)
         draft.note(flag, f"{theirs} holds what MindONE has encoded; it is trained as it is, and its age is not known")
         _taken_over(draft, flag)
+        _unet_alone(draft)
         return
     if not folder:
         draft.refuse("data_path", "is missing; name the folder with the .csv files", code="E1017")
@@ -101,11 +101,6 @@ def _taken_over(draft: Draft, flag: str) -> None:
     draft.set("data.captions.dropout", 0.0, flag)
 
 
-def _is_foreign_cache(name: str) -> bool:
-    """Whether a folder is there that MindONE has cached into."""
-    return any((Path(name).expanduser() / one).is_dir() for one in _CACHES)
-
-
 def _cached(config: Config) -> None:
     draft = config.draft
     latents, text = bool(draft.given["cache_latent"]), bool(draft.given["cache_text_embedding"])
@@ -115,6 +110,10 @@ def _cached(config: Config) -> None:
         draft.set("data.cache.path", draft.text("cache_path"), "cache_path")
     elif draft.says("cache_path"):
         draft.note("cache_path", "without cache_latent and cache_text_embedding nothing is cached")
+    if not (latents or text) and draft.text("task") == "txt2img":
+        _left_alone(draft, draft.text("cache_path"))
+    if latents and text and draft.text("task") == "txt2img":
+        _unet_alone(draft)
     if latents:
         draft.note("cache_latent", "each picture keeps one crop, as there; data.cache.crops=4 keeps four")
     if latents != text:
@@ -123,6 +122,24 @@ def _cached(config: Config) -> None:
         draft.verb = "cache"
         if not latents and not text:
             draft.refuse("task", "cache needs --cache_latent True, --cache_text_embedding True, or both", code="E1017")
+
+
+def _left_alone(draft: Draft, cache: str) -> None:
+    """A cache that lies there, and a line that says nothing of it."""
+    is_theirs = _mindone_caches.is_theirs(cache)
+    if is_theirs or _mindone_caches.is_ours(cache):
+        whose = "MindONE" if is_theirs else "Mezzotint"
+        draft.note(
+            "cache_path",
+            f"{cache} holds what {whose} has encoded, and the line does not train on it; add "
+            f"{_mindone_caches.FLAGS} to train on it",
+        )
+
+
+def _unet_alone(draft: Draft) -> None:
+    """There, a cached run saves this and nothing else."""
+    draft.set("run.export.trained_file", "mindspore", "cache_latent", "cache_text_embedding")
+    draft.note("cache_latent", "beside whole models weights/ holds unet_N.ckpt, which is all that is saved there")
 
 
 # placement

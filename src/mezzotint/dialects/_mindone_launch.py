@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint import outside
-from mezzotint.dialects import _files
+from mezzotint.dialects import _files, _mindone_caches
 from mezzotint.dialects._launchers import Pasted, Server
 from mezzotint.errors import Problem
 
@@ -77,8 +77,29 @@ def expand(words: Sequence[str]) -> Pasted | None:
     if len(arguments) == 6:
         pasted.words += ["--cache_path", arguments[5]]
     pasted.verb = "cache" if name == "cache_data.sh" else "train"
+    if "cache" not in name:
+        _use_cache(pasted, data)
     _ranks(pasted, table, (first, end, world))
     return pasted
+
+
+def _use_cache(pasted: Pasted, data: str) -> None:
+    """The document's line that trains with a cache is the one that trains without: where one of this data lies, it is
+    used."""
+    cache = _mindone_caches.DEFAULT
+    is_theirs = _mindone_caches.is_theirs(cache)
+    is_there = is_theirs or _mindone_caches.is_ours(cache)
+    if not is_there or Path(data).expanduser().resolve() == Path(cache).resolve():
+        return
+    if is_theirs and not _mindone_caches.holds(cache, data):
+        more = f"{cache} holds what MindONE has encoded, and not of {data}; name it as DATA to train on it"
+        pasted.more_notes.append(("cache_path", more))
+        return
+    pasted.words += _mindone_caches.FLAGS.split()
+    whose = "MindONE" if is_theirs else "Mezzotint"
+    pasted.more_notes.append(
+        ("cache_path", f"{cache} holds what {whose} has encoded, and is trained on; without this folder pictures are")
+    )
 
 
 def _wrong(pasted: Pasted, where: str, what: str, remedy: str) -> None:

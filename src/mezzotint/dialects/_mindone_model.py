@@ -39,7 +39,7 @@ _WEIGHTINGS = {"EpsWeighting": "epsilon", "VWeighting": "v", "UnitWeighting": "u
 _PLAIN = frozenset(
     (("epsilon", "epsilon"), ("epsilon-unscaled", "epsilon"), ("v", "v"), ("v-edm", "v"), ("edm", "edm"))
 )
-"""Predictions with the weighting that is the plain error of what the network says."""
+"""Predictions with the weighting of which the squared error is the plain one of what the network says."""
 
 
 def model(config: Config, *, is_drawn: bool = False) -> None:
@@ -243,7 +243,7 @@ def _diffusion(config: Config) -> None:
     if sigmas.name == "DiscreteSamplingForZero3":
         _mindone_optim.shared(config, sigmas.place, parameters=True)
     _prediction(config, denoiser, scaling, sigmas)
-    _weighting(config, scaling, weighting)
+    _weighting(config, scaling, weighting, loss)
     _loss(config, loss)
 
 
@@ -294,11 +294,15 @@ def _prediction(config: Config, denoiser: Node, scaling: Node, sigmas: Node) -> 
         draft.set("objective.log_normal", pair, sigmas.flag("p_mean"), sigmas.flag("p_std"))
 
 
-def _weighting(config: Config, scaling: Node, weighting: Node) -> None:
+def _weighting(config: Config, scaling: Node, weighting: Node, loss: Node) -> None:
     draft = config.draft
     kind = _WEIGHTINGS[weighting.name]
     is_plain = (_PREDICTIONS[scaling.name], kind) in _PLAIN
-    draft.set("objective.weighting", "prediction" if is_plain else kind, flag_of((*weighting.place, "target")))
+    is_squared = _loss_of(loss)[0] == "mse"  # w |D - x_0| is |c_out| w times the plain error, and only c_out² w is 1
+    plain = "prediction" if is_squared else kind
+    draft.set("objective.weighting", plain if is_plain else kind, flag_of((*weighting.place, "target")))
+    if is_plain and not is_squared:
+        draft.formerly["objective.weighting"] = "prediction"
     told = {node.values["sigma_data"]: node for node in (scaling, weighting) if "sigma_data" in node.values}
     if len(told) > 1:
         here = (*weighting.place, "params", "sigma_data")
@@ -309,9 +313,15 @@ def _weighting(config: Config, scaling: Node, weighting: Node) -> None:
 
 def _loss(config: Config, loss: Node) -> None:
     draft = config.draft
-    key = "loss_type" if "loss_type" in loss.written else "type"
-    draft.set("objective.loss", {"l2": "mse", "l1": "l1"}.get(loss.values[key], "mse"), loss.flag(key))
+    kind, key = _loss_of(loss)
+    draft.set("objective.loss", kind, loss.flag(key))
     offset: Any = loss.values["offset_noise_level"]
     draft.set("objective.noise_offset", offset, loss.flag("offset_noise_level"))
     per = "channel" if loss.name == "StandardDiffusionLoss2" else "sample"
     draft.set("objective.noise_offset_per", per, flag_of((*loss.place, "target")))
+
+
+def _loss_of(loss: Node) -> tuple[str, str]:
+    """Ours, and the key that says it; Stability's files call it otherwise."""
+    key = "loss_type" if "loss_type" in loss.written else "type"
+    return {"l2": "mse", "l1": "l1"}.get(loss.values[key], "mse"), key

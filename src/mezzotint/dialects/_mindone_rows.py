@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mezzotint.dialects import _timestep_bias
+from mezzotint.dialects import _mindone_caches, _timestep_bias
 from mezzotint.dialects.base import Outcome, Row
 
 NO_CLOUD = "runs on the machine that it is started on, so copy the files there yourself"
@@ -29,9 +29,10 @@ _MODEL = (
 _CACHE = (
     Row("task", "text", "txt2img", "computed", ("data.cache.path",), choices=("txt2img", "cache"),
         about="cache encodes and does not train"),
-    _switch("cache_latent", False, "data.cache.latents", about="encode pictures once"),
+    _switch("cache_latent", False, "data.cache.latents", "run.export.trained_file", about="encode pictures once"),
     _switch("cache_text_embedding", False, "data.cache.text", about="encode captions once"),
-    Row("cache_path", "text", "./cache_data", "computed", ("data.cache.path",), about="where what is encoded lies"),
+    Row("cache_path", "text", _mindone_caches.DEFAULT, "computed", ("data.cache.path",),
+        about="where what is encoded lies"),
 )  # fmt: skip
 
 _UPDATE = (

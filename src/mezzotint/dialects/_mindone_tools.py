@@ -8,7 +8,7 @@ demo/sampling_without_streamlit.py         mezzotint sample
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -155,6 +155,7 @@ def _sample(draft: Draft) -> list[str]:
         *_picture(draft),
         *_second(draft),
         *_computing(draft, read),
+        "--numbered",
         f"--out={folder}",
     ]
 
@@ -307,12 +308,24 @@ def _computing(draft: Draft, read: Mapping[str, str]) -> list[str]:
     return words
 
 
-def _tool(verb: str, rows: tuple[Row, ...], words: Callable[[Draft], list[str]], *scripts: str) -> Tool:
-    return Tool(verb, rows, words, scripts)
-
+_SAMPLE_FLAGS = MappingProxyType(
+    {
+        "--out": "save_path", "--prompt": "prompt", "--file": "prompt", "--negative": "negative_prompt",
+        "--size": "sd_xl_base_ratios", "--seed": "seed", "--steps": "sample_step", "sample.steps": "sample_step",
+        "--guidance": "guidance_scale", "sample.guidance": "guidance_scale", "--solver": "sampler",
+        "sample.solver": "sampler", "--spacing": "discretization", "sample.spacing": "discretization",
+        "sample.sigmas": "discretization", "sample.sigma_min": "sigma_min", "sample.sigma_max": "sigma_max",
+        "sample.rho": "rho", "sample.thresholding.ratio": "dynamic_thresholding_ratio",
+        "sample.thresholding.max": "sample_max_value", "sample.image": "img", "sample.strength": "strength",
+        "sample.refiner.path": "pipeline_weight", "sample.refiner.strength": "stage2strength",
+        "sample.refiner.finish": "finish_denoising", "model.path": "weight", "model.over": "weight",
+        "model.prediction": "config", "run.vae_dtype": "config", "run.precision": "ms_amp_level",
+        "run.device": "device_target",
+    }
+)  # fmt: skip
 
 TOOLS = (
-    _tool("convert", _CONVERT, _convert, "convert_weight.py"),
-    _tool("merge", _MERGE, _merge, "merge_weight.py"),
-    _tool("sample", _SAMPLE, _sample, "sampling_without_streamlit.py"),
+    Tool("convert", _CONVERT, _convert, ("convert_weight.py",), MappingProxyType({"--dtype": "task"})),
+    Tool("merge", _MERGE, _merge, ("merge_weight.py",)),
+    Tool("sample", _SAMPLE, _sample, ("sampling_without_streamlit.py",), _SAMPLE_FLAGS),
 )

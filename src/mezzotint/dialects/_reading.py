@@ -1,8 +1,8 @@
 """A foreign command line into values by flag, as its own parser would read it, but strict: an unknown flag is an error
 that names the nearest, where some parsers drop it.
 
-Understood are `--a=b`, `--a b`, several values after one flag, switches with or without True, False, 1 or 0, and
-abbreviations that fit one flag alone. Everything that is wrong is told together.
+Understood are `--a=b`, `--a = b`, `--a b`, several values after one flag, switches with or without True, False, 1 or
+0, and abbreviations that fit one flag alone. Everything that is wrong is told together.
 """
 
 from __future__ import annotations
@@ -76,6 +76,9 @@ def parse(words: Sequence[str], specs: Mapping[str, Spec]) -> Parsed:
             parsed.problems.append(_stray(word))
             continue
         typed, sign, value = word.partition("=")
+        if not sign and rest and rest[0] == "=" and len(rest) > 1 and not _is_flag(rest[1]):
+            sign, value = rest.pop(0), rest.pop(0)
+            parsed.notes.append((typed[2:], f"written {typed} = {value}, is read as {typed}={value}"))
         taken = [value] if sign else []
         spec = _spec(typed, specs, parsed)
         many = spec is None or spec.form in ("texts", "numbers")

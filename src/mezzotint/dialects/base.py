@@ -87,7 +87,8 @@ class Draft:
     down. nulls: those of them that a file leaves to their default. launched: precision and count of processes, the
     pasted launcher's words included. files: by flag or key, the
     file it stands in when that is not the line. line: the words of the line, without launcher. verb: what the line does
-    here when it is not what its dialect's lines usually do."""
+    here when it is not what its dialect's lines usually do. formerly: recipe path → what an earlier Mezzotint made of
+    the same line; a run that began so keeps it."""
 
     given: Mapping[str, Value]
     named: frozenset[str]
@@ -96,6 +97,7 @@ class Draft:
     files: Mapping[str, str] = field(default_factory=dict)
     line: tuple[str, ...] = ()
     verb: str = ""
+    formerly: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
@@ -160,24 +162,27 @@ class Draft:
 class Translation:
     """verb: what the foreign line does here. settings: a recipe as a tree. origin: recipe path → the flag that it comes
     from. notes: what is not simply carried over. lines: (server, line to type) when the line starts several processes
-    that are not there yet; the server is "" when there is one."""
+    that are not there yet; the server is "" when there is one. formerly: see `Draft`."""
 
     verb: str
     settings: Mapping[str, Any]
     origin: Mapping[str, str]
     notes: tuple[Note, ...]
     lines: tuple[tuple[str, str], ...] = ()
+    formerly: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
     """Another program of the trainer's project that one of our verbs stands for. verb: ours. scripts: the files that
-    start it. words: what stands behind our verb to do the same."""
+    start it. words: what stands behind our verb to do the same. flags: by our switch or setting, the flag that says it
+    there."""
 
     verb: str
     rows: tuple[Row, ...]
     words: Callable[[Draft], list[str]]
     scripts: tuple[str, ...]
+    flags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,9 +249,12 @@ class Dialect:
         self.compute(draft)
         if draft.problems:
             raise RecipeError(f"the line of {self.name}", problems=tuple(dict.fromkeys(draft.problems)))
-        return Translation(
-            draft.verb or self.verb, {"schema": 1, **draft.settings}, draft.origin, tuple(draft.notes), lines
-        )
+        settings = {"schema": 1, **draft.settings}
+        return Translation(draft.verb or self.verb, settings, draft.origin, tuple(draft.notes), lines, draft.formerly)
+
+    def flags_of(self, verb: str) -> dict[str, str]:
+        """Their flags by our switches and settings, of the tool that one of our verbs stands for."""
+        return {ours: f"--{flag}" for tool in self.tools if tool.verb == verb for ours, flag in tool.flags.items()}
 
     def words(self, verb: str, arguments: Sequence[str]) -> tuple[list[str], tuple[Note, ...]]:
         """A foreign line of one of `tools` as the words behind our verb, and notes. Raises RecipeError E1018 for a verb

@@ -28,11 +28,12 @@ _PAIRS = 28
 _GROUPS = MappingProxyType(
     {
         "norm_and_bias": ["@norm-and-bias"],
-        "unclip": ["@norm-and-bias", "*label_emb*", "*time_embed*", "*emb_layers*"],
-        "None": ["*bias", "*layernorm*"],
-        "none": ["*bias", "*layernorm*"],
+        "unclip": ["@norm-and-bias", "~*label_emb*", "~*time_embed*", "~*emb_layers*"],
+        "None": ["*bias", "~*layernorm*"],
+        "none": ["*bias", "~*layernorm*"],
     }
 )
+"""By what is in names; those that LatteT2V has not, other models of theirs have."""
 
 
 def compute(draft: Draft) -> None:

@@ -40,13 +40,15 @@ def with_live(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     are not named stay. Raises pydantic's ValidationError."""
     for path, value in values.items():
         assert path in LIVE, path
-        recipe = _replaced(recipe, path.split("."), value)
+        recipe = replaced(recipe, path.split("."), value)
     return recipe
 
 
-def _replaced(section: S, words: Sequence[str], value: Any) -> S:
+def replaced(section: S, words: Sequence[str], value: Any) -> S:
+    """The section with another value of one setting, checked as any. words: of its path. value: as JSON. Raises
+    pydantic's ValidationError."""
     name, *inside = words
     if inside:
-        return section.model_copy(update={name: _replaced(getattr(section, name), inside, value)})
+        return section.model_copy(update={name: replaced(getattr(section, name), inside, value)})
     given = section.model_dump(mode="json", by_alias=True) | {name: value}
     return type(section).model_validate(given)

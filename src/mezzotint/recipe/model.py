@@ -82,7 +82,8 @@ class ModelSettings(Section):
     freeze: Annotated[Names, NEVER] = ()
     """Parameters of trained parts that stay as they are, by name pattern with * and ?, such as
     `denoiser/down_blocks.*` or `text_encoder/*embeddings*`. A pattern after `!` names what is trained all the same,
-    such as `!text_encoder/*embeddings*` with `model.last_layers`."""
+    such as `!text_encoder/*embeddings*` with `model.last_layers`; one after `~` may match nothing, which a note then
+    says."""
 
     attention: Annotated[Literal["auto", "flash", "efficient", "cudnn", "math", "slice", "xformers"], ALLOW] = "auto"
     """Which kernel computes attention. `auto` lets torch choose (EveryDream2's `sdp`); `math` is the plain formula,

@@ -40,7 +40,8 @@ class AdamW(Section):
     no_decay: Annotated[Names, ALLOW] = ()
     """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
     which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
-    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
+    trainer leaves out by the names that MindSpore gives them. A pattern after `~` may match nothing, which a note then
+    says. Empty decays all, as diffusers does."""
 
 
 class AdamWeightDecay(Section):
@@ -64,7 +65,8 @@ class AdamWeightDecay(Section):
     no_decay: Annotated[Names, ALLOW] = ()
     """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
     which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
-    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
+    trainer leaves out by the names that MindSpore gives them. A pattern after `~` may match nothing, which a note then
+    says. Empty decays all, as diffusers does."""
 
 
 class AdamW8bit(Section):
@@ -112,7 +114,8 @@ class AdamW8bitOrAdamW(Section):
     no_decay: Annotated[Names, ALLOW] = ()
     """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
     which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
-    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
+    trainer leaves out by the names that MindSpore gives them. A pattern after `~` may match nothing, which a note then
+    says. Empty decays all, as diffusers does."""
 
 
 class Adafactor(Section):
@@ -139,7 +142,8 @@ class Adafactor(Section):
     no_decay: Annotated[Names, ALLOW] = ()
     """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
     which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
-    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
+    trainer leaves out by the names that MindSpore gives them. A pattern after `~` may match nothing, which a note then
+    says. Empty decays all, as diffusers does."""
 
 
 class Lion(Section):
@@ -230,7 +234,8 @@ class Library(Section):
     no_decay: Annotated[Names, ALLOW] = ()
     """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
     which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
-    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
+    trainer leaves out by the names that MindSpore gives them. A pattern after `~` may match nothing, which a note then
+    says. Empty decays all, as diffusers does."""
 
 
 class AdaCoor(Section):

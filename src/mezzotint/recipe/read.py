@@ -8,8 +8,8 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,8 @@ class Reading:
     origin: dotted path → `line 5` or `command line`; what is absent is a default. digest: of the effective recipe,
     see `digest_of`. notes: what a dialect dropped or changed, a sentence each. verb: what a foreign line asks for, ""
     for what the verb that read it does. packages: what the command line allows to be imported for it. fork: the run
-    folder whose newest checkpoint a new run begins from."""
+    folder whose newest checkpoint a new run begins from. formerly: dotted path → what an earlier Mezzotint made of the
+    same line, which a run that began so keeps."""
 
     recipe: Recipe
     name: str
@@ -57,6 +58,7 @@ class Reading:
     verb: str = ""
     fork: Path | None = None
     packages: tuple[str, ...] = ()
+    formerly: Mapping[str, Any] = field(default_factory=dict)
 
     def placed(self, problems: Iterable[Problem]) -> list[Problem]:
         """Problems of settings with the lines of the recipe's file that give them; those of defaults say so."""

@@ -65,6 +65,11 @@ class ExportSettings(Section):
     the names that they have in a whole file; `mezzotint merge` lays it over the model it was trained from, and
     `model.over` while that is loaded. MindONE calls it `unet_{micro_step}`."""
 
+    trained_file: Annotated[Literal["none", "safetensors", "mindspore"], FREE] = "none"
+    """Write the parts of `model.train` alone, too, as `parts: trained` does, beside whole models: `safetensors`, or
+    `mindspore` for a checkpoint of MindSpore's (.ckpt, of family sdxl). {what} of its name is what is in it, such as
+    `unet`, and stands before the name where `run.export.name` has it not."""
+
     single_file: Annotated[bool, FREE] = False
     """Write each exported model a second time as one file beside its folder, .safetensors, under the names that other
     programs know, with a ModelSpec header."""
@@ -382,6 +387,10 @@ class RunSettings(Section):
     schedule_file: Annotated[bool, FREE] = False
     """Write at the start of each epoch which pictures make which batch, in `logs/ep{N}_batch_schedule.txt`: a line a
     picture, so large for large data sets."""
+
+    schedule_place: Annotated[Literal["logs", "run"], FREE] = "logs"
+    """Where those files lie: in the run folder's `logs`, or in the `run` folder itself, which EveryDream2 calls the log
+    folder."""
 
     live: LiveFileSettings = LiveFileSettings()
     """A file that may change a few settings while the run goes."""

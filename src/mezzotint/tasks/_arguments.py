@@ -74,12 +74,14 @@ def parse_with(arguments: Sequence[str], verb: str, flags: Mapping[str, str]) ->
     return _reading(asked, verb), {flag: value or "" for flag, value in asked.given.items()}
 
 
-def preflight(arguments: Sequence[str], verb: str, flags: Mapping[str, str]) -> None:
+def preflight(arguments: Sequence[str], verb: str, flags: Mapping[str, str]) -> Mapping[str, str]:
     """Reads the recipe of a verb before the verb's module, and with it torch, is imported: a mistyped recipe answers
-    at once. flags: what the verb knows. Raises as `parse_with`, apart from the form of switches."""
+    at once. flags: what the verb knows. Returns the flag that each setting comes from, of a foreign line. Raises as
+    `parse_with`, apart from the form of switches."""
     asked = take(arguments, verb)
     _require_known(asked, arguments, verb, flags)
-    _reading(asked, verb)
+    reading = _reading(asked, verb)
+    return reading.origin if asked.dialect is not None else {}
 
 
 def take(arguments: Sequence[str], verb: str) -> Asked:
@@ -112,11 +114,11 @@ def take(arguments: Sequence[str], verb: str) -> Asked:
     return asked
 
 
-def translated(arguments: Sequence[str], verb: str) -> list[str]:
+def translated(arguments: Sequence[str], verb: str) -> tuple[list[str], Mapping[str, str]]:
     """The words of a verb that reads no recipe: a foreign line, `--as NAME -- …`, as what it amounts to, others as they
-    are. Raises as `take`, and as the dialect."""
+    are; and the flags of that line by our switches and settings. Raises as `take`, and as the dialect."""
     if not any(word == "--as" or word.startswith("--as=") for word in arguments):
-        return list(arguments)
+        return list(arguments), {}
     asked = take(arguments, verb)
     assert asked.dialect is not None
     ours = [flag if value is None else f"{flag}={value}" for flag, value in asked.given.items()]

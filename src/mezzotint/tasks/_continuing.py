@@ -7,14 +7,18 @@ with a stamp, the newest run of a name, goes on with that run, in its own folder
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mezzotint.errors import CheckpointError
+from mezzotint.recipe.live import replaced
 from mezzotint.recipe.read import COMMAND_LINE, Reading, locate, read
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.wording import shown
 from mezzotint.tasks import _stamps
 
 _CONVERTED = Path("ckpt_cache")
@@ -82,6 +86,7 @@ def _of_run(reading: Reading, run: Path, resume: str) -> Reading:
     """Goes on with a run: its folder, and the model that it began with. What it knows itself need not be said: after
     how many steps a foreign line takes it up."""
     recipe = read(run / "recipe.yaml").recipe
+    reading = _as_begun(reading, recipe)
     began = recipe.model
     made = _with_model(reading, began.path, began.config, f"{run} is gone on with; its model is {began.path}")
     update = {"folder": run, "resume": resume, "start": recipe.run.start}
@@ -101,6 +106,31 @@ def _with_schedules(reading: Reading, began: Recipe) -> Reading:
         return reading
     optim = optim.model_copy(update={"part_schedule": mine})
     return replace(reading, recipe=reading.recipe.model_copy(update={"optim": optim}))
+
+
+def _as_begun(reading: Reading, recipe: Recipe) -> Reading:
+    """What an earlier Mezzotint made of the same line stays as it is in a run that began with it. recipe: the run's."""
+    began, now = (one.model_dump(mode="json", by_alias=True) for one in (recipe, reading.recipe))
+    made, notes = reading.recipe, list(reading.notes)
+    for path, former in reading.formerly.items():
+        before, after = _at(began, path), _at(now, path)
+        if before != after and _same(before, former):
+            made = replaced(made, path.split("."), before)
+            notes.append(f"{path} stays {shown(before)}, which the run began with; a new run takes {shown(after)}")
+    return replace(reading, recipe=made, notes=tuple(notes))
+
+
+def _at(tree: Mapping[str, Any], path: str) -> Any:
+    here: Any = tree
+    for word in path.split("."):
+        here = here.get(word) if isinstance(here, dict) else None
+    return here
+
+
+def _same(before: Any, former: Any) -> bool:
+    if isinstance(before, float) and isinstance(former, (int, float)):
+        return math.isclose(before, former, rel_tol=1e-9)
+    return bool(before == former)
 
 
 def _average(reading: Reading) -> Reading:

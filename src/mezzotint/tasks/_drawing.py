@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +62,10 @@ def draw(asked: Asked, say: Callable[[str], None]) -> Iterator[str]:
     out = asked.out or free_folder(Path("samples") / source.name)
     model = open_model(source, asked.weights)
     wanted = _wanted(planned, asked, recipe, model, is_model=source.is_model)
-    refuse_taken(out, [one.name for one in wanted])
+    if asked.numbered:
+        wanted = _numbered(out, wanted)
+    else:
+        refuse_taken(out, [one.name for one in wanted])
     if any(one.request.size.frames > 1 for one in wanted) and (sentence := pictures.written_as(recipe.sample.clip)):
         say(sentence)
     _tell_of_lost_words(model.family, wanted, say)
@@ -199,9 +204,27 @@ def _write_sheets(
                 notes=[[notes.get((row, column), "") for column in columns] for row in rows],
                 title=title,
             )
-            written.append(out / (CONTACT if not written else f"contact-{len(written) + 1}.png"))
+            written.append(_free_sheet(out))
             durable.write_new(written[-1], grids.png(image), code="E1071", remedy=ELSEWHERE)
     return written
+
+
+def _free_sheet(out: Path) -> Path:
+    """contact.png, or the first of contact-2.png … that is not there."""
+    names = (out / (CONTACT if number == 1 else f"contact-{number}.png") for number in itertools.count(1))
+    return next(path for path in names if not path.exists())
+
+
+def _numbered(out: Path, wanted: Sequence[Wanted]) -> list[Wanted]:
+    """Nine digits for names, in the order of prompts and seeds, behind the highest number that is there: MindONE's
+    form."""
+    there = [int(path.stem) for path in out.glob("*") if re.fullmatch(r"\d{9}", path.stem)]
+    first = max(there, default=-1) + 1
+    order = sorted(range(len(wanted)), key=lambda n: (wanted[n].row, wanted[n].column))
+    number = {place: first + count for count, place in enumerate(order)}
+    return [
+        replace(one, name=f"{number[place]:09d}{pictures.ending(one.request.size)}") for place, one in enumerate(wanted)
+    ]
 
 
 def _headings(wanted: Sequence[Wanted]) -> dict[int, dict[str, str]]:

@@ -242,6 +242,10 @@ def export_bytes(recipe: Recipe, memory: Memory, files: Sequence[Component]) -> 
     anew = {name: count for name, count in numbers.items() if _is_rewritten(recipe, name)}
     folder = sum(component.bytes for component in files if component.part not in anew)
     folder += sum(anew.values()) * DTYPES[asked.dtype].itemsize
+    if asked.trained_file != "none":
+        folder += (
+            sum(numbers[part] for part in recipe.model.train) * DTYPES[asked.single_file_dtype or asked.dtype].itemsize
+        )
     if not asked.single_file:
         return folder
     if asked.single_file_dtype is None:

@@ -25,6 +25,18 @@ def require_possible(recipe: Recipe) -> None:
             f"run.export.parts: models of family {recipe.model.family} are written as whole folders alone; write all",
             code="E1092",
         )
+    if asked.trained_file != "none" and not styles:
+        raise RecipeError(
+            f"run.export.trained_file: models of family {recipe.model.family} are written as whole folders alone; "
+            "write none",
+            code="E1092",
+        )
+    if asked.trained_file == "mindspore" and "mindspore" not in styles:
+        raise RecipeError(
+            f"run.export.trained_file: models of family {recipe.model.family} are not written as checkpoints of "
+            "MindSpore's, those of sdxl are; write safetensors",
+            code="E1092",
+        )
     if asked.mindspore and "mindspore" not in styles:
         raise RecipeError(
             f"run.export.mindspore: models of family {recipe.model.family} are not written as checkpoints of "
@@ -40,14 +52,7 @@ def write(
     the folder, or the file of what was trained. Raises what exporting raises, StorageError E1701."""
     ending = mindspore.SUFFIX if asked.mindspore else ".safetensors"
     if asked.parts == "trained":
-        target = (asked.single_file_folder or place) / f"{name}{ending}"
-        with durable.storage_errors(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            on_cpu = {n: t.detach().cpu() for n, t in weights.items()}
-            model.family.export_parts(
-                target, recipe.model.train, weights=on_cpu, dtype=asked.single_file_dtype or asked.dtype
-            )
-        return target
+        return _trained(model, recipe, asked, place, f"{name}{ending}", weights)
     target = place / name
     # an earlier one goes when the new one is whole
     aside = place / f".partial-{name}" if target.exists() else target
@@ -67,4 +72,29 @@ def write(
             durable.sync_folder(target.parent)
     if asked.single_file:
         single_file_of(target, asked.single_file_folder or target.parent, asked.single_file_dtype, ending)
+    return target
+
+
+def write_trained(
+    model: Model, recipe: Recipe, asked: ExportSettings, place: Path, name: str, weights: Mapping[str, Tensor]
+) -> list[Path]:
+    """The file of `run.export.trained_file` beside what `write` writes; none where that is the same, or none is asked
+    for. Raises as `write`."""
+    ending = mindspore.SUFFIX if asked.trained_file == "mindspore" else ".safetensors"
+    is_written = asked.parts == "trained" and asked.mindspore == (asked.trained_file == "mindspore")
+    if asked.trained_file == "none" or is_written:
+        return []
+    return [_trained(model, recipe, asked, place, f"{name}{ending}", weights)]
+
+
+def _trained(
+    model: Model, recipe: Recipe, asked: ExportSettings, place: Path, file: str, weights: Mapping[str, Tensor]
+) -> Path:
+    target = (asked.single_file_folder or place) / file
+    with durable.storage_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        on_cpu = {n: t.detach().cpu() for n, t in weights.items()}
+        model.family.export_parts(
+            target, recipe.model.train, weights=on_cpu, dtype=asked.single_file_dtype or asked.dtype
+        )
     return target

@@ -53,16 +53,30 @@ def translation(name: str, arguments: Sequence[str], place: Launched) -> Transla
     return found
 
 
-def words(verb: str, name: str, arguments: Sequence[str], ours: Sequence[str]) -> list[str]:
-    """What stands behind a verb of ours to do what a foreign line says; the notes are printed. ours: words and switches
-    that are laid over it. Raises RecipeError in the words of the line."""
-    made, notes = dialect(name).words(verb, arguments)
-    switches = {word.partition("=")[0] for word in ours if word.startswith("--")}
-    made = [word for word in made if word.partition("=")[0] not in switches]
+def words(verb: str, name: str, arguments: Sequence[str], ours: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """What stands behind a verb of ours to do what a foreign line says, and the flags of that line by our switches and
+    settings; the notes are printed. ours: words and switches that are laid over it. Raises RecipeError in the words of
+    the line."""
+    spoken = dialect(name)
+    made, notes = spoken.words(verb, arguments)
+    laid = {word.partition("=")[0].removesuffix("+") for word in ours}
+    made = [word for word in made if not (word.startswith("--") and word.partition("=")[0] in laid)]
     for note in notes:
         print(f"note: {note}", flush=True)
     print(f"mezzotint {shlex.join([verb, *made, *ours])}", flush=True)
-    return [*made, *ours]
+    return [*made, *ours], {mine: flag for mine, flag in spoken.flags_of(verb).items() if mine not in laid}
+
+
+def their_flags(sentence: str, origin: Mapping[str, str]) -> str:
+    """The flags behind the switches and settings of ours that a sentence names: `of this line: data.path is
+    --data_path`, "" where it names none. origin: by switch or setting, the flag it comes from."""
+    found: dict[str, int] = {}
+    for ours, said in origin.items():
+        flag = said.removeprefix("default of ")
+        at = re.search(rf"(?<![\w./-]){re.escape(ours)}(?![\w-]|\.\w)", sentence)
+        if at and (flag.startswith("--") or " in " in flag) and flag not in sentence:
+            found[f"{ours} is {flag}"] = at.start()
+    return f"of this line: {', '.join(sorted(found, key=found.__getitem__))}" if found else ""
 
 
 def reading(name: str, arguments: Sequence[str], overrides: Sequence[str], place: Launched) -> Reading:
@@ -73,7 +87,9 @@ def reading(name: str, arguments: Sequence[str], overrides: Sequence[str], place
     given = {path: said for path, said in made.origin.items() if said == COMMAND_LINE}
     notes = tuple(str(note) for note in found.notes)
     recipe = _with_fixed(made.recipe, tuple(given))
-    return replace(made, recipe=recipe, origin={**found.origin, **given}, notes=notes, verb=found.verb)
+    formerly = {path: value for path, value in found.formerly.items() if path not in given}
+    origin = {**found.origin, **given}
+    return replace(made, recipe=recipe, origin=origin, notes=notes, verb=found.verb, formerly=formerly)
 
 
 def _with_fixed(recipe: Recipe, given: tuple[str, ...]) -> Recipe:

@@ -6,18 +6,21 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from torch import nn
 
 from mezzotint.data import findings
 from mezzotint.data.catalogue import readable
 from mezzotint.recipe.counting import counted
+from mezzotint.recipe.optim import AdaCoor
 from mezzotint.recipe.read import MODELS
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.tasks import _prompts
 from mezzotint.tasks.assemble import Dataset
+from mezzotint.training import patterns
 
 _KNOWS = re.compile(r"^In short: ([^.]+)\.", re.MULTILINE)
 _ARCHIVES = frozenset((".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst"))
@@ -139,6 +142,22 @@ def of_pictures(recipe: Recipe, dataset: Dataset) -> list[str]:
 def _few(texts: Sequence[str]) -> str:
     more = f" and {len(texts) - _SHOWN:,} more" if len(texts) > _SHOWN else ""
     return ", ".join(texts[:_SHOWN]) + more
+
+
+def of_names(recipe: Recipe, parts: Mapping[str, nn.Module], trained: Collection[str]) -> list[str]:
+    """Sentences about patterns that may match nothing and do. parts: the networks by name. trained: what moves, by
+    `part/parameter`."""
+    every = [f"{part}/{name}" for part, module in parts.items() for name, _ in module.named_parameters()]
+    found = [("model.freeze", recipe.model.freeze, every)]
+    rules = {f"optim.part_optimizer.{part}": rule for part, rule in recipe.optim.part_optimizer.items()}
+    for where, rule in ({"optim.optimizer": recipe.optim.optimizer} | rules).items():
+        if not isinstance(rule, AdaCoor):
+            found.append((f"{where}.no_decay", rule.no_decay, list(trained)))
+    return [
+        f"{where}: {' and '.join(unmet)} {'names' if len(unmet) == 1 else 'name'} nothing in this model"
+        for where, told, names in found
+        if (unmet := patterns.idle(told, names))
+    ]
 
 
 def _broken_groups(dataset: Dataset) -> Iterator[str]:

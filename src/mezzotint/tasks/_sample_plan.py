@@ -56,7 +56,7 @@ def look(asked: Asked) -> None:
     planned = plan(asked, lines, recipe.sample, lambda _: None)
     for width, height in asked.sizes:
         refuse_sides(width, height, _EVERY_GRID)
-    if asked.out is not None:
+    if asked.out is not None and not asked.numbered:
         refuse_taken(asked.out, [one.stem + ending for one in planned for ending in (".png", ".mp4")])
 
 

@@ -37,6 +37,7 @@ FLAGS = {
     "--frames=N": "sample.clip.frames, of models that draw clips",
     "--rate=FPS": "sample.clip.rate, frames a second of a clip's file",
     "--out=FOLDER": "where the pictures go; without it a new folder in samples/",
+    "--numbered": "calls pictures 000000000.png and so on, after those that are there",
 }
 _SETTINGS = {
     "--steps": "sample.steps",
@@ -72,7 +73,8 @@ Weights = Literal["raw", "shadow"]
 class Asked:
     """A command line. place: what is drawn from, as written. overrides: `key=value`, those of prompt files and switches
     included, in this order. lines: the prompts; empty takes the recipe's. sizes, seeds: empty takes the recipe's.
-    weights, out: None where nothing is said. notes: sentences about the files."""
+    weights, out: None where nothing is said. notes: sentences about the files. numbered: pictures have numbers for
+    names, after those that are there."""
 
     place: str
     overrides: tuple[str, ...] = ()
@@ -84,6 +86,7 @@ class Asked:
     weights: Weights | None = None
     out: Path | None = None
     notes: tuple[str, ...] = ()
+    numbered: bool = False
 
 
 def parse(arguments: Sequence[str]) -> Asked:
@@ -128,6 +131,7 @@ def parse(arguments: Sequence[str]) -> Asked:
         weights=_weights(said.get("--weights")),
         out=Path(said["--out"]).expanduser() if "--out" in said else None,
         notes=tuple(note for file in files for note in file.notes),
+        numbered="--numbered" in said,
     )
 
 
@@ -163,7 +167,11 @@ def _words(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
         flag = _ALSO.get(flag.replace("_", "-"), flag)
         if flag not in _KNOWN:
             raise _unknown(flag, value if sign else rest[0] if rest else "")
-        if not sign:
+        if flag in FLAGS:  # it has no value
+            if sign:
+                raise _wrong(f"{flag} stands alone, without {word.removeprefix(flag)!r}")
+            value = ""
+        elif not sign:
             if not rest or rest[0].startswith("--"):
                 raise _wrong(f"{flag} needs a value; write {flag}=…")
             value = rest.pop(0)

@@ -17,7 +17,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.tasks._lost_words import LostWords
 from mezzotint.tasks._lost_words import note as note_of_lost
-from mezzotint.tasks._notes import notes, of_data, of_pictures
+from mezzotint.tasks._notes import notes, of_data, of_names, of_pictures
 from mezzotint.tasks.assemble import Dataset, Model, rate_factor, resolved
 from mezzotint.training import lr, rows
 from mezzotint.training.live import LiveLine
@@ -89,7 +89,9 @@ def before_step_one(
 def _notes(recipe: Recipe, runtime: Runtime, dataset: Dataset, model: Model) -> list[str]:
     buckets = len(_bucket_counts(recipe, dataset))
     found = notes(recipe, prediction=model.prediction, device=runtime.device.type, buckets=buckets)
-    return found + of_data(dataset) + of_pictures(recipe, dataset)
+    return (
+        found + of_data(dataset) + of_pictures(recipe, dataset) + of_names(recipe, model.family.parts(), model.trained)
+    )
 
 
 def _model_line(recipe: Recipe) -> str:

@@ -15,7 +15,7 @@ from torch import nn
 
 from mezzotint import registry
 from mezzotint.data import catalogue as catalogues
-from mezzotint.data.cached import LatentCache, TextCache
+from mezzotint.data.cached import LatentCache, TextCache, is_cache
 from mezzotint.data.catalogue import Catalogue
 from mezzotint.data.loader import plan_columns
 from mezzotint.data.plan import Timeline
@@ -96,17 +96,33 @@ def family_class(recipe: Recipe) -> type[ModelFamily]:
 def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int], None] | None = None) -> Dataset:
     """Lists, checks and indexes the pictures; the first process does the work, the others find it done.
 
-    Raises RecipeError E1020 without data.path, DatasetError for what is wrong with the data.
+    Raises RecipeError E1020 without data.path; DatasetError for what is wrong with the data, E1110 where it is a cache.
     """
     if not recipe.data.path:
         raise RecipeError("data.path is not set; write data.path=FOLDER, a folder of pictures", code="E1020")
-    catalogue = _indexed(recipe, recipe.data, runtime, progress)
+    try:
+        catalogue = _indexed(recipe, recipe.data, runtime, progress)
+    except DatasetError as error:
+        refuse_cache(recipe, error)
+        raise
     rows, held = catalogue.split(recipe.data.holdout, recipe.run.seed, at_most=recipe.data.max_samples)
     columns = plan_columns(catalogue, rows, recipe.data)
     timeline = Timeline(columns, recipe.data, recipe.optim.accumulation, recipe.run.seed)
     named = recipe.data.holdout.path if recipe.run.validation.every is not None else {}
     sets = {name: _held_set(recipe, name, path, runtime, progress) for name, path in named.items()}
     return Dataset(catalogue, rows, held, timeline, sets)
+
+
+def refuse_cache(recipe: Recipe, error: DatasetError) -> None:
+    """Says what a folder of the recipe is in which an error has found no pictures, where it is a cache of ours. Raises
+    DatasetError E1110."""
+    named = [path for path in recipe.data.path if is_cache(path)] if error.code in ("E1202", "E1210") else []
+    if named:
+        raise DatasetError(
+            f"data.path: {named[0]} is a cache of Mezzotint's own, which holds no pictures; write the folder of the "
+            f"pictures there, and data.cache.path={named[0]} for the cache",
+            code="E1110",
+        ) from error
 
 
 def _indexed(

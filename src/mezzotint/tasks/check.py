@@ -49,7 +49,7 @@ from mezzotint.tasks._dry import DryRun, dry_run
 from mezzotint.tasks._estimates import BucketRow, CacheNeed, Disk, Length
 from mezzotint.tasks._memory import Memory, Outline, described, memory_of
 from mezzotint.tasks._model_files import Component, components
-from mezzotint.tasks._notes import notes, of_data, of_pictures
+from mezzotint.tasks._notes import notes, of_data, of_names, of_pictures
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.train import folder_of
 from mezzotint.training import state, wandb_log
@@ -233,6 +233,7 @@ def _look_at_model(checked: Checked) -> Outline | None:
     with checked.gathering():
         outline = Outline(checked.recipe, checked.device.type)
         checked.notes += _clips.notes(checked.recipe, outline.family.grid)
+        checked.notes += of_names(checked.recipe, outline.family.parts(), outline.trained)
         _clips.refuse_unfit(checked.recipe, outline.family.grid)
         _require_drawing(checked.recipe, outline)
         fits = True

@@ -395,8 +395,9 @@ class Job:
         if self.recipe.run.schedule_file and self.runtime.is_first:
             data = self.dataset
             epoch = data.timeline.epoch(number)
+            place = self.folder.logs if self.recipe.run.schedule_place == "logs" else self.folder.path
             try:
-                schedule_file.write(epoch, data.rows, data.catalogue, self.recipe.data, self.folder.logs)
+                schedule_file.write(epoch, data.rows, data.catalogue, self.recipe.data, place)
             except StorageError as error:
                 self.live.say(f"warning: {error.message}; training goes on without it")
         self.changes.begin(number)
@@ -509,9 +510,9 @@ class Job:
     def _export(self, trainer: Trainer) -> list[Path]:
         """The model as a folder: the trained weights, and beside them their average when there is one. All processes
         come here; the first writes."""
-        written, shadow = self._export_one(trainer.update.masters, name_of(self.recipe, trainer)), trainer.update.shadow
+        written, shadow = self._export_one(trainer, trainer.update.masters, ""), trainer.update.shadow
         if shadow is not None:
-            written += self._export_one(shadow.weights, name_of(self.recipe, trainer, "_ema"))
+            written += self._export_one(trainer, shadow.weights, "_ema")
         return written
 
     def _export_due(self, trainer: Trainer) -> None:
@@ -534,11 +535,14 @@ class Job:
             self.runtime.barrier()
         trainer.owes_export = False
 
-    def _export_one(self, weights: Mapping[str, Tensor], name: str) -> list[Path]:
+    def _export_one(self, trainer: Trainer, weights: Mapping[str, Tensor], ema: str) -> list[Path]:
         whole, asked = self.runtime.whole(weights), self.changes.now.run.export
         if not self.runtime.is_first:
             return []
-        return [_exports.write(self.model, self.recipe, asked, self.folder.exports, name, whole)]
+        place, alone = self.folder.exports, name_of(self.recipe, trainer, ema, alone=True)
+        written = _exports.write(self.model, self.recipe, asked, place, name_of(self.recipe, trainer, ema), whole)
+        beside = _exports.write_trained(self.model, self.recipe, asked, place, alone, whole)
+        return [*beside, written]
 
     def _note_bad_step(self, report: StepReport) -> None:
         # each process names its own samples: the one that spoilt the step may be anywhere

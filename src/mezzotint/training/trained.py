@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mezzotint.errors import Diverged, RecipeError
 from mezzotint.recipe.model import ModelSettings
+from mezzotint.training.patterns import MAY_BE_IDLE, bare
 
 
 def trained_parameters(
@@ -34,16 +35,16 @@ def trained_parameters(
         early = _before_last_layers(part, module, settings.last_layers) if is_trained else set()
         for name, parameter in module.named_parameters():
             full = f"{part}/{name}"
-            matched = [pattern for pattern in settings.freeze if fnmatchcase(full, pattern.removeprefix("!"))]
+            matched = [one for one in settings.freeze if fnmatchcase(full, bare(one).removeprefix("!"))]
             seen.update(matched)
-            is_thawed = any(pattern.startswith("!") for pattern in matched)
+            is_thawed = any(bare(pattern).startswith("!") for pattern in matched)
             is_frozen = bool(matched) or name in early
             parameter.requires_grad_(is_trained and (is_thawed or not is_frozen))
             if parameter.requires_grad:
                 chosen[full] = parameter
         if is_trained:
             _refuse_dropout(part, module)
-    unmatched = [pattern for pattern in settings.freeze if pattern not in seen]
+    unmatched = [one for one in settings.freeze if one not in seen and not one.startswith(MAY_BE_IDLE)]
     if unmatched:
         raise RecipeError(
             f"model.freeze: {unmatched[0]!r} matches no parameter; names look like {_some_name(parts)!r}", code="E1022"

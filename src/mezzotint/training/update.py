@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.optim import AdaCoor, OptimSettings
+from mezzotint.training.patterns import MAY_BE_IDLE, bare
 from mezzotint.training.rules import rule_for
 from mezzotint.training.shadow import decay_at
 
@@ -372,7 +373,7 @@ def _groups(trained: Mapping[str, nn.Parameter], settings: OptimSettings) -> lis
         decay, spared = (0.0, ()) if isinstance(rule, AdaCoor) else (rule.weight_decay, rule.no_decay)
         # names that `decay.resolved` has put there are many: they are looked up, not tried one after the other
         names = exactly.setdefault(id(spared), frozenset(spared))
-        undecayed = name in names or any(fnmatchcase(name, pattern) for pattern in spared if _is_pattern(pattern))
+        undecayed = name in names or any(fnmatchcase(name, bare(one)) for one in spared if _is_pattern(one))
         key = f"{part}.no_decay" if undecayed else part
         if key not in groups:
             groups[key] = Group(key, part, 0.0 if undecayed else decay)
@@ -386,7 +387,7 @@ def _refuse_unmatched(settings: OptimSettings, parts: Mapping[str, str]) -> None
     others = set(parts.values()) - set(settings.part_optimizer)
     for where, (moved, rule) in ({"optim.optimizer": (others, settings.optimizer)} | here).items():
         for pattern in () if isinstance(rule, AdaCoor) or not moved else rule.no_decay:
-            if parts.get(pattern) in moved:
+            if parts.get(pattern) in moved or pattern.startswith(MAY_BE_IDLE):
                 continue
             if not any(fnmatchcase(name, pattern) for name, part in parts.items() if part in moved):
                 raise RecipeError(f"{where}.no_decay: {pattern!r} matches no trained parameter", code="E1022")

@@ -1,0 +1,44 @@
+"""Patterns of names: one after `~` may match nothing; any other that does is an error."""
+
+from __future__ import annotations
+
+import pytest
+from torch import nn
+
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.model import ModelSettings
+from mezzotint.recipe.optim import AdamW, OptimSettings
+from mezzotint.training import patterns
+from mezzotint.training.trained import trained_parameters
+from mezzotint.training.update import Update
+
+NET = {"denoiser": nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))}
+
+
+def trained(*freeze: str) -> dict[str, nn.Parameter]:
+    return trained_parameters(NET, ModelSettings(train=("denoiser",), freeze=freeze), ("denoiser",))
+
+
+def groups(*spared: str) -> dict[str, list[str]]:
+    update = Update(trained(), OptimSettings(optimizer=AdamW(no_decay=spared)), separate_masters=False)
+    return {group.name: group.names for group in update.groups}
+
+
+def test_a_pattern_that_may_match_nothing_acts_where_it_matches() -> None:
+    assert list(trained("~denoiser/1.*", "~denoiser/7.*")) == ["denoiser/0.weight", "denoiser/0.bias"]
+    assert groups("~*bias", "~*layernorm*")["denoiser.no_decay"] == ["denoiser/0.bias", "denoiser/1.bias"]
+    assert groups("~*layernorm*").keys() == {"denoiser"}
+
+
+def test_one_without_the_sign_is_still_refused() -> None:
+    with pytest.raises(RecipeError, match="matches no trained parameter"):
+        groups("~*layernorm*", "*layernorm*")
+    with pytest.raises(RecipeError, match="matches no parameter"):
+        trained("denoiser/7.*")
+
+
+def test_the_idle_ones_are_told() -> None:
+    assert patterns.idle(["~*bias", "~*layernorm*", "*gone*", "~!*norm*"], list(trained())) == [
+        "*layernorm*",
+        "!*norm*",
+    ]
