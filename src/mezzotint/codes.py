@@ -111,6 +111,8 @@ CODES: dict[str, str] = {
     "formats read can be begun with.",
     "E1092": "The run would export files that models of this family are not written as. `run.export.mindspore` is for "
     "SDXL; `run.export.parts: trained` for families whose models are passed around as single files.",
+    "E1150": "data.format=kohya found no folder of the kind that it reads. Directly in data.path lie folders whose "
+    "names begin with a number of repeats, as in `10_sks dog`, and pictures directly in those.",
     "E1200": "The data set cannot be used as it is. The message names the file and what to do with it.",
     "E1201": "A folder of data.path is not there, is a file, or cannot be read; or data.path is empty. "
     "Relative paths are looked up beside the recipe, then in the current folder.",

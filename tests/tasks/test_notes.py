@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from mezzotint.recipe.data import DataSettings
 from mezzotint.recipe.read import located, read_text
 from mezzotint.tasks._notes import notes, of_data
 
@@ -51,7 +52,8 @@ def test_archives_and_broken_names_are_said_in_numbers() -> None:
         ]
         own = SimpleNamespace(group=np.array(groups), group_name=lambda number: f"name {number}")
         catalogue = SimpleNamespace(own=own, report=SimpleNamespace(unknown=unknown), roots=(Path("/a"), Path("/b")))
-        return of_data(cast(Any, SimpleNamespace(catalogue=catalogue, rows=rows, held=held_rows)))
+        dataset = cast(Any, SimpleNamespace(catalogue=catalogue, rows=rows, held=held_rows))
+        return of_data(dataset, DataSettings())
 
     assert of([0, 1, 1], [0], (".md", 3)) == []
     [said] = of([0], [], (".md", 1), (".rar", 1))
@@ -60,6 +62,20 @@ def test_archives_and_broken_names_are_said_in_numbers() -> None:
     assert said.startswith("1 .tar archive and 2 .zip archives below /a, /b are not opened")
     [said] = of([0, 1, 1, 2, 3, 4, 4, 4], [1, 3, 4, 5, 7])
     assert "it takes 1 of the 2 of 'name 1', 1 of the 1 of 'name 2', 1 of the 1 of 'name 3' and 1 more;" in said
+
+
+def test_folders_that_say_how_often_are_said_where_the_format_does_not_look(tmp_path: Path) -> None:
+    for name in ("10_sks dog/a.png", "3_cat/b.JPG", "2024_summer/c.png", "01_first/d.png", "5_notes/e.txt", "7_/f.png"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    catalogue = SimpleNamespace(
+        own=SimpleNamespace(group=np.zeros(1, np.int64)), report=SimpleNamespace(unknown=()), roots=(tmp_path,) * 2
+    )
+    dataset = cast(Any, SimpleNamespace(catalogue=catalogue, rows=np.zeros(1, np.int32), held=np.zeros(0, np.int32)))
+    [said] = of_data(dataset, DataSettings())
+    assert said.startswith(f"10_sks dog, 3_cat below {tmp_path} look like kohya's folders")
+    assert "data.format=kohya reads the number" in said
+    assert of_data(dataset, DataSettings(format="kohya")) == []
 
 
 def test_the_start_and_check_say_it(world: Any, capsys: Any) -> None:

@@ -17,9 +17,10 @@ class CaptionSettings(Section):
     `filename` takes the file's name without its ending, underscores as spaces; `either` takes the sidecar where there
     is one and the name otherwise."""
 
-    lines: Annotated[Literal["join", "choose"], ALLOW] = "join"
+    lines: Annotated[Literal["join", "choose", "first"], ALLOW] = "join"
     """A caption file of several lines: `join` makes one caption of them, `choose` takes one line at each visit, drawn
-    by address."""
+    by address, `first` takes the first that is not empty, as kohya's scripts do; it is the default with
+    `data.format=kohya`."""
 
     missing: Annotated[Literal["error", "skip", "empty"], ALLOW] = "error"
     """A picture without caption: `error` names the first ten and stops, `skip` leaves the picture out, `empty` trains

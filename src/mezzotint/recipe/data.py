@@ -105,7 +105,8 @@ class DataSettings(Section):
 
     format: Annotated[str, ALLOW] = "image-folder"
     """How the data set is written down: a file name in `data/formats/`. `image-folder` takes every picture below the
-    folder, captions beside it; `everydream` takes a folder as EveryDream2 reads it, with its yaml and txt files, or
+    folder, captions beside it; `kohya` takes folders `10_name`, whose names say how often an epoch visits their
+    pictures; `everydream` takes a folder as EveryDream2 reads it, with its yaml and txt files, or
     its manifest, a .json file; `mindone` takes those that the .csv files of a folder name, columns `dir` and `text`;
     `mindone-cache` takes what MindONE has encoded, from its folders latent_cache, vector_cache and crossattn_cache,
     over into the cache of latents (`content=sample`) and text, which is on then;
@@ -242,6 +243,15 @@ class DataSettings(Section):
         kept = {"latents": True, "text": True, "content": "sample"}
         return {**value, "cache": kept | cache} if isinstance(cache, dict) else value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _first_line(cls, value: Any) -> Any:
+        """kohya's scripts read the first line of a caption file."""
+        if not isinstance(value, dict) or value.get("format") != "kohya":
+            return value
+        captions = value.get("captions", {})
+        return {**value, "captions": {"lines": "first"} | captions} if isinstance(captions, dict) else value
+
     @field_validator("background")
     @classmethod
     def _is_colour(cls, value: str) -> str:
@@ -274,7 +284,7 @@ class DataSettings(Section):
     def _require_effect(self) -> None:
         """Refuses settings that the format does not look at."""
         untouched = DataSettings.model_construct()._of_tables()
-        named = ("image-folder", "everydream", "mindone", "mindone-cache", "clip-list")
+        named = ("image-folder", "kohya", "everydream", "mindone", "mindone-cache", "clip-list")
         if self.format in named and self._of_tables() != untouched:
             raise ValueError(
                 "data.columns, data.split, data.hub_config and data.hub_cache have no effect with "
@@ -296,6 +306,11 @@ class DataSettings(Section):
             raise ValueError(
                 f"data.captions.source has no effect with data.format={self.format}, where captions have their "
                 "place; leave it out, or set data.format=image-folder"
+            )
+        if self.format == "kohya" and self.captions.source != "sidecar":
+            raise ValueError(
+                "data.captions.source has no effect with data.format=kohya, where the folder's words are the caption "
+                "of pictures without a file; leave it out, or set data.format=image-folder"
             )
         if self.format == "everydream" and (self.captions.source, self.captions.lines) != ("sidecar", "join"):
             raise ValueError(

@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from mezzotint.data.catalogue import readable
+from mezzotint.data.folder_repeats import seen_in
 from mezzotint.recipe.counting import counted
+from mezzotint.recipe.data import DataSettings
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.tasks.assemble import Dataset
 
@@ -51,9 +53,9 @@ def notes(recipe: Recipe, *, prediction: str | None, device: str, buckets: int |
     return found
 
 
-def of_data(dataset: Dataset) -> list[str]:
+def of_data(dataset: Dataset, settings: DataSettings) -> list[str]:
     """Sentences about the pictures, most of the time none."""
-    found = []
+    found = list(_of_kohya(dataset)) if settings.format == "image-folder" else []
     packed = {ending: count for ending, count in dataset.catalogue.report.unknown if ending in _ARCHIVES}
     if packed:
         many = " and ".join(counted(count, f"{ending} archive") for ending, count in packed.items())
@@ -70,6 +72,20 @@ def of_data(dataset: Dataset) -> list[str]:
             "data.holdout.path (EveryDream2's val_split_mode manual)"
         )
     return found
+
+
+def _of_kohya(dataset: Dataset) -> Iterator[str]:
+    """A word about folders whose names say how often their pictures are meant to be seen."""
+    for root in dict.fromkeys(dataset.catalogue.roots):
+        if folders := seen_in(root):
+            shown = ", ".join(readable(name) for name in folders[:_SHOWN])
+            more = f" and {len(folders) - _SHOWN} more" if len(folders) > _SHOWN else ""
+            one = len(folders) == 1
+            yield (
+                f"{shown}{more} below {readable(os.fspath(root))} look{'s' * one} like kohya's folders, whose number "
+                "is how often an epoch visits each picture; data.format=image-folder takes every picture once; "
+                "data.format=kohya reads the number, and the words where a picture has no caption"
+            )
 
 
 def _broken_groups(dataset: Dataset) -> Iterator[str]:

@@ -72,7 +72,7 @@ def before_step_one(
 def _notes(recipe: Recipe, runtime: Runtime, dataset: Dataset, model: Model) -> list[str]:
     buckets = len(_bucket_counts(recipe, dataset))
     found = notes(recipe, prediction=model.prediction, device=runtime.device.type, buckets=buckets)
-    return found + of_data(dataset)
+    return found + of_data(dataset, recipe.data)
 
 
 def _model_line(recipe: Recipe) -> str:

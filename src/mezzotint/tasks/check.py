@@ -238,7 +238,7 @@ def _look_at_data(checked: Checked) -> None:
         if catalogue.own.group[rows].any():
             checked.names = tuple(batch_report.rows_of(catalogue, rows, recipe.data))
         checked.notes += batch_report.warnings(catalogue, rows, recipe.data)
-        checked.notes += of_data(dataset)
+        checked.notes += of_data(dataset, recipe.data)
 
 
 def _advise(checked: Checked, prediction: str | None) -> None:
