@@ -92,8 +92,8 @@ class CacheSettings(Section):
     them."""
 
     shuffles: Annotated[PositiveInt, ALLOW] = 1
-    """With shuffled tags and cached text, how many orders of each caption are drawn and kept; every visit takes one of
-    them."""
+    """With cached text and captions that are drawn (`captions.shuffle_tags`, `tag_dropout`, `wildcards`), how many
+    variants of each caption are drawn and kept; every visit takes one of them."""
 
 
 class DataSettings(Section):
@@ -274,10 +274,10 @@ class DataSettings(Section):
                 f"data.antialias=false is not for data.resize={self.resize}; set data.resize to bicubic, bilinear or "
                 "nearest, or leave data.antialias out"
             )
-        if self.cache.text and self.captions.shuffle_tags and self.cache.shuffles == 1:
+        if self.cache.text and self._drawn() and self.cache.shuffles == 1:
             raise ValueError(
-                "data.cache.text keeps data.cache.shuffles=1 order of each caption, so that data.captions.shuffle_tags "
-                "would shuffle once and never again; set data.cache.shuffles above 1, or data.cache.text=false"
+                f"data.cache.text keeps data.cache.shuffles=1 variant of each caption, so that {self._drawn()[0]} "
+                "would draw once and never again; set data.cache.shuffles above 1, or data.cache.text=false"
             )
         return self
 
@@ -318,6 +318,16 @@ class DataSettings(Section):
                 "files and names by rules of its own; leave them out, or set data.format=image-folder"
             )
 
+    def _drawn(self) -> list[str]:
+        """The settings by which a caption is another one from visit to visit."""
+        captions = self.captions
+        drawn = {
+            "shuffle_tags": captions.shuffle_tags,
+            "tag_dropout": captions.tag_dropout > 0,
+            "wildcards": captions.wildcards,
+        }
+        return [f"data.captions.{name}" for name, is_on in drawn.items() if is_on]
+
     @property
     def has_clips(self) -> bool:
         """Whether samples are clips, so that pixels have frames."""
@@ -342,10 +352,10 @@ class DataSettings(Section):
                 "data.clips.texts takes embeddings over into the text cache; set data.cache.text=true, or leave it out "
                 "and let the captions be encoded"
             )
-        if self.clips.texts and self.captions.shuffle_tags:
+        changed = self._drawn() + ["data.captions.prefix"] * bool(self.captions.prefix)
+        if self.clips.texts and changed:
             raise ValueError(
-                "data.captions.shuffle_tags has no effect on embeddings of files (data.clips.texts); leave out one of "
-                "them"
+                f"{changed[0]} has no effect on embeddings of files (data.clips.texts); leave out one of them"
             )
         if self.has_clips and self.clips.buckets and (self.buckets != BucketSettings() or self.resolution != 512):
             raise ValueError(
@@ -377,11 +387,12 @@ class DataSettings(Section):
                 "true, true and sample"
             )
         captions = self.captions
-        if self.crop != "center" or self.flip or captions.dropout or captions.shuffle_tags:
+        is_changed = bool(captions.dropout or captions.prefix or self._drawn())
+        if self.crop != "center" or self.flip or is_changed:
             raise ValueError(
                 "data.format=mindone-cache holds pictures that are cut and captions that are chosen: leave out "
-                "data.crop, data.flip, data.captions.dropout and data.captions.shuffle_tags, or train from the "
-                "pictures (data.format=mindone)"
+                "data.crop, data.flip, data.captions.dropout, data.captions.shuffle_tags and what else changes "
+                "captions, or train from the pictures (data.format=mindone)"
             )
 
     def _require_table(self) -> None:

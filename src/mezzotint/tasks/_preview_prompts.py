@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from mezzotint import draws
+from mezzotint.data.captions import Changes, unchanged
 from mezzotint.errors import CacheError, RecipeError
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.recipe import Recipe
@@ -175,7 +176,8 @@ class PreviewPrompts:
         seed, rows = self._recipe.run.seed, self._dataset.rows
         row = int(rows[draws.below(draws.key(seed, "preview-row", step, index), len(rows))])
         choice = self._dataset.catalogue.captions(row)
-        return choice[draws.below(draws.key(seed, "preview-caption", step, index), len(choice))]
+        chosen = choice[draws.below(draws.key(seed, "preview-caption", step, index), len(choice))]
+        return unchanged(chosen, Changes.of(self._recipe.data.captions))
 
     def _embedded(self, requests: Sequence[Request]) -> list[Request]:
         if self._caches.text is None:
@@ -217,8 +219,8 @@ def _lines(recipe: Recipe, file: PromptFile, dataset: Dataset) -> tuple[Line, ..
         return tuple(_prompts.shown(line, recipe.data.captions) for line in file.lines)
     if recipe.sample.prompts:
         return tuple(_prompts.shown(Line(prompt), recipe.data.captions) for prompt in recipe.sample.prompts)
-    rows = np.sort(dataset.rows)[:4]
-    return tuple(Line(dataset.catalogue.captions(int(row))[0]) for row in rows)
+    rows, changes = np.sort(dataset.rows)[:4], Changes.of(recipe.data.captions)
+    return tuple(Line(unchanged(dataset.catalogue.captions(int(row))[0], changes)) for row in rows)
 
 
 def _moved(text: TextEmbedding, device: torch.device) -> TextEmbedding:
