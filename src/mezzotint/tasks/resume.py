@@ -25,11 +25,16 @@ class Start:
     said: tuple[str, ...] = ()
 
     @property
+    def recipe(self) -> dict[str, Any]:
+        """The recipe that the checkpoint was trained with, as it keeps it."""
+        assert self.checkpoint is not None
+        found: dict[str, Any] = json.loads((self.checkpoint / "state.json").read_text("utf-8"))["recipe"]
+        return found
+
+    @property
     def seed(self) -> int:
         """The seed that the checkpoint was trained with."""
-        assert self.checkpoint is not None
-        values = json.loads((self.checkpoint / "state.json").read_text("utf-8"))
-        return int(values["recipe"]["run"]["seed"])
+        return int(self.recipe["run"]["seed"])
 
 
 def choose(resume: str, folder: RunFolder, command: str) -> Start:
