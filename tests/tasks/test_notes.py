@@ -50,7 +50,9 @@ def test_archives_and_broken_names_are_said_in_numbers() -> None:
         rows, held_rows = [
             np.array(part, dtype=np.int32) for part in ([r for r in range(len(groups)) if r not in held], held)
         ]
-        own = SimpleNamespace(group=np.array(groups), group_name=lambda number: f"name {number}")
+        own = SimpleNamespace(
+            group=np.array(groups), flip=np.full(len(groups), np.nan), group_name=lambda number: f"name {number}"
+        )
         catalogue = SimpleNamespace(own=own, report=SimpleNamespace(unknown=unknown), roots=(Path("/a"), Path("/b")))
         dataset = cast(Any, SimpleNamespace(catalogue=catalogue, rows=rows, held=held_rows))
         return of_data(dataset, DataSettings())
@@ -69,13 +71,42 @@ def test_folders_that_say_how_often_are_said_where_the_format_does_not_look(tmp_
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).touch()
     catalogue = SimpleNamespace(
-        own=SimpleNamespace(group=np.zeros(1, np.int64)), report=SimpleNamespace(unknown=()), roots=(tmp_path,) * 2
+        own=SimpleNamespace(group=np.zeros(1, np.int64), flip=np.full(1, np.nan)),
+        report=SimpleNamespace(unknown=()),
+        roots=(tmp_path,) * 2,
     )
     dataset = cast(Any, SimpleNamespace(catalogue=catalogue, rows=np.zeros(1, np.int32), held=np.zeros(0, np.int32)))
     [said] = of_data(dataset, DataSettings())
     assert said.startswith(f"10_sks dog, 3_cat below {tmp_path} look like kohya's folders")
     assert "data.format=kohya reads the number" in said
     assert of_data(dataset, DataSettings(format="kohya")) == []
+
+
+@pytest.mark.parametrize("has_clips", [False, True])
+def test_captions_that_a_mirror_makes_wrong_are_counted(has_clips: bool) -> None:
+    captions = [("a car drives to the left",), ("a leftover",), ("plain", "a RIGHT hand"), ("turns counter-clockwise",),
+                ("westward bound",)]  # fmt: skip
+    catalogue = SimpleNamespace(
+        own=SimpleNamespace(group=np.zeros(5, np.int64), flip=np.array([np.nan] * 4 + [0.0], np.float32)),
+        report=SimpleNamespace(unknown=()), roots=(), captions=captions.__getitem__, key=lambda row: f"{row}.x",
+    )  # fmt: skip
+    dataset = cast(Any, SimpleNamespace(catalogue=catalogue, rows=np.arange(5), held=np.zeros(0, np.int32)))
+    settings = DataSettings(flip=0.5, format="videofolder" if has_clips else "webdataset")
+    [said] = of_data(dataset, settings)
+    if has_clips:
+        assert said.startswith(
+            "the captions of 3 clips tell left, right or a turn or a direction of motion, such as that of 0.x, and "
+            "data.flip=0.5 mirrors clips"
+        )
+    else:
+        assert said.startswith("the captions of 3 pictures tell left, right or a turn, such as that of 0.x")
+    assert of_data(dataset, settings.model_copy(update={"flip": 0.0})) == []
+
+
+def test_configurations_that_have_no_effect_are_said(tmp_path: Path) -> None:
+    words = (f"model.path={tmp_path}", "model.config=tiny-sd")
+    assert "model.path is a folder with configurations of its own" in said(*words)
+    assert said(*words, "model.weights=random") == ""
 
 
 def test_the_start_and_check_say_it(world: Any, capsys: Any) -> None:

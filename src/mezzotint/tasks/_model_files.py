@@ -66,7 +66,7 @@ def _in_folder(
     """The components of a model's folder."""
     problems: list[WeightsError] = []
     try:
-        folder = open_folder(settings.path)
+        folder = open_folder(settings.described_by)
     except WeightsError as error:
         return (), [error]
     held = {_component_of(part, module, folder): part for part, module in parts.items()}

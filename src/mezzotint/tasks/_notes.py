@@ -4,8 +4,11 @@ is an error, and nothing is changed."""
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
+
+import numpy as np
 
 from mezzotint.data.catalogue import readable
 from mezzotint.data.folder_repeats import seen_in
@@ -16,6 +19,15 @@ from mezzotint.tasks.assemble import Dataset
 
 _ARCHIVES = frozenset((".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst"))
 _SHOWN = 3
+_LOOKED_AT = 20_000
+"""Captions of so many samples are read for a note."""
+
+_DIRECTION = re.compile(
+    r"\b(left|right|(left|right)-?(wards?|hand|ward|facing|most)|(anti-?|counter-?)?clockwise"
+    r"|(east|west)(wards?|bound)?)\b",
+    re.IGNORECASE,
+)
+"""What is another thing in a mirror. Words, not meaning: "right now" is among them."""
 
 
 def notes(recipe: Recipe, *, prediction: str | None, device: str, buckets: int | None) -> list[str]:
@@ -48,6 +60,12 @@ def notes(recipe: Recipe, *, prediction: str | None, device: str, buckets: int |
             "data.captions.dropped=zeros with data.captions.dropout=0: only captions that a picture's own chance drops "
             "become zeros"
         )
+    model = recipe.model
+    if model.config is not None and model.weights == "files" and model.path.is_dir():
+        found.append(
+            f"model.config={model.config} has no effect: model.path is a folder with configurations of its own; "
+            "model.config is for a model in one file, and for model.weights=random"
+        )
     if recipe.run.half != "autocast" and recipe.run.precision == "fp32":
         found.append(f"run.half={recipe.run.half} is about bf16 and fp16, and run.precision is fp32")
     return found
@@ -64,6 +82,7 @@ def of_data(dataset: Dataset, settings: DataSettings) -> list[str]:
         found.append(
             f"{many} below {where} {verb} not opened, so that pictures in {them} are not trained; unpack {them} there"
         )
+    found += _of_directions(dataset, settings)
     if broken := list(_broken_groups(dataset)):
         more = f" and {len(broken) - _SHOWN} more" if len(broken) > _SHOWN else ""
         found.append(
@@ -86,6 +105,26 @@ def _of_kohya(dataset: Dataset) -> Iterator[str]:
                 "is how often an epoch visits each picture; data.format=image-folder takes every picture once; "
                 "data.format=kohya reads the number, and the words where a picture has no caption"
             )
+
+
+def _of_directions(dataset: Dataset, settings: DataSettings) -> Iterator[str]:
+    """A word about captions that a mirrored picture or clip contradicts. Looks at the first of many."""
+    catalogue = dataset.catalogue
+    rows = dataset.rows[:_LOOKED_AT]
+    own = catalogue.own.flip[rows]
+    mirrored_rows = rows[np.where(np.isnan(own), settings.flip, own) > 0].tolist()
+    saying = [row for row in mirrored_rows if any(map(_DIRECTION.search, catalogue.captions(row)))]
+    if not saying:
+        return
+    among = f" of the first {_LOOKED_AT:,}" if len(dataset.rows) > _LOOKED_AT else ""
+    word = "clip" if settings.has_clips else "picture"
+    of_motion = " or a direction of motion" if settings.has_clips else ""
+    verb = "tells" if len(saying) == 1 else "tell"
+    yield (
+        f"the captions of {counted(len(saying), word)}{among} {verb} left, right or a turn{of_motion}, such as that of "
+        f"{readable(catalogue.key(saying[0]))}, and data.flip={settings.flip:g} mirrors {word}s, so that the words are "
+        "wrong; set data.flip=0, or take the words out"
+    )
 
 
 def _broken_groups(dataset: Dataset) -> Iterator[str]:
