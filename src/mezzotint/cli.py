@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from mezzotint import __version__, probes
+from mezzotint import __version__, probes, quiet
 from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, StorageError
 
 INTERRUPTED = 130
@@ -251,6 +251,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     6 a peer process was lost; 128 + n a signal.
     """
     _show_everything()
+    quiet.leave_out()
     try:
         status = _guarded(list(sys.argv[1:] if argv is None else argv))
         _flush()

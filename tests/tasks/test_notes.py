@@ -103,6 +103,12 @@ def test_captions_that_a_mirror_makes_wrong_are_counted(has_clips: bool) -> None
     assert of_data(dataset, settings.model_copy(update={"flip": 0.0})) == []
 
 
+def test_more_workers_than_processors_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(4)))
+    assert "lets a run use 4 processors" in said("data.workers=5")
+    assert said("data.workers=4") == ""
+
+
 def test_configurations_that_have_no_effect_are_said(tmp_path: Path) -> None:
     words = (f"model.path={tmp_path}", "model.config=tiny-sd")
     assert "model.path is a folder with configurations of its own" in said(*words)

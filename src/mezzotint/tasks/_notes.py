@@ -60,6 +60,12 @@ def notes(recipe: Recipe, *, prediction: str | None, device: str, buckets: int |
             "data.captions.dropped=zeros with data.captions.dropout=0: only captions that a picture's own chance drops "
             "become zeros"
         )
+    processors = len(os.sched_getaffinity(0))
+    if recipe.data.workers > max(2, processors):
+        found.append(
+            f"data.workers={recipe.data.workers}, and this machine lets a run use {counted(processors, 'processor')}: "
+            "more workers than that wait for each other"
+        )
     model = recipe.model
     if model.config is not None and model.weights == "files" and model.path.is_dir():
         found.append(
