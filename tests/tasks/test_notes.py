@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -117,12 +118,22 @@ def test_configurations_that_have_no_effect_are_said(tmp_path: Path) -> None:
 
 def test_the_start_and_check_say_it(world: Any, capsys: Any) -> None:
     folder = str(world.pictures)
-    asked = {"data__path": [folder, folder], "objective__zero_terminal_snr": True, "run__steps": 1}
+    fox = world.root / "set" / "2_fox"
+    fox.mkdir(parents=True)
+    shutil.copy(world.pictures / "00.png", fox / "a.png")
+    (fox / "a.txt").write_text("a fox that looks to the right")
+    asked = {
+        "data__path": [folder, folder, str(fox.parent)],
+        "data__flip": 0.5,
+        "objective__zero_terminal_snr": True,
+        "run__steps": 1,
+    }
     assert world.train("run", **asked) == 0
     start = capsys.readouterr().out
     assert world.train("run", verb="check", **asked) == 0
     page = " ".join(capsys.readouterr().out.split())
     assert "activations" in page  # the rescaled schedule is no hindrance to measuring them
-    for words in ("twice: an epoch visits each of its pictures as often", "the last timestep is pure noise"):
+    for words in ("twice: an epoch visits each of its pictures as often", "the last timestep is pure noise",
+                  "2_fox below", "data.format=kohya reads the number", "such as that of 2/2_fox/a.png"):  # fmt: skip
         assert words in start
         assert words in page
