@@ -119,3 +119,14 @@ def test_a_cache_of_one_variant_is_refused_where_captions_are_drawn(setting: str
     read_text(f"data: {{path: x, captions: {{{setting}}}, cache: {{text: true, shuffles: 3}}}}")
     with pytest.raises(RecipeError, match="holds pictures that are cut and captions that are chosen"):
         read_text(f"data: {{path: x, format: mindone-cache, captions: {{{setting}}}, cache: {{shuffles: 3}}}}")
+
+
+def test_wildcards_are_refused_where_cleaning_takes_their_braces() -> None:
+    with pytest.raises(RecipeError, match=r"data\.captions\.clean takes the braces of data\.captions\.wildcards away"):
+        read_text("data: {path: x, captions: {clean: true, wildcards: true}}")
+
+
+def test_a_prefix_is_one_line() -> None:
+    assert read_text("data: {captions: {prefix: ' sks '}}").recipe.data.captions.prefix == "sks"
+    with pytest.raises(RecipeError, match="one line of text"):
+        read_text('data: {captions: {prefix: "a\\nb"}}')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, field_validator
+from pydantic import Field, NonNegativeInt, field_validator, model_validator
 
 from mezzotint.recipe.base import ALLOW, Section, Share
 
@@ -68,6 +68,15 @@ class CaptionSettings(Section):
         if "\0" in value or len(value.splitlines()) > 1:
             raise ValueError("a prefix is one line of text")
         return value.strip()
+
+    @model_validator(mode="after")
+    def _agree(self) -> CaptionSettings:
+        if self.clean and self.wildcards:
+            raise ValueError(
+                "data.captions.clean takes the braces of data.captions.wildcards away before they are read; leave out "
+                "one of them"
+            )
+        return self
 
 
 class ColumnSettings(Section):
