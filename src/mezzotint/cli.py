@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mezzotint import __version__, probes, threads
+from mezzotint import __version__, probes, quiet, threads
 from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, StorageError
 
 INTERRUPTED = 130
@@ -268,6 +268,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     threads.wait_asleep(os.environ, is_loaded="torch" in sys.modules)  # before anything imports torch
     _show_everything()
+    quiet.leave_out()
     try:
         status = _guarded(list(sys.argv[1:] if argv is None else argv))
         _flush()

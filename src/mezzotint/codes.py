@@ -127,6 +127,8 @@ CODES: dict[str, str] = {
     "another name.",
     "E1110": "data.path names a folder into which Mezzotint has cached, and in which there are no pictures. The cache "
     "is found by what was encoded: data.path stays the folder of the pictures, and data.cache.path names the cache.",
+    "E1150": "data.format=kohya found no folder of the kind that it reads. Directly in data.path lie folders whose "
+    "names begin with a number of repeats, as in `10_sks dog`, and pictures directly in those.",
     "E1200": "The data set cannot be used as it is. The message names the file and what to do with it.",
     "E1201": "A folder of data.path is not there, is a file, or cannot be read; or data.path is empty. "
     "Relative paths are looked up beside the recipe, then in the current folder.",

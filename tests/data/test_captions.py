@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 from mezzotint import draws
-from mezzotint.data.captions import Tags, choose, kept_address, shuffled
+from mezzotint.data.captions import Changes, Tags, changed, choose, filled, kept_address, prefixed, shuffled
+from mezzotint.stages import Sample
 
 KEY = draws.text_key("a/picture.png")
 
@@ -105,3 +107,29 @@ def test_tags_survive_their_column() -> None:
 
 def test_kept_orders_depend_on_sample_and_number() -> None:
     assert len({kept_address(key, number) for key in (1, 2) for number in range(3)}) == 6
+
+
+def test_wildcards_are_those_of_kohya() -> None:
+    def last(text: str) -> str:
+        return filled(text, lambda number, count: count - 1)
+
+    assert last("{a|b} {c} {d|e|}") == "b c "
+    assert last("{{a|b}} {} } {") == "{a|b} {} } {"
+    assert last("{a|{b} x") == "{b x"
+    assert filled("{a|b} {a|b|c}", lambda number, count: number) == "a b"
+
+
+def test_weighted_tags_are_prefixed_filled_and_thinned() -> None:
+    tags = Tags("a {red|blue} cat", ("{x|y}", "kept", "rare"), (3.0, 2.0, 1.0))
+    sample = Sample("k", Path("k.png"), (tags.text,), overrides=(("flip", "0.5"), ("tags", tags.encoded())))
+    found = prefixed(sample, "sks")
+    assert found.captions == ("sks a {red|blue} cat, {x|y}, kept, rare",)
+    assert found.overrides[0] == ("flip", "0.5")
+    line = found.overrides[1][1]
+    every = Changes(wildcards=True, tag_dropout=0.5, keep=2)
+    said = {changed("", line, every, address=draws.key(n, "x")) for n in range(90)}
+    heads = [f"sks a {colour} cat, {tag}, kept" for colour in ("red", "blue") for tag in "xy"]
+    assert said == {head + end for head in heads for end in ("", ", rare")}
+    shuffle = Changes(shuffle=True)
+    plain = {changed("", tags.encoded(), shuffle, address=draws.key(n, "x")) for n in range(60)}
+    assert plain == {shuffled(tags, address=draws.key(n, "x")) for n in range(60)}

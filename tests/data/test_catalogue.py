@@ -363,9 +363,9 @@ def spread(root: Path, index: Path, n: int) -> Catalogue:
     return replace(found, key_hash=keys, width=np.zeros(n, np.int32))
 
 
-def test_holdout_is_drawn_by_key(root: Path, index: Path) -> None:
+def test_holdout_by_chance_is_drawn_by_key_alone(root: Path, index: Path) -> None:
     many = spread(root, index, 2000)
-    holdout = HoldoutSettings(share=0.1, max_samples=500)
+    holdout = HoldoutSettings(share=0.1, max_samples=500, rule="chance")
     train, held = many.split(holdout, 3)
     assert 150 < len(held) < 250
     assert sorted([*train.tolist(), *held.tolist()]) == list(range(2000))
@@ -373,6 +373,23 @@ def test_holdout_is_drawn_by_key(root: Path, index: Path) -> None:
     fewer = replace(many, key_hash=many.key_hash[:1000], width=many.width[:1000])
     assert fewer.split(holdout, 3)[1].tolist() == [row for row in held.tolist() if row < 1000]
     assert many.split(holdout, 4)[1].tolist() != held.tolist()
+
+
+def test_holdout_takes_the_share_exactly_with_the_smallest_draws(root: Path, index: Path) -> None:
+    few = spread(root, index, 40)
+
+    def held(share: float, rule: Any = "exact", seed: int = 3) -> list[int]:
+        train, found = few.split(HoldoutSettings(share=share, rule=rule), seed)
+        assert sorted([*train.tolist(), *found.tolist()]) == list(range(40))
+        return found.tolist()
+
+    for share, count in ((0.001, 1), (0.05, 2), (0.1, 4), (0.15, 6), (0.151, 7), (0.3, 12), (0.7, 28), (0.999, 39)):
+        assert len(held(share)) == count, share
+    # as it is written: 0.07 · 100 is 7, and 7.000000000000001 in floating point
+    assert len(spread(root, index, 100).split(HoldoutSettings(share=0.07), 3)[1]) == 7
+    assert set(held(0.1)) < set(held(0.3)) != set(held(0.3, seed=4))
+    by_chance = held(0.3, "chance")
+    assert set(by_chance) <= set(held(0.3)) or set(held(0.3)) <= set(by_chance), "of the same draws"
 
 
 def test_holdout_is_bounded(root: Path, index: Path) -> None:

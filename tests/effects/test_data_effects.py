@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -317,9 +318,26 @@ def test_holdout_keeps_a_share_out_of_training(feed: Make, noisy: Make, tmp_path
         fed.catalogue, key_hash=draws.keys(0, "effects", np.arange(DRAWN)), width=np.ones(DRAWN, np.int32)
     )
     held = len(many.split(HoldoutSettings(share=0.4, max_samples=DRAWN), seed=0)[1])
-    assert abs(held / DRAWN - 0.4) < three_sigma(0.4)
+    assert held == math.ceil(0.4 * DRAWN)
     assert len(many.split(HoldoutSettings(share=0.4, max_samples=77), seed=0)[1]) == 77
     assert len(feed(tmp_path / "one", holdout__share=0.0).dataset.held) == 0
+
+
+# breaks if a small set lost more or fewer than its share, or the rule did not reach the split
+@pytest.mark.effect("data.holdout.rule")
+def test_holdout_rule_counts_or_draws(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(32, 32)] * 10)
+
+    by_seed: dict[str, list[int]] = {}
+    catalogue = feed(folder, holdout__share=0.25).catalogue
+    for rule in ("exact", "chance"):
+        settings = HoldoutSettings.model_validate({"share": 0.25, "rule": rule})
+        by_seed[rule] = [len(catalogue.split(settings, seed)[1]) for seed in range(40)]
+    assert set(by_seed["exact"]) == {3}
+    assert {1, 2, 4} <= set(by_seed["chance"])
+    assert [len(feed(folder, holdout__share=0.25, holdout__rule=rule).dataset.held) for rule in by_seed] == [
+        by_seed[rule][0] for rule in by_seed
+    ]
 
 
 # breaks if workers were not started, or what they decode differed

@@ -17,9 +17,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.errors import RecipeError, WeightsError
-from mezzotint.families import sd
-from mezzotint.recipe.read import read_text
+from mezzotint.families import _latte_files, sd
+from mezzotint.recipe.model import ModelSettings
+from mezzotint.recipe.read import ASSETS, read_text
 from mezzotint.tasks import assemble
+from mezzotint.tasks._memory import described
 from mezzotint.weights.layouts.base import average
 
 Prepare = Callable[..., Any]
@@ -88,6 +90,39 @@ def test_config_is_where_a_single_files_configurations_lie(prepare: Prepare, one
     assert found[0].objective.schedule.alpha_bar[-1] != found[1].objective.schedule.alpha_bar[-1]
     with pytest.raises(WeightsError, match=r"model\.config"):
         prepare(model__path=file, model__weights="files")
+
+
+# breaks if the folder's networks were built all the same, here or in what `check` counts, or those of read weights not
+@pytest.mark.effect("model.config")
+def test_config_says_what_networks_of_random_weights_are(prepare: Prepare, shared_world: Any, tmp_path: Path) -> None:
+    other = shutil.copytree(shared_world.model, tmp_path / "other")
+    path = other / "unet" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"block_out_channels": [8, 8]}))
+    plain, built = prepare(), prepare(model__config=other)
+    assert [ready.family.parts()["denoiser"].config.block_out_channels for ready in (plain, built)] == [
+        [16, 32], [8, 8],
+    ]  # fmt: skip
+    assert f"configurations from {other};" in (built.job.folder.path / "run.log").read_text()
+    settings = built.job.recipe.model
+    assert sum(p.numel() for p in described(sd.Family, settings).parts()["denoiser"].parameters()) == sum(
+        p.numel() for p in built.family.parts()["denoiser"].parameters()
+    )
+    read = settings.model_copy(update={"weights": "files"})
+    assert described(sd.Family, read).parts()["denoiser"].config.block_out_channels == [16, 32]
+
+
+# breaks if the denoiser of random weights were that of the model's own folder
+@pytest.mark.effect("model.config")
+def test_config_says_what_a_random_latte_is(tmp_path: Path) -> None:
+    own = ASSETS / "models" / "tiny-latte"
+    told = json.loads((own / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(told | {"num_layers": told["num_layers"] + 2}))
+    settings = ModelSettings(family="latte", path=own, weights="random")
+    found = [
+        _latte_files.open_source(one, 0).config.num_layers
+        for one in (settings, settings.model_copy(update={"config": tmp_path}))
+    ]
+    assert found == [told["num_layers"], told["num_layers"] + 2]
 
 
 # breaks if the model's own autoencoder were used all the same, for the cache's address, or for the export

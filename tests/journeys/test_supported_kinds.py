@@ -52,8 +52,17 @@ def tar_shards(world: Any, folder: Path) -> dict[str, Any]:
     return {"data__format": "webdataset"}
 
 
-@pytest.mark.parametrize("form", [table_of_mindone, tar_shards])
-def test_tables_and_shards_are_checked_cached_and_trained(
+def folders_of_kohya(world: Any, folder: Path) -> dict[str, Any]:
+    for number, path in enumerate(sorted(world.pictures.glob("*.png"))):
+        place = folder / ("3_red field", "2", "1_more")[number % 3]
+        place.mkdir(exist_ok=True)
+        shutil.copy(path, place)
+        shutil.copy(path.with_suffix(".txt"), place)
+    return {"data__format": "kohya"}
+
+
+@pytest.mark.parametrize("form", [table_of_mindone, tar_shards, folders_of_kohya])
+def test_tables_shards_and_folders_are_checked_cached_and_trained(
     form: Callable[[Any, Path], dict[str, Any]], world: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = world.root / "data"

@@ -43,7 +43,7 @@ KINDS = "tests/journeys/test_supported_kinds.py"
 XL = f"{KINDS}::test_every_form_of_sdxl_is_checked_trained_and_drawn_from"
 REFINER = f"{KINDS}::test_the_refiner_is_checked_trained_and_drawn_from"
 LATTE = f"{KINDS}::test_a_released_folder_of_latte_is_checked_trained_and_drawn_from_and_not_converted"
-MORE_DATA = f"{KINDS}::test_tables_and_shards_are_checked_cached_and_trained"
+MORE_DATA = f"{KINDS}::test_tables_shards_and_folders_are_checked_cached_and_trained"
 CLIPS = f"{KINDS}::test_clips_are_checked_cached_and_trained"
 XL_FILES = "tests/weights/test_sdxl_layout.py::test_from_one_file_to_a_folder_and_back_every_tensor_is_the_same"
 XL_MINDSPORE = "tests/weights/test_sdxl_layout.py::test_through_mindspores_checkpoint_and_back_every_tensor_is_the_same"
@@ -93,6 +93,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "a folder of pictures, captions in .txt files": (DATA, DATA, DATA),
     "the same, captions in .caption files": (DATA, DATA, DATA),
     "the same, captions in the file names": (DATA, DATA, DATA),
+    "kohya's folders 10_name, with and without class words": (MORE_DATA,) * 3,
     "pictures named by metadata.jsonl, .csv or .parquet": (DATA, DATA, DATA),
     "pictures inside of .parquet or .arrow": (DATA, DATA, DATA),
     "a data set of the hub that lies in the local cache": (DATA, DATA, DATA),

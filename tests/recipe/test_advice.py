@@ -60,6 +60,7 @@ def test_a_recipe_that_keeps_to_it_is_left_in_peace() -> None:
         (["optim.optimizer={kind: adacoor, eps: 1e-7}"], {}, "optim.optimizer.kind"),
         (["data.captions.dropout=0.2"], {}, "data.captions.dropout"),
         (["data.flip=0.5"], {}, "data.flip"),
+        (["model.family=latte", "data.flip=0.5"], {}, "data.flip"),
         (["run.recompute.enabled=true"], {"memory": 25_700_000_000}, "run.recompute.enabled"),
         (["data.resolution=832"], {"memory": 25_700_000_000}, "run.recompute.enabled"),
         (["objective.noise_offset=0.2"], {}, "objective.noise_offset"),

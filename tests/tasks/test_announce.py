@@ -37,3 +37,16 @@ def test_a_warm_up_that_outlasts_the_run_is_said(world: Any, capsys: Any) -> Non
     assert "stays below its peak" in line(capsys.readouterr().out, "update")
     assert world.train("short", run__steps=2, optim__schedule__warmup_steps=1) == 0
     assert "stays below its peak" not in line(capsys.readouterr().out, "update")
+
+
+def test_clip_skip_flips_and_timestep_bias_are_named(world: Any, capsys: Any) -> None:
+    bias = {"strategy": "range", "multiplier": 3, "begin": 100, "end": 400}
+    unusual: dict[str, Any] = {f"objective__timestep_bias__{name}": value for name, value in bias.items()}
+    assert world.train("one", run__steps=1, data__flip=0.25, model__clip_skip=1, **unusual) == 0
+    said = capsys.readouterr().out
+    assert "1 last layer of its text encoder left out (clip skip)" in line(said, "model")
+    assert "timestep bias range (100 to 399, 3 times as often)" in line(said, "objective")
+    assert line(said, "data").endswith("; mirrored with chance 0.25")
+    assert world.train("two", run__steps=1, data__flip=0) == 0
+    said = capsys.readouterr().out
+    assert not [word for word in ("clip skip", "timestep bias", "mirrored") if word in said]

@@ -22,7 +22,7 @@ from torch import Tensor
 from mezzotint import draws, durable, outside
 from mezzotint.data import addresses, clip_visits, plan
 from mezzotint.data.cache import Store, explained
-from mezzotint.data.captions import Tags, kept_address, shuffled
+from mezzotint.data.captions import Changes, changed, kept_address, unchanged
 from mezzotint.data.text_rows import TextLayout, TextRows
 from mezzotint.errors import CacheError
 from mezzotint.recipe.data import DataSettings
@@ -208,16 +208,17 @@ class TextCache:
         """The address of a caption's embedding. mark: the file it was taken from (`foreign_text.Marked.encoded`)."""
         return addresses.text_address(caption, self.identity, mark=mark)
 
-    def orders(self, catalogue: Catalogue, row: int) -> tuple[str, ...]:
-        """The captions that a row whose tags are shuffled has besides those that were written."""
-        settings = self._settings
-        if not (settings.captions.shuffle_tags or catalogue.own.shuffle_tags[row]):
-            return ()
-        line = catalogue.own.tags_of(row)
-        written = [Tags.decoded(line)] if line else [Tags.of(caption) for caption in catalogue.captions(row)]
-        addresses_of = [kept_address(int(catalogue.key_hash[row]), n) for n in range(settings.cache.shuffles)]
-        keep = settings.captions.keep_tags
-        return tuple(shuffled(tags, address=address, keep=keep) for tags in written for address in addresses_of)
+    def captions_of(self, catalogue: Catalogue, row: int) -> tuple[str, ...]:
+        """The captions that a row can be shown with: those where nothing is drawn, and the variants that are kept of
+        captions that are drawn."""
+        own, written = catalogue.own, catalogue.captions(row)
+        changes = Changes.of(self._settings.captions, shuffles_own=bool(own.shuffle_tags[row]))
+        if not changes.are_any:
+            return written
+        line, kept = own.tags_of(row), range(self._settings.cache.shuffles)
+        addresses_of = [kept_address(int(catalogue.key_hash[row]), number) for number in kept]
+        variants = (changed(one, line, changes, address=address) for one in written for address in addresses_of)
+        return (*(unchanged(one, changes) for one in written), *variants)
 
     def rows(self) -> TextRows | None:
         """The rows; None before `define`."""

@@ -1,15 +1,20 @@
-"""Which caption a visit is trained with: a choice among the sample's captions, the order of its tags, then dropout. All
-are drawn by address, so that they depend on no worker, rank or history. It stands between the plan and the batch.
+"""Which caption a visit is trained with: a choice among the sample's captions, its wildcards, its tags and their order,
+and dropout. All are drawn by address, so that they depend on no worker, rank or history. It stands between the plan and
+the batch.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from mezzotint import draws
+from mezzotint.recipe.captions import CaptionSettings
+from mezzotint.stages import Sample
 
 NO_LIMIT = 2048
 """Characters of a caption of weighted tags, unless it has a limit of its own."""
@@ -57,6 +62,102 @@ class Tags:
         return Tags(main, tags, (1.0,) * len(tags))
 
 
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """How a caption becomes another one from visit to visit. shuffle: tags come in any order. keep: so many tags after
+    the first part stay. tag_dropout: the chance that another tag is dropped. wildcards: one of `{a|b}` is taken."""
+
+    shuffle: bool = False
+    keep: int = 0
+    tag_dropout: float = 0.0
+    wildcards: bool = False
+
+    @classmethod
+    def of(cls, settings: CaptionSettings, *, shuffles_own: bool = False) -> Changes:
+        """Those of a sample. shuffles_own: it is shuffled by a setting of its own."""
+        return cls(
+            settings.shuffle_tags or shuffles_own, settings.keep_tags, settings.tag_dropout, settings.wildcards
+        )  # fmt: skip
+
+    @property
+    def are_any(self) -> bool:
+        """Whether a caption can change at all."""
+        return self.shuffle or self.tag_dropout > 0 or self.wildcards
+
+
+def prefixed(sample: Sample, prefix: str) -> Sample:
+    """A sample whose captions begin with a text, a space behind it, as kohya's `caption_prefix`: as if it stood in the
+    caption files."""
+    captions = tuple(f"{prefix} {caption}".rstrip() for caption in sample.captions)
+    return replace(sample, captions=captions, overrides=tuple(_prefixed(sample.overrides, prefix)))
+
+
+def _prefixed(overrides: Sequence[tuple[str, str]], prefix: str) -> list[tuple[str, str]]:
+    found = []
+    for name, value in overrides:
+        if name == "tags":
+            tags = Tags.decoded(value)
+            value = replace(tags, main=f"{prefix} {tags.main}".rstrip()).encoded()
+        found.append((name, value))
+    return found
+
+
+def changed(caption: str, line: str, changes: Changes, *, address: int) -> str:
+    """A caption as it is drawn at an address (`draws.key`). line: of its weighted tags (`Tags.encoded`), which then
+    take its place; empty for a plain caption.
+
+    Wildcards come first, then tags are dropped, then shuffled, as kohya's scripts have it.
+    """
+    if changes.wildcards and not line:
+        caption = filled(caption, partial(_wildcard, address))
+    if not ((line and changes.are_any) or changes.shuffle or changes.tag_dropout):
+        return caption
+    tags = Tags.decoded(line) if line else Tags.of(caption)
+    if changes.wildcards and line:
+        tags = _tags_filled(tags, address)
+    if changes.tag_dropout:
+        tags = thinned(tags, address=address, keep=changes.keep, dropout=changes.tag_dropout)
+    return shuffled(tags, address=address, keep=changes.keep) if changes.shuffle else tags.text
+
+
+def unchanged(caption: str, changes: Changes) -> str:
+    """A caption where nothing is drawn, for held-out pictures and previews: the first of each wildcard."""
+    return filled(caption, lambda number, count: 0) if changes.wildcards else caption
+
+
+def filled(caption: str, choose: Callable[[int, int], int]) -> str:
+    """A caption with one of each `{a|b}`. choose: which of so many (its second argument), for the wildcard of a number
+    (its first, from 0). `{{` and `}}` become braces; `{}` stays."""
+    text = caption.replace("{{", "\0<").replace("}}", "\0>")  # no caption holds NUL
+    numbers = iter(range(len(text)))
+
+    def one(match: re.Match[str]) -> str:
+        among = match[1].split("|")
+        return among[choose(next(numbers), len(among))]
+
+    return re.sub(r"\{([^}]+)\}", one, text).replace("\0<", "{").replace("\0>", "}")
+
+
+def _wildcard(address: int, number: int, count: int) -> int:
+    return draws.below(draws.key(address, "wildcard", number), count)
+
+
+def _tags_filled(tags: Tags, address: int) -> Tags:
+    """Weighted tags, each with wildcards of its own."""
+    texts = enumerate((tags.main, *tags.tags))
+    found = [filled(text, partial(_wildcard, draws.key(address, "place", place))) for place, text in texts]
+    return replace(tags, main=found[0], tags=tuple(found[1:]))
+
+
+def thinned(tags: Tags, *, address: int, keep: int, dropout: float) -> Tags:
+    """A caption without the tags that are dropped at an address, each with the chance `dropout`; the main text and the
+    first `keep` tags stay."""
+    kept = [
+        i for i in range(len(tags.tags)) if i < keep or draws.uniform(draws.key(address, "tag-dropout", i)) >= dropout
+    ]
+    return replace(tags, tags=tuple(tags.tags[i] for i in kept), weights=tuple(tags.weights[i] for i in kept))
+
+
 def choose(captions: Sequence[str], *, seed: int, epoch: int, key_hash: int, visit: int, dropout: float) -> str:
     """The caption of one visit.
 
@@ -95,7 +196,7 @@ def shuffled(tags: Tags, *, address: int, keep: int = 0) -> str:
 
 
 def kept_address(key_hash: int, number: int) -> int:
-    """The address of one of the orders of tags that a text cache keeps: the same in every epoch and run."""
+    """The address of one of the variants that a text cache keeps of a caption: the same in every epoch and run."""
     return draws.key(number, "tags-kept", key_hash)
 
 

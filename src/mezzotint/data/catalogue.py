@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -188,9 +190,10 @@ class Catalogue:
         """The rows that are trained and those held out, int32, ascending. at_most: of so many samples in all, those
         with the smallest draws by (seed, their keys); None takes all.
 
-        Each sample is held out with the chance `holdout.share`, drawn by (seed, its key): other samples that come or go
-        change nothing for it, unless more than `max_samples` are drawn, of which the smallest draws count. With a share
-        above 0 at least one is held out and at least one trained, where there are two.
+        Each sample has a draw by (seed, its key), and the smallest are held out: ⌈share · n⌉ of n by the rule `exact`;
+        by `chance` those below the share, so that other samples that come or go change nothing for it; at most
+        `max_samples` of either. With a share above 0 at least one is held out and at least one trained, where there are
+        two.
         """
         rows = np.arange(len(self), dtype=np.int32)
         if at_most is not None and at_most < len(self):
@@ -199,10 +202,20 @@ class Catalogue:
         if holdout.share == 0 or len(rows) < 2:
             return rows, np.zeros(0, dtype=np.int32)
         drawn = draws.uniforms(draws.keys(seed, "holdout", self.key_hash[rows]))
-        wanted = int((drawn < holdout.share).sum())
+        wanted = _held_out(holdout, drawn)
         num = max(1, min(wanted, holdout.max_samples, len(rows) - 1))
         order = rows[np.argsort(drawn, kind="stable")]
         return np.sort(order[num:]), np.sort(order[:num])
+
+
+def _held_out(holdout: HoldoutSettings, drawn: NDArray[np.float64]) -> int:
+    match holdout.rule:
+        case "exact":
+            return math.ceil(Fraction(repr(holdout.share)) * len(drawn))  # of the share as it is written
+        case "chance":
+            return int((drawn < holdout.share).sum())
+        case _:
+            raise AssertionError(holdout.rule)
 
 
 def build(

@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 
 from mezzotint import draws
 from mezzotint.data import buckets, cleaning, clip_buckets, clip_files, columns, media, own, probing
+from mezzotint.data.captions import prefixed
 from mezzotint.data.columns import TextBuilder, Texts
 from mezzotint.data.embedded import Pictures
 from mezzotint.data.formats.base import Noted, Skipped, Source
 from mezzotint.data.listing import Listing, walk
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.data import DataSettings
+from mezzotint.recipe.data import CaptionSettings, DataSettings
 from mezzotint.registry import find
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
@@ -83,6 +84,8 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
         small,
         columns_read,
     )
+    if captions.prefix:
+        wanted += (f"prefix {captions.prefix}",)
     if captions.clean:
         wanted += (f"cleaned {cleaning.VERSION}",)
     if settings.has_clips:
@@ -120,7 +123,7 @@ def make(
     read_samples = find("data/formats", settings.format).read_samples
     for number, source in enumerate(sources):
         for item in read_samples(replace(source, pictures=pictures)):
-            gathered.add(cleaning.cleaned(item) if settings.captions.clean else item, source.root, number)
+            gathered.add(_as_shown(item, settings.captions), source.root, number)
     pictures.sync()
     looked = probing.Looked.at(gathered.path.texts())
     probing.take_over(looked, before, settings.max_pixels)
@@ -132,6 +135,13 @@ def make(
         unknown.update(source.listing.unknown)
     columns.write(folder, found, {**about, "decoded": decoded, "unknown": dict(unknown)})
     journal.unlink(missing_ok=True)
+
+
+def _as_shown(item: Sample | Skipped | Noted, settings: CaptionSettings) -> Sample | Skipped | Noted:
+    """An item with its captions as the recipe wants them at every visit."""
+    if isinstance(item, Sample) and settings.prefix:
+        item = prefixed(item, settings.prefix)
+    return cleaning.cleaned(item) if settings.clean else item
 
 
 @dataclass(slots=True)

@@ -237,11 +237,12 @@ def held_out(
 ) -> tuple[Batch, ...]:
     """The held-out rows as batches of at most `data.batch_size`, by bucket: always the same ones.
 
-    No caption is dropped, no tags are shuffled, and all samples weigh the same. Where captions, crops or flips are
-    drawn, they are those of the first visit in epoch 0. positions: places in `rows`. Raises as the loader does.
+    No caption and no tag is dropped, no tags are shuffled, wildcards say their first, and all samples weigh the same.
+    Where captions, crops or flips are drawn, they are those of the first visit in epoch 0. positions: places in `rows`.
+    Raises as the loader does.
     """
     rows = np.asarray(rows, dtype=np.int32)
-    as_written = {"dropout": 0.0, "shuffle_tags": False}
+    as_written = {"dropout": 0.0, "shuffle_tags": False, "tag_dropout": 0.0}
     settings = settings.model_copy(update={"captions": settings.captions.model_copy(update=as_written)})
     pieces = pieces_of(catalogue, settings, seed=seed, latents=latents, text=text, is_training=False)
     of_bucket = buckets.of_rows(catalogue, rows, settings)

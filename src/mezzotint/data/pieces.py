@@ -193,18 +193,18 @@ class Pieces(Dataset[Any]):
             dropout=self._dropout(visit),
         )
         own = self._catalogue.own
-        is_shuffled = settings.shuffle_tags or (self._is_training and bool(own.shuffle_tags[visit.row]))
-        return self._shuffled(chosen, visit) if chosen and is_shuffled else chosen
+        if not self._is_training:
+            return captions.unchanged(chosen, captions.Changes.of(settings))
+        changes = captions.Changes.of(settings, shuffles_own=bool(own.shuffle_tags[visit.row]))
+        return self._changed(chosen, visit, changes) if chosen and changes.are_any else chosen
 
-    def _shuffled(self, caption: str, visit: Visit) -> str:
-        """A caption with its tags in the order of this visit, or, where text is cached, in one of those kept."""
+    def _changed(self, caption: str, visit: Visit, changes: captions.Changes) -> str:
+        """A caption as it is drawn for this visit, or, where text is cached, one of the variants that are kept."""
         address = draws.key(visit.seed, "tags", visit.epoch, visit.key_hash, visit.visit)
         if self._text is not None:
             kept = self._settings.cache.shuffles
             address = captions.kept_address(visit.key_hash, draws.below(address, kept))
-        line = self._catalogue.own.tags_of(visit.row)
-        tags = captions.Tags.decoded(line) if line else captions.Tags.of(caption)
-        return captions.shuffled(tags, address=address, keep=self._settings.captions.keep_tags)
+        return captions.changed(caption, self._catalogue.own.tags_of(visit.row), changes, address=address)
 
     def _weight(self, request: Request) -> NDArray[np.float32]:
         if not self._is_training:

@@ -247,7 +247,7 @@ def open_source(settings: ModelSettings, seed: int) -> Source:
             code="E1401",
         )
     root = path if path.is_dir() else path.parent
-    parts = {"denoiser": _denoiser(path, settings.config)}
+    parts = {"denoiser": _denoiser(settings.described_by, settings.config)}
     vae = _vae(settings.vae, root)
     if vae is not None:
         parts["vae"] = vae

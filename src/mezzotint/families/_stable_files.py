@@ -238,7 +238,7 @@ def open_source(kin: Kin, settings: ModelSettings, seed: int) -> Source:
     source = (
         _read_single(kin, settings, seed)
         if settings.path.is_file()
-        else read_folder(kin, settings.path, settings.weights, seed)
+        else read_folder(kin, settings.described_by, settings.weights, seed)
     )
     if settings.over:
         source = replace(source, overlay=Overlay(settings.path, settings.over, settings.config))

@@ -102,7 +102,9 @@ class ModelFamily(ABC):
     def described(cls, settings: ModelSettings) -> Self:
         """A model of its configurations alone, with random weights, whatever files there are: to be counted, where
         memory is not given. An autoencoder from elsewhere is taken to be as large as the model's own."""
-        return cls.load(settings.model_copy(update={"weights": "random", "vae": None}))
+        config = settings.config if settings.path.is_file() else None
+        update = {"weights": "random", "vae": None, "path": settings.described_by, "config": config}
+        return cls.load(settings.model_copy(update=update))
 
     @classmethod
     @abstractmethod

@@ -30,7 +30,8 @@ ADVICE = MappingProxyType(
         "optim.optimizer.eps": "A larger one calms gradients that explode. For adacoor leave it at 1e-8.",
         "data.captions.dropout": "0.04 in general, 0.10 for large models, 0.15 to force a style; more bleeds "
         "into everything.",
-        "data.flip": "Not for faces, asymmetric outfits, or captions with left and right.",
+        "data.flip": "Not for faces, asymmetric outfits, or captions with left and right; of clips, not where a "
+        "caption tells which way something moves or turns.",
         "data.batch_size": "Pictures that are kept together by name want whole multiples of it for each shape.",
         "run.recompute.enabled": "Not below 640 on a card of 24 GB; above 768 it is needed there.",
         "objective.noise_offset": "0.05 to 0.10 works well: 0.10 for short runs, 0.02 to 0.03 beyond 50,000 "
@@ -85,7 +86,7 @@ def notes(
 ) -> list[str]:
     """Where a recipe leaves the advice, a sentence each. A model from nothing, or of another kind, is not advised.
     steps, memory, prediction: as of `Seen`; a prediction that the recipe names comes first."""
-    rules = {"sd": _RULES, "sdxl": _RULES_OF_SDXL}.get(recipe.model.family, ())
+    rules = {"sd": _RULES, "sdxl": _RULES_OF_SDXL, "latte": _RULES_OF_LATTE}.get(recipe.model.family, ())
     if recipe.model.weights == "random":
         return []
     seen = Seen(recipe, steps, memory, recipe.model.prediction or prediction)
@@ -258,6 +259,9 @@ _RULES: tuple[tuple[str, Callable[[Seen], Iterator[str]]], ...] = (
     ("optim.ema.strength", _strength),
     ("optim.ema.device", _home_of_average),
 )
+
+_RULES_OF_LATTE: tuple[tuple[str, Callable[[Seen], Iterator[str]]], ...] = (("data.flip", _flip),)
+"""What Open-Sora-Plan's documents say of LatteT2V."""
 
 _RULES_OF_SDXL: tuple[tuple[str, Callable[[Seen], Iterator[str]]], ...] = (
     ("objective.min_snr_gamma", _gamma_of_sdxl),

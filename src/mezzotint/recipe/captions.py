@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt
+from pydantic import Field, NonNegativeInt, field_validator, model_validator
 
 from mezzotint.recipe.base import ALLOW, Section, Share
 
@@ -17,9 +17,15 @@ class CaptionSettings(Section):
     `filename` takes the file's name without its ending, underscores as spaces; `either` takes the sidecar where there
     is one and the name otherwise."""
 
-    lines: Annotated[Literal["join", "choose"], ALLOW] = "join"
+    lines: Annotated[Literal["join", "choose", "first"], ALLOW] = "join"
     """A caption file of several lines: `join` makes one caption of them, `choose` takes one line at each visit, drawn
-    by address."""
+    by address, `first` takes the first that is not empty, as kohya's scripts do; it is the default with
+    `data.format=kohya`."""
+
+    prefix: Annotated[str, ALLOW] = ""
+    """Text that every caption begins with, such as a trigger word, a space behind it, as if it were written in each
+    caption file: it belongs to the caption's first part, which stays when tags are shuffled or dropped, and commas in
+    it count. A caption that is dropped is empty all the same. Write it yourself in prompts."""
 
     missing: Annotated[Literal["error", "skip", "empty"], ALLOW] = "error"
     """A picture without caption: `error` names the first ten and stops, `skip` leaves the picture out, `empty` trains
@@ -40,13 +46,37 @@ class CaptionSettings(Section):
     `zeros`, pooled text included, as SDXL's own training. What is not dropped and empty stays the empty caption. Draw
     from such a model with zeros for the unconditional half, too."""
 
+    wildcards: Annotated[bool, ALLOW] = False
+    """`{red|blue} car` says "red car" or "blue car", drawn anew at each visit, by address; `{{` and `}}` stand for
+    braces. Held-out pictures and previews take the first of each. Without it braces are text."""
+
     shuffle_tags: Annotated[bool, ALLOW] = False
     """Cuts the caption at its commas and puts the parts after the first in another order at each visit, drawn by
     address; for captions that are lists of tags. Tags of unequal weight, where the format has them, come in an order
     drawn by weight, as many as their length limit has room for."""
 
     keep_tags: Annotated[NonNegativeInt, ALLOW] = 0
-    """Where tags are shuffled, so many of them after the caption's first part stay where they are."""
+    """Where tags are shuffled or dropped, so many of them after the caption's first part stay where they are."""
+
+    tag_dropout: Annotated[Share, ALLOW] = 0.0
+    """Cuts the caption at its commas and drops each part after the first with this chance at each visit, drawn by
+    address, but for those that `keep_tags` keeps."""
+
+    @field_validator("prefix")
+    @classmethod
+    def _one_line(cls, value: str) -> str:
+        if "\0" in value or len(value.splitlines()) > 1:
+            raise ValueError("a prefix is one line of text")
+        return value.strip()
+
+    @model_validator(mode="after")
+    def _agree(self) -> CaptionSettings:
+        if self.clean and self.wildcards:
+            raise ValueError(
+                "data.captions.clean takes the braces of data.captions.wildcards away before they are read; leave out "
+                "one of them"
+            )
+        return self
 
 
 class ColumnSettings(Section):

@@ -92,8 +92,8 @@ class CacheSettings(Section):
     them."""
 
     shuffles: Annotated[PositiveInt, ALLOW] = 1
-    """With shuffled tags and cached text, how many orders of each caption are drawn and kept; every visit takes one of
-    them."""
+    """With cached text and captions that are drawn (`captions.shuffle_tags`, `tag_dropout`, `wildcards`), how many
+    variants of each caption are drawn and kept; every visit takes one of them."""
 
 
 class DataSettings(Section):
@@ -105,7 +105,8 @@ class DataSettings(Section):
 
     format: Annotated[str, ALLOW] = "image-folder"
     """How the data set is written down: a file name in `data/formats/`. `image-folder` takes every picture below the
-    folder, captions beside it; `everydream` takes a folder as EveryDream2 reads it, with its yaml and txt files, or
+    folder, captions beside it; `kohya` takes folders `10_name`, whose names say how often an epoch visits their
+    pictures; `everydream` takes a folder as EveryDream2 reads it, with its yaml and txt files, or
     its manifest, a .json file; `mindone` takes those that the .csv files of a folder name, columns `dir` and `text`;
     `mindone-cache` takes what MindONE has encoded, from its folders latent_cache, vector_cache and crossattn_cache,
     over into the cache of latents (`content=sample`) and text, which is on then;
@@ -242,6 +243,15 @@ class DataSettings(Section):
         kept = {"latents": True, "text": True, "content": "sample"}
         return {**value, "cache": kept | cache} if isinstance(cache, dict) else value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _first_line(cls, value: Any) -> Any:
+        """kohya's scripts read the first line of a caption file."""
+        if not isinstance(value, dict) or value.get("format") != "kohya":
+            return value
+        captions = value.get("captions", {})
+        return {**value, "captions": {"lines": "first"} | captions} if isinstance(captions, dict) else value
+
     @field_validator("background")
     @classmethod
     def _is_colour(cls, value: str) -> str:
@@ -264,17 +274,17 @@ class DataSettings(Section):
                 f"data.antialias=false is not for data.resize={self.resize}; set data.resize to bicubic, bilinear or "
                 "nearest, or leave data.antialias out"
             )
-        if self.cache.text and self.captions.shuffle_tags and self.cache.shuffles == 1:
+        if self.cache.text and self._drawn() and self.cache.shuffles == 1:
             raise ValueError(
-                "data.cache.text keeps data.cache.shuffles=1 order of each caption, so that data.captions.shuffle_tags "
-                "would shuffle once and never again; set data.cache.shuffles above 1, or data.cache.text=false"
+                f"data.cache.text keeps data.cache.shuffles=1 variant of each caption, so that {self._drawn()[0]} "
+                "would draw once and never again; set data.cache.shuffles above 1, or data.cache.text=false"
             )
         return self
 
     def _require_effect(self) -> None:
         """Refuses settings that the format does not look at."""
         untouched = DataSettings.model_construct()._of_tables()
-        named = ("image-folder", "everydream", "mindone", "mindone-cache", "clip-list")
+        named = ("image-folder", "kohya", "everydream", "mindone", "mindone-cache", "clip-list")
         if self.format in named and self._of_tables() != untouched:
             raise ValueError(
                 "data.columns, data.split, data.hub_config and data.hub_cache have no effect with "
@@ -297,11 +307,26 @@ class DataSettings(Section):
                 f"data.captions.source has no effect with data.format={self.format}, where captions have their "
                 "place; leave it out, or set data.format=image-folder"
             )
+        if self.format == "kohya" and self.captions.source != "sidecar":
+            raise ValueError(
+                "data.captions.source has no effect with data.format=kohya, where the folder's words are the caption "
+                "of pictures without a file; leave it out, or set data.format=image-folder"
+            )
         if self.format == "everydream" and (self.captions.source, self.captions.lines) != ("sidecar", "join"):
             raise ValueError(
                 "data.captions.source and data.captions.lines have no effect with data.format=everydream, which merges "
                 "files and names by rules of its own; leave them out, or set data.format=image-folder"
             )
+
+    def _drawn(self) -> list[str]:
+        """The settings by which a caption is another one from visit to visit."""
+        captions = self.captions
+        drawn = {
+            "shuffle_tags": captions.shuffle_tags,
+            "tag_dropout": captions.tag_dropout > 0,
+            "wildcards": captions.wildcards,
+        }
+        return [f"data.captions.{name}" for name, is_on in drawn.items() if is_on]
 
     @property
     def has_clips(self) -> bool:
@@ -327,10 +352,10 @@ class DataSettings(Section):
                 "data.clips.texts takes embeddings over into the text cache; set data.cache.text=true, or leave it out "
                 "and let the captions be encoded"
             )
-        if self.clips.texts and self.captions.shuffle_tags:
+        changed = self._drawn() + ["data.captions.prefix"] * bool(self.captions.prefix)
+        if self.clips.texts and changed:
             raise ValueError(
-                "data.captions.shuffle_tags has no effect on embeddings of files (data.clips.texts); leave out one of "
-                "them"
+                f"{changed[0]} has no effect on embeddings of files (data.clips.texts); leave out one of them"
             )
         if self.has_clips and self.clips.buckets and (self.buckets != BucketSettings() or self.resolution != 512):
             raise ValueError(
@@ -362,11 +387,12 @@ class DataSettings(Section):
                 "true, true and sample"
             )
         captions = self.captions
-        if self.crop != "center" or self.flip or captions.dropout or captions.shuffle_tags:
+        is_changed = bool(captions.dropout or captions.prefix or self._drawn())
+        if self.crop != "center" or self.flip or is_changed:
             raise ValueError(
                 "data.format=mindone-cache holds pictures that are cut and captions that are chosen: leave out "
-                "data.crop, data.flip, data.captions.dropout and data.captions.shuffle_tags, or train from the "
-                "pictures (data.format=mindone)"
+                "data.crop, data.flip, data.captions.dropout, data.captions.shuffle_tags and what else changes "
+                "captions, or train from the pictures (data.format=mindone)"
             )
 
     def _require_table(self) -> None:

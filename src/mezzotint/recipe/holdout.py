@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt, WithJsonSchema, field_validator, model_validator
 
@@ -48,6 +48,11 @@ class HoldoutSettings(Section):
 
     share: Annotated[Annotated[float, Field(ge=0.0, lt=1.0)], ALLOW] = 0.0
     """The share of pictures held out, drawn by address, so that the same ones are held out on every start."""
+
+    rule: Annotated[Literal["exact", "chance"], ALLOW] = "exact"
+    """How many that are: `exact` holds out ⌈share · n⌉ of n pictures, those with the smallest draws; `chance` holds out
+    each with the chance `share`, so that a small set may lose far more or fewer, and no picture's lot depends on the
+    others. A run that was begun before there was this choice goes on by chance."""
 
     max_samples: Annotated[PositiveInt, ALLOW] = 64
     """At most so many pictures are held out, however large the share. Of each folder of `data.holdout.path`, and for

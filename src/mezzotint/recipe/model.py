@@ -31,7 +31,9 @@ class ModelSettings(Section):
     config: Annotated[NamedPath | None, FREE] = None
     """For a model in one file: a folder with its configurations, tokenizer and scheduler, in diffusers' layout. None
     takes those that ship and fit the file's tensors: SD 1.x, SD 2.x, SDXL, its refiner. Of family `latte` the length of
-    its clips is not told by its tensors: `latte-17f`, `latte-65f` or `latte-221f`, or a folder with config.json."""
+    its clips is not told by its tensors: `latte-17f`, `latte-65f` or `latte-221f`, or a folder with config.json. With
+    `weights=random` it takes the place of the folder that `path` names: the networks are those of its configurations;
+    of family `latte` the denoiser. Beside a folder whose weights are read it has no effect."""
 
     vae: Annotated[NamedPath | None, FREE] = None
     """An autoencoder that takes the place of the model's own: its folder (config.json and weights), another model's
@@ -97,6 +99,13 @@ class ModelSettings(Section):
 
     latte: LatteSettings = LatteSettings()
     """Of family `latte` alone."""
+
+    @property
+    def described_by(self) -> Path:
+        """The folder whose configurations say what the networks are, or the single file: of random weights
+        `model.config` where it is given. With paths resolved."""
+        is_config = self.weights == "random" and self.config is not None and not self.path.is_file()
+        return self.config if is_config and self.config is not None else self.path
 
     @model_validator(mode="after")
     def _of_this_family(self) -> ModelSettings:

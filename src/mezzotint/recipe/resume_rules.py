@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from mezzotint.errors import Problem
@@ -16,6 +17,9 @@ from mezzotint.recipe.nearest import advice
 from mezzotint.recipe.paths import Setting, by_path, sections, settings
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.wording import shown
+
+BEFORE = MappingProxyType({"data.holdout.rule": "chance"})
+"""What held before there was a setting, where that is not its default: for recorded recipes that do not have it yet."""
 
 DEFAULT_STEPS = 1000
 """The length of a run that sets neither `run.steps` nor `run.epochs`."""
@@ -39,8 +43,9 @@ def differences(old: dict[str, Any], new: Recipe) -> tuple[Difference, ...]:
     """Every setting in which a recorded recipe and a new one differ, in the order of the sections.
 
     old: `recipe.model_dump(mode="json", by_alias=True)` as a checkpoint keeps it. A setting that the recorded recipe
-    does not have yet counts as its default; one that no longer exists counts as recorded. A longer run under a constant
-    rate is free: nothing that has happened would have gone otherwise. A `run.seed` of -1 is whatever was drawn.
+    does not have yet counts as its default, or as what `BEFORE` says; one that no longer exists counts as recorded. A
+    longer run under a constant rate is free: nothing that has happened would have gone otherwise. A `run.seed` of -1 is
+    whatever was drawn.
     """
     now = new.model_dump(mode="json", by_alias=True)
     found = []
@@ -51,6 +56,17 @@ def differences(old: dict[str, Any], new: Recipe) -> tuple[Difference, ...]:
             found.append(Difference(setting.path, before, after, change))
     gone = sorted(set(_leaves(old)) - set(by_path()))
     return (*found, *(Difference(path, _walk(old, path), None, "recorded") for path in gone))
+
+
+def as_begun(recipe: Recipe, recorded: dict[str, Any]) -> Recipe:
+    """The recipe of a run that goes on, with what a run keeps from its beginning unless the recipe says otherwise: the
+    rule of its held-out pictures. recorded: the recipe that its checkpoint keeps."""
+    holdout = recipe.data.holdout
+    rule = _value(recorded, "data.holdout.rule")
+    if "rule" in holdout.model_fields_set or rule not in ("exact", "chance"):
+        return recipe
+    update = {"holdout": holdout.model_copy(update={"rule": rule})}
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update=update)})
 
 
 def judge(found: Iterable[Difference], allow_change: Sequence[str]) -> tuple[list[Difference], list[Problem]]:
@@ -156,7 +172,7 @@ def _value(tree: dict[str, Any], path: str) -> Any:
 
 def _at(tree: dict[str, Any], setting: Setting) -> Any:
     found = _walk(tree, setting.path)
-    return setting.default if found is _ABSENT else found
+    return BEFORE.get(setting.path, setting.default) if found is _ABSENT else found
 
 
 _ABSENT = object()

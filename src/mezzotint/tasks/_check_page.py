@@ -145,7 +145,7 @@ def _value(value: object) -> str:
 def _files(checked: Checked) -> Iterator[str]:
     model = checked.recipe.model
     random = "; every weight is drawn at random, those in files are not read" if model.weights == "random" else ""
-    yield f"{model.family} at {model.path}{random}"
+    yield f"{model.family} at {model.described_by}{random}"
     yield from _table([_file_row(component) for component in checked.files], "<<>><")
     for path in checked.recipe.data.path:
         what = "clips" if checked.recipe.data.has_clips else "pictures"

@@ -68,7 +68,7 @@ def _in_folder(
     if not parts and not (settings.path / "model_index.json").is_file():
         return (), []  # which is why there are no parts, and has been said
     try:
-        folder = open_folder(settings.path)
+        folder = open_folder(settings.described_by)
     except WeightsError as error:
         return (), [error]
     held = {_component_of(part, module, folder): part for part, module in parts.items()}

@@ -7,16 +7,16 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 from torch import nn
 
 from mezzotint.data import findings
 from mezzotint.data.catalogue import readable
+from mezzotint.data.folder_repeats import seen_in
 from mezzotint.recipe.counting import counted
+from mezzotint.recipe.data import DataSettings
 from mezzotint.recipe.optim import AdaCoor
-from mezzotint.recipe.read import MODELS
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.tasks import _prompts
 from mezzotint.tasks.assemble import Dataset
@@ -25,6 +25,15 @@ from mezzotint.training import patterns
 _KNOWS = re.compile(r"^In short: ([^.]+)\.", re.MULTILINE)
 _ARCHIVES = frozenset((".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst"))
 _SHOWN = 3
+_LOOKED_AT = 20_000
+"""Captions of so many samples are read for a note."""
+
+_DIRECTION = re.compile(
+    r"\b(left|right|(left|right)-?(wards?|hand|ward|facing|most)|(anti-?|counter-?)?clockwise"
+    r"|(east|west)(wards?|bound)?)\b",
+    re.IGNORECASE,
+)
+"""What is another thing in a mirror. Words, not meaning: "right now" is among them."""
 
 
 def notes(recipe: Recipe, *, prediction: str | None, device: str, buckets: int | None) -> list[str]:
@@ -61,6 +70,18 @@ def notes(recipe: Recipe, *, prediction: str | None, device: str, buckets: int |
         found += knowledge(recipe.model.path)
     if recipe.run.preview.every is not None:
         found += _prompts.sign_notes(recipe.sample.prompts)
+    processors = len(os.sched_getaffinity(0))
+    if recipe.data.workers > max(2, processors):
+        found.append(
+            f"data.workers={recipe.data.workers}, and this machine lets a run use {counted(processors, 'processor')}: "
+            "more workers than that wait for each other"
+        )
+    model = recipe.model
+    if model.config is not None and model.weights == "files" and model.path.is_dir():
+        found.append(
+            f"model.config={model.config} has no effect: model.path is a folder with configurations of its own; "
+            "model.config is for a model in one file, and for model.weights=random"
+        )
     if recipe.run.half != "autocast" and recipe.run.precision == "fp32":
         found.append(f"run.half={recipe.run.half} is about bf16 and fp16, and run.precision is fp32")
     return found
@@ -77,9 +98,9 @@ def knowledge(path: Path) -> list[str]:
     return [f"{path.name} knows {' '.join(found[1].split())}; anything else is a grey field until it has learned it"]
 
 
-def of_data(dataset: Dataset) -> list[str]:
+def of_data(dataset: Dataset, settings: DataSettings) -> list[str]:
     """Sentences about the pictures, most of the time none."""
-    found = []
+    found = list(_of_kohya(dataset)) if settings.format == "image-folder" else []
     packed = {ending: count for ending, count in dataset.catalogue.report.unknown if ending in _ARCHIVES}
     if packed:
         many = " and ".join(counted(count, f"{ending} archive") for ending, count in packed.items())
@@ -88,6 +109,7 @@ def of_data(dataset: Dataset) -> list[str]:
         found.append(
             f"{many} below {where} {verb} not opened, so that pictures in {them} are not trained; unpack {them} there"
         )
+    found += _of_directions(dataset, settings)
     if broken := list(_broken_groups(dataset)):
         more = f" and {len(broken) - _SHOWN} more" if len(broken) > _SHOWN else ""
         found.append(
@@ -158,6 +180,40 @@ def of_names(recipe: Recipe, parts: Mapping[str, nn.Module], trained: Collection
         for where, told, names in found
         if (unmet := patterns.idle(told, names))
     ]
+
+
+def _of_kohya(dataset: Dataset) -> Iterator[str]:
+    """A word about folders whose names say how often their pictures are meant to be seen."""
+    for root in dict.fromkeys(dataset.catalogue.roots):
+        if folders := seen_in(root):
+            shown = ", ".join(readable(name) for name in folders[:_SHOWN])
+            more = f" and {len(folders) - _SHOWN} more" if len(folders) > _SHOWN else ""
+            one = len(folders) == 1
+            yield (
+                f"{shown}{more} below {readable(os.fspath(root))} look{'s' * one} like kohya's folders, whose number "
+                "is how often an epoch visits each picture; data.format=image-folder takes every picture once; "
+                "data.format=kohya reads the number, and the words where a picture has no caption"
+            )
+
+
+def _of_directions(dataset: Dataset, settings: DataSettings) -> Iterator[str]:
+    """A word about captions that a mirrored picture or clip contradicts. Looks at the first of many."""
+    catalogue = dataset.catalogue
+    rows = dataset.rows[:_LOOKED_AT]
+    own = catalogue.own.flip[rows]
+    mirrored_rows = rows[np.where(np.isnan(own), settings.flip, own) > 0].tolist()
+    saying = [row for row in mirrored_rows if any(map(_DIRECTION.search, catalogue.captions(row)))]
+    if not saying:
+        return
+    among = f" of the first {_LOOKED_AT:,}" if len(dataset.rows) > _LOOKED_AT else ""
+    word = "clip" if settings.has_clips else "picture"
+    of_motion = " or a direction of motion" if settings.has_clips else ""
+    verb = "tells" if len(saying) == 1 else "tell"
+    yield (
+        f"the captions of {counted(len(saying), word)}{among} {verb} left, right or a turn{of_motion}, such as that of "
+        f"{readable(catalogue.key(saying[0]))}, and data.flip={settings.flip:g} mirrors {word}s, so that the words are "
+        "wrong; set data.flip=0, or take the words out"
+    )
 
 
 def _broken_groups(dataset: Dataset) -> Iterator[str]:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mezzotint import draws
 from mezzotint.data import buckets
+from mezzotint.data.captions import Changes, unchanged
 from mezzotint.errors import CacheError, RecipeError
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.recipe import Recipe
@@ -178,7 +179,8 @@ class PreviewPrompts:
         seed, rows = self._recipe.run.seed, self._dataset.rows
         row = int(rows[draws.below(draws.key(seed, "preview-row", step, index), len(rows))])
         choice = self._dataset.catalogue.captions(row)
-        return choice[draws.below(draws.key(seed, "preview-caption", step, index), len(choice))]
+        chosen = choice[draws.below(draws.key(seed, "preview-caption", step, index), len(choice))]
+        return unchanged(chosen, Changes.of(self._recipe.data.captions))
 
     def _embedded(self, requests: Sequence[Request]) -> list[Request]:
         if self._caches.text is None:
@@ -229,8 +231,9 @@ def _caption_lines(recipe: Recipe, dataset: Dataset, *, in_buckets: bool) -> Ite
     sizes = in_buckets and recipe.sample.size is None and not recipe.data.has_clips
     table = buckets.table(recipe.data) if sizes else ()
     seen: set[str] = set()
+    changes = Changes.of(recipe.data.captions)
     for row in np.sort(dataset.rows)[:_LOOKED_AT].tolist():
-        caption = dataset.catalogue.captions(row)[0]
+        caption = unchanged(dataset.catalogue.captions(row)[0], changes)
         if caption in seen:
             continue
         seen.add(caption)

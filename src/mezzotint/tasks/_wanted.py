@@ -116,7 +116,7 @@ def wanted_text(catalogue: Catalogue, rows: NDArray[np.int32], text: TextCache, 
     found: dict[tuple[str, str], int] = dict.fromkeys(((caption, "") for caption in always), -1)
     for row in rows.tolist():
         mark = own.embedding_of(row)
-        for caption in (*catalogue.captions(row), *text.orders(catalogue, row)):
+        for caption in text.captions_of(catalogue, row):
             found.setdefault((caption, mark if caption or not text.drops else ""), row)
     addresses = _as_array(text.address(caption, mark) for caption, mark in found)
     captions, marks = (tuple(key[place] for key in found) for place in (0, 1))

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 import mezzotint
 from mezzotint.data import buckets
 from mezzotint.recipe.counting import counted
@@ -90,17 +92,22 @@ def _notes(recipe: Recipe, runtime: Runtime, dataset: Dataset, model: Model) -> 
     buckets = len(_bucket_counts(recipe, dataset))
     found = notes(recipe, prediction=model.prediction, device=runtime.device.type, buckets=buckets)
     return (
-        found + of_data(dataset) + of_pictures(recipe, dataset) + of_names(recipe, model.family.parts(), model.trained)
+        found
+        + of_data(dataset, recipe.data)
+        + of_pictures(recipe, dataset)
+        + of_names(recipe, model.family.parts(), model.trained)
     )
 
 
 def _model_line(recipe: Recipe) -> str:
+    skipped = recipe.model.clip_skip
+    skip = f", {counted(skipped, 'last layer')} of its text encoder left out (clip skip)" if skipped else ""
     if recipe.model.weights == "random":
         return (
-            f"{recipe.model.family}, configurations from {recipe.model.path}; every weight is random, drawn from seed "
-            f"{recipe.run.seed}: this model knows nothing yet"
+            f"{recipe.model.family}, configurations from {recipe.model.described_by}; every weight is random, drawn "
+            f"from seed {recipe.run.seed}: this model knows nothing yet{skip}"
         )
-    return f"{recipe.model.family} from {recipe.model.path}"
+    return f"{recipe.model.family} from {recipe.model.path}{skip}"
 
 
 def _parameter_line(recipe: Recipe, model: Model) -> str:
@@ -131,7 +138,18 @@ def _data_line(recipe: Recipe, dataset: Dataset) -> str:
         counted(len(dataset.rows), "clip" if recipe.data.has_clips else "picture"),
         *(f"{count:,} {what}" for count, what in counts if count),
     ]
-    return f"{', '.join(words)}; from {', '.join(str(p) for p in recipe.data.path)}"
+    places = ", ".join(str(p) for p in recipe.data.path)
+    return f"{', '.join(words)}; from {places}{_flips(recipe, dataset)}"
+
+
+def _flips(recipe: Recipe, dataset: Dataset) -> str:
+    """How many are mirrored, in words; nothing where none is."""
+    own = dataset.catalogue.own.flip[dataset.rows]
+    chances = {recipe.data.flip, *own[~np.isnan(own)].tolist()} if len(own) else {recipe.data.flip}
+    if max(chances) == 0:
+        return ""
+    among = f"{min(chances):g} to {max(chances):g}" if len(chances) > 1 else f"{recipe.data.flip:g}"
+    return f"; mirrored with chance {among}"
 
 
 def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:
@@ -195,6 +213,10 @@ def _objective_line(recipe: Recipe, model: Model) -> str:
         parts.append("zero terminal SNR")
     if o.timesteps != (0, 1000):
         parts.append(f"timesteps {o.timesteps[0]} to {o.timesteps[1] - 1}")
+    bias = o.timestep_bias
+    if bias.strategy != "none" and bias.multiplier != 1:
+        where = f"{bias.begin} to {bias.end - 1}" if bias.strategy == "range" else f"{bias.portion:.0%}"
+        parts.append(f"timestep bias {bias.strategy} ({where}, {bias.multiplier:g} times as often)")
     if recipe.data.captions.dropout:
         parts.append(f"caption dropout {recipe.data.captions.dropout:g} ({recipe.data.captions.dropped})")
     return ", ".join(parts)

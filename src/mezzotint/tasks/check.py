@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from mezzotint.recipe import advice
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resume_rules import data_changed, differences, judge
+from mezzotint.recipe.resume_rules import as_begun, data_changed, differences, judge
 from mezzotint.reports import batch_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, bytes_of, device_for
@@ -146,6 +146,7 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Seq
     """Looks at everything. Problems are in the answer; none of them is raised. words: what stands behind other verbs to
     do the same."""
     checked = Checked(reading, located(reading), processes, notes=list(reading.notes))
+    _take_as_begun(checked)
     _look_at_settings(checked)
     _settle_optimizer(checked)
     outline = _look_at_model(checked)
@@ -186,6 +187,20 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Seq
         with checked.gathering():
             checked.dry = dry_run(checked.recipe, checked.dataset, checked.length.steps, processes=processes)
     return checked
+
+
+def _take_as_begun(checked: Checked) -> None:
+    """What a run that would go on here keeps from its beginning; problems of its checkpoint come later."""
+    wanted = checked.recipe.run.resume
+    if wanted == "never":
+        return
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, MezzotintError):
+        folder = RunFolder(folder_of(checked.reading, checked.recipe))
+        if wanted in ("auto", "latest"):
+            start = resume.Start(state.listed(folder.checkpoints)[0])
+        else:
+            start = resume.choose(wanted, folder, "")
+        checked.recipe = as_begun(checked.recipe, start.recipe)
 
 
 def _look_at_settings(checked: Checked) -> None:
@@ -281,7 +296,7 @@ def _look_at_data(checked: Checked) -> None:
         if catalogue.own.group[rows].any():
             checked.names = tuple(batch_report.rows_of(catalogue, rows, recipe.data))
         checked.notes += batch_report.warnings(catalogue, rows, recipe.data)
-        checked.notes += of_data(dataset) + of_pictures(recipe, dataset)
+        checked.notes += of_data(dataset, recipe.data) + of_pictures(recipe, dataset)
 
 
 def _advise(checked: Checked, prediction: str | None) -> None:

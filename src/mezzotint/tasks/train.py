@@ -25,7 +25,7 @@ from mezzotint.errors import RecipeError, Stopped, StorageError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resume_rules import unknown_allowances
+from mezzotint.recipe.resume_rules import as_begun, unknown_allowances
 from mezzotint.reports import batch_report, data_report
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
@@ -174,6 +174,8 @@ class Job:
         self.live = LiveLine(sys.stdout if first else _Silence(), self.folder.log if first else None)
         start = self._start()
         self._settle_seed(start)
+        if start.checkpoint:
+            self.recipe = as_begun(self.recipe, start.recipe)
         self._settle_optimizer(start)
         self.dataset = assemble.open_dataset(
             self.recipe, self.runtime, announce.progress(self.live, "looking at pictures")

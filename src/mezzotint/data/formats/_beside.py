@@ -1,12 +1,13 @@
-"""Captions in a sidecar file or in a file's own name, for the formats `image-folder` and `videofolder`."""
+"""Captions in a sidecar file or in a file's own name, for the formats `image-folder`, `kohya` and `videofolder`."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from mezzotint.data.folder_repeats import Repeated, seen_in
 from mezzotint.data.formats.base import Skipped, Source
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.data import CaptionSettings
@@ -16,18 +17,24 @@ SIDECARS = (".txt", ".caption")
 """Endings of the files that hold captions."""
 
 MAX_CAPTION_BYTES = 1_000_000
+_SILENT = Repeated(1, "")
+"""Of a folder whose name says nothing."""
+
 _TABLES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 """Captions of another format, for the message where there are none beside the pictures."""
 
 
-def samples(source: Source, *, word: str) -> Iterator[Sample | Skipped]:
+def samples(
+    source: Source, *, word: str, folder_of: Callable[[str], Repeated | None] = lambda name: None
+) -> Iterator[Sample | Skipped]:
     """One sample for each file of the listing that is no sidecar, in its order, or why there is none. word: what these
-    files are called, "picture" or "clip".
+    files are called, "picture" or "clip". folder_of: what a file's folder says of it, if anything: its repeats, times
+    those of the source, and the caption where there is no other.
 
     A caption file is UTF-8, with or without byte order mark. Its lines end in LF, CRLF or CR, are stripped, and empty
-    ones left out; `captions.lines` joins the rest with spaces or keeps them as a choice. Nothing in a caption is
-    interpreted. A file that is not UTF-8 or holds NUL leaves its picture out. Raises DatasetError E1203 when captions
-    are missing and `captions.missing=error`, after all files were looked at, and E1204 for two sidecars that differ.
+    ones left out; `captions.lines` says what becomes of the rest (`of_lines`). Nothing in a caption is interpreted. A
+    file that is not UTF-8 or holds NUL leaves its picture out. Raises DatasetError E1203 when captions are missing and
+    `captions.missing=error`, after all files were looked at, and E1204 for two sidecars that differ.
     """
     settings = source.settings.captions
     sidecars = {name for name in source.listing.names if _suffix(name) in SIDECARS}
@@ -43,6 +50,9 @@ def samples(source: Source, *, word: str) -> Iterator[Sample | Skipped]:
         except _Unreadable as error:
             yield Skipped(source.prefix + name, str(error))
             continue
+        folder = folder_of(name) or _SILENT
+        if captions is None and folder.words:
+            captions = (folder.words,)
         if captions is None and settings.missing == "skip":
             yield Skipped(source.prefix + name, "no caption", is_wanted=True)
             continue
@@ -51,7 +61,8 @@ def samples(source: Source, *, word: str) -> Iterator[Sample | Skipped]:
             if len(missing) < 10:
                 missing.append(name)
             continue
-        yield Sample(source.prefix + name, source.root / name, captions or ("",), repeats=source.repeats)
+        repeats = source.repeats * folder.repeats
+        yield Sample(source.prefix + name, source.root / name, captions or ("",), repeats=repeats)
     if missing:
         raise DatasetError(_without_captions(source, missing, num_missing, word), code="E1203")
 
@@ -71,13 +82,26 @@ def _captions(root: Path, name: str, sidecars: Collection[str], settings: Captio
                     f"{root / found[0]} and {root / found[1]} are captions of one picture and differ; keep one of them",
                     code="E1204",
                 )
-            return lines[0] if settings.lines == "choose" and lines[0] else (" ".join(lines[0]),)
+            return of_lines(lines[0], settings)
     if settings.source == "sidecar":
         return None
     caption = " ".join(PurePosixPath(name).stem.replace("_", " ").split())
     if not caption.isprintable() and _is_undecodable(caption):
         raise _Unreadable("its name is not UTF-8, so it cannot be a caption")
     return (caption,)
+
+
+def of_lines(lines: Sequence[str], settings: CaptionSettings) -> tuple[str, ...]:
+    """The captions that the lines of one text make, by `captions.lines`; without a line, the empty one."""
+    match settings.lines:
+        case "join":
+            return (" ".join(lines),)
+        case "first":
+            return (lines[0] if lines else "",)
+        case "choose":
+            return tuple(lines) or ("",)
+        case _:
+            raise AssertionError(settings.lines)
 
 
 def _lines(path: Path) -> tuple[str, ...]:
@@ -111,7 +135,10 @@ def _without_captions(source: Source, names: list[str], count: int, word: str) -
     first = PurePosixPath(names[0]).with_suffix(".txt").name
     table = next((n for n in _TABLES if (source.root / n).is_file()), None)
     read_it = f"{table} lies there, which data.format=metadata reads; otherwise " if table and word == "picture" else ""
+    by_name = "" if source.settings.format == "kohya" else ", or data.captions.source=filename"
+    if word == "picture" and source.settings.format == "image-folder" and (folders := seen_in(source.root)):
+        read_it += f"{folders[0]} looks like one of kohya's folders, which data.format=kohya reads; otherwise "
     return (
         f"{source.root}: {count} {word}{'s have' if count > 1 else ' has'} no caption: {shown}; {read_it}"
-        f"add {first} and so on, or set data.captions.missing=empty (or skip), or data.captions.source=filename"
+        f"add {first} and so on, or set data.captions.missing=empty (or skip){by_name}"
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mezzotint.data.formats._beside import of_lines
 from mezzotint.data.formats._finding import is_manifest, is_table
 from mezzotint.data.formats._tables import Row, Wanted, csv_rows, jsonl, kind_of
 from mezzotint.data.formats.base import Noted, Skipped, Source
@@ -271,7 +272,7 @@ def captions_in(value: Any, settings: CaptionSettings) -> tuple[str, ...] | None
             raise Unusable(f"{among} {kind_of(text)}, not a text")
         _require_text(text)
         lines = [line for line in map(str.strip, re.split(r"\r\n|\r|\n", text)) if line]
-        found += lines if settings.lines == "choose" and lines else [" ".join(lines)]
+        found += of_lines(lines, settings)
     return tuple(found) or None
 
 

@@ -1,0 +1,132 @@
+"""Rows of the section `data` about folders that say how often, and about what becomes of a caption at each visit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.read import read_text
+from mezzotint.tasks import _held_out, _preview_prompts
+
+Make = Callable[..., Any]
+
+
+def said(fed: Any) -> list[str]:
+    return [caption for batch in fed.batches() for caption in batch.captions]
+
+
+# breaks if the folders' numbers did not reach the plan, or their words the captions
+@pytest.mark.effect("data.format")
+def test_format_kohya_takes_repeats_and_words_from_the_folders(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    noisy(tmp_path / "set" / "3_red fox", [(32, 32)])
+    (tmp_path / "set" / "3_red fox" / "000.txt").unlink()
+    noisy(tmp_path / "set" / "2_dog", [(32, 32)])
+    assert Counter(said(feed(tmp_path / "set", format="kohya"))) == {"red fox": 3, "picture 0": 2}
+
+
+# breaks if lines were joined, or another than the first were taken
+@pytest.mark.effect("data.captions.lines")
+def test_captions_lines_first_takes_the_first(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(32, 32)])
+    (folder / "000.txt").write_text("\none, of tags\ntwo\n")
+    assert said(feed(folder, captions__lines="first", steps=3)) == ["one, of tags"] * 3
+
+
+# breaks if the prefix were left out, put before dropped captions, or moved with the tags
+@pytest.mark.effect("data.captions.prefix")
+def test_captions_prefix_begins_every_caption_and_stays_first(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(32, 32)])
+    (folder / "000.txt").write_text("a cat, one, two, three")
+    assert said(feed(folder, captions__prefix="sks style")) == ["sks style a cat, one, two, three"]
+    assert said(feed(folder)) == ["a cat, one, two, three"], "another index"
+    moved = said(feed(folder, steps=40, captions__prefix="'sks,'", captions__shuffle_tags=True))
+    assert {caption.split(", ")[0] for caption in moved} == {"sks"}
+    assert {caption.split(", ")[1] for caption in moved} == {"a cat", "one", "two", "three"}, "its comma counts"
+    assert set(said(feed(folder, captions__prefix="sks", captions__dropout=1))) == {""}
+    (folder / "000.txt").write_text("")
+    assert said(feed(folder, captions__prefix="sks")) == ["sks"]
+
+
+# breaks if the chance were another one, first parts or kept tags fell out, or all visits lost the same
+@pytest.mark.effect("data.captions.tag_dropout", "data.captions.keep_tags")
+def test_captions_tag_dropout_drops_tags_by_their_share(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(32, 32)])
+    (folder / "000.txt").write_text("a cat, kept,one,  two, three")
+    told = [caption.split(", ") for caption in said(feed(folder, steps=400, captions__tag_dropout=0.3))]
+    assert {parts[0] for parts in told} == {"a cat"}
+    for tag in ("kept", "one", "two", "three"):
+        assert abs(sum(tag in parts for parts in told) / 400 - 0.7) < 0.09  # four standard deviations
+    assert all(parts == sorted(parts, key=["a cat", "kept", "one", "two", "three"].index) for parts in told)
+    kept = said(feed(folder, steps=40, captions__tag_dropout=1, captions__keep_tags=1))
+    assert set(kept) == {"a cat, kept"}
+    both = said(feed(folder, steps=200, captions__tag_dropout=0.3, captions__shuffle_tags=True))
+    assert {"a cat, three, one", "a cat, two, kept"} <= {", ".join(c.split(", ")[:3]) for c in both}
+
+
+# breaks if braces were read without being asked to, or one choice were likelier or the same at every visit
+@pytest.mark.effect("data.captions.wildcards")
+def test_captions_wildcards_say_one_of_several(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(32, 32)])
+    (folder / "000.txt").write_text("a {red|blue|green} {car|bike}, {{x}} {}")
+    assert said(feed(folder)) == ["a {red|blue|green} {car|bike}, {{x}} {}"]
+    told = Counter(said(feed(folder, steps=600, captions__wildcards=True)))
+    every = {f"a {colour} {thing}, {{x}} {{}}" for colour in ("red", "blue", "green") for thing in ("car", "bike")}
+    assert told.keys() == every
+    assert all(abs(count - 100) < 40 for count in told.values())  # four standard deviations
+
+
+# breaks if a cached run drew a caption that the cache does not keep, or one caption only
+@pytest.mark.effect("data.cache.shuffles")
+def test_cache_shuffles_keeps_variants_of_drawn_captions(prepare: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "own", [(64, 64)] * 4)
+    for path in folder.glob("*.txt"):
+        path.write_text(f"{{a|one}} thing {path.stem}, red, {{big|small}}, round")
+    ready = prepare(
+        data__path=folder, data__captions__wildcards=True, data__captions__tag_dropout=0.5, data__cache__shuffles=4,
+        data__captions__dropout=0, data__holdout__share=0.25, data__captions__prefix="sks", run__preview__every=100,
+    )  # fmt: skip
+    seen: dict[str, set[str]] = {}
+    for _ in range(8):
+        for batch in ready.next_batches().batches:
+            assert batch.text is not None
+            for key, caption in zip(batch.keys, batch.captions, strict=True):
+                seen.setdefault(key, set()).add(caption)
+    assert len(seen) == 3
+    assert all(len(captions) <= 4 for captions in seen.values())
+    assert max(map(len, seen.values())) > 1
+    assert all(one.startswith(("sks a thing", "sks one thing")) for captions in seen.values() for one in captions)
+    job = ready.job
+    [held] = _held_out.batches(job.recipe, job.dataset, job.caches)["loss"]
+    [row] = job.dataset.held.tolist()
+    number = job.dataset.catalogue.key(row)[:3]
+    assert held.captions == (f"sks a thing {number}, red, big, round",)
+    first = int(job.dataset.rows.min())
+    number = job.dataset.catalogue.key(first)[:3]
+    assert _preview_prompts.captions(job.recipe, job.dataset)[0] == f"sks a thing {number}, red, big, round"
+
+
+@pytest.mark.parametrize("setting", ["tag_dropout: 0.1", "wildcards: true"])
+def test_a_cache_of_one_variant_is_refused_where_captions_are_drawn(setting: str) -> None:
+    with pytest.raises(
+        RecipeError, match=rf"data\.captions\.{setting.split(':')[0]} .*set data\.cache\.shuffles above 1"
+    ):
+        read_text(f"data: {{path: x, captions: {{{setting}}}, cache: {{text: true}}}}")
+    read_text(f"data: {{path: x, captions: {{{setting}}}, cache: {{text: true, shuffles: 3}}}}")
+    with pytest.raises(RecipeError, match="holds pictures that are cut and captions that are chosen"):
+        read_text(f"data: {{path: x, format: mindone-cache, captions: {{{setting}}}, cache: {{shuffles: 3}}}}")
+
+
+def test_wildcards_are_refused_where_cleaning_takes_their_braces() -> None:
+    with pytest.raises(RecipeError, match=r"data\.captions\.clean takes the braces of data\.captions\.wildcards away"):
+        read_text("data: {path: x, captions: {clean: true, wildcards: true}}")
+
+
+def test_a_prefix_is_one_line() -> None:
+    assert read_text("data: {captions: {prefix: ' sks '}}").recipe.data.captions.prefix == "sks"
+    with pytest.raises(RecipeError, match="one line of text"):
+        read_text('data: {captions: {prefix: "a\\nb"}}')
