@@ -19,7 +19,7 @@ from mezzotint.nets.latte import Latte, LatteConfig
 DATA = Path(__file__).parent / "data" / "open-sora-plan"
 RECORDS = ("latte_base", "latte_rope", "latte_compress_kv")
 CASES = [(r, case) for r in RECORDS for case in json.loads((DATA / f"{r}.json").read_text())["cases"]]
-# a record's own sums are 9 roundings (of outputs) and 21 (of gradients) from the truth, as float64 shows on any machine;
+# a record's own sums are 9 roundings (of outputs) and 21 (of gradients) from the truth, as float64 shows anywhere;
 # float32 adds up in an order that the processor chooses, which may cost several times as much
 ROUNDINGS = {torch.float64: (32, 64), torch.float32: (128, 256)}
 TRAINED = [(r, case) for r, case in CASES if "train" in case and case != "joint_train_plain"]

@@ -23,7 +23,7 @@ ZERO = PLAIN.rescaled_to_zero_terminal_snr()
 BETAS = 8
 # ᾱ has the roundings of up to a thousand factors 1 − β, of which chance takes most away: four times √1000
 TABLE = 128
-# the records' SNR is (√ᾱ/√(1 − ᾱ))², whose square doubles the roundings of two roots and a quotient; ours is one quotient
+# the records' SNR is (√ᾱ/√(1 − ᾱ))², whose square doubles the roundings of two roots and a quotient; ours is a quotient
 FACTOR = 16
 # σ² = (1 − ᾱ)/ᾱ begins with 1 − ᾱ = 0.00085, 1/1176 of the numbers that were rounded; the root halves that
 SIGMAS = 600

@@ -121,7 +121,7 @@ def test_the_weights_are_those_of_the_record(weights: dict[str, Tensor]) -> None
     compared = [name for name in stored if name in weights and stored[name].ndim]
     assert len(compared) > 90
     for name in compared:
-        # a normal number is √(−2 ln u) · cos(2πv), whose root, logarithm and cosine each processor rounds in its own way
+        # a normal number is √(−2 ln u) · cos(2πv), whose root, logarithm and cosine a processor rounds in its own way
         within(weights[name], stored[name], roundings=16, name=name)
 
 

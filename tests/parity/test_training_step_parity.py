@@ -145,7 +145,7 @@ def _compare_each(
 ) -> None:
     """Sums of every tensor after the first step, which is lr · g/(|g| + ε).
 
-    It hides the size of g, except where g is as small as its own rounding, as it is for a bias whose true gradient is 0:
+    It hides the size of g, except where g is as small as its own rounding, as is that of a bias whose true one is 0:
     with g uncertain by δ the step is uncertain by lr · ε δ/(|g| + ε)², and by no more than 2 lr.
     """
     moments = {name: state[f"opt.mean/denoiser/{name}"].double() for name in expected}
