@@ -204,7 +204,7 @@ def test_several_guidance_scales_draw_each_prompt_at_each(draw: Callable[..., Dr
         for found, expected in ((several.pixels(index), alone.pixels(0)), (several.pixels(2 + index), alone.pixels(1))):
             # sums of another batch may be taken in another order: a value between two levels may go either way
             assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
-    assert np.abs(several.pixels(0).astype(int) - several.pixels(1).astype(int)).max() > 16
+    assert np.abs(several.pixels(0).astype(int) - several.pixels(1).astype(int)).max() > 3
 
 
 # --- files of prompts -------------------------------------------------------------------------------------------------
