@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export GLOO_SOCKET_IFNAME ?= lo
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo demo-photos test slow faults check docs format clean
+.PHONY: demo demo-photos test portable oldest newest slow faults check docs format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -34,6 +34,15 @@ slow: $(STAMP)  ## tests that take longer
 faults: $(STAMP)  ## kill runs many times and compare what they end with
 	$(BIN)/python -m pytest -m 'slow and faults'
 
+portable: $(STAMP)  ## the tests that compare numbers, as other processors would work them out
+	$(BIN)/python tools/portable.py
+
+oldest: $(STAMP)  ## the tests with the floors of pyproject.toml, in .venv-oldest (torch may bring 5 GB)
+	$(BIN)/python tools/versions.py oldest
+
+newest: $(STAMP)  ## the tests with the newest release of every dependency, in .venv-newest (likewise)
+	$(BIN)/python tools/versions.py newest
+
 docs: $(STAMP)  ## write the generated pages of docs/ anew
 	$(BIN)/python tools/write_docs.py
 
@@ -42,4 +51,4 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix src tests tools
 
 clean:
-	rm -rf $(VENV) demo runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-newest demo runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -51,9 +51,22 @@ hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
 
 
+NUMBERS = frozenset({"diffusion", "effects", "families", "nets", "parity", "runtimes", "sampling", "training"})
+"""Folders whose tests are about numbers. Elsewhere those of a file are that has torch or numpy at hand."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests that compare numbers, which `make portable` repeats."""
+    here = Path(__file__).parent
+    for item in items:
+        names = vars(getattr(item, "module", None) or SimpleNamespace())
+        if item.path.relative_to(here).parts[0] in NUMBERS or "torch" in names or "np" in names:
+            item.add_marker("numbers")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ.get("MEZZOTINT_TEST_THREADS", "1")))
 
 
 class Reports(Observer):

@@ -140,8 +140,9 @@ def test_every_solver_draws_a_preview_of_its_own(draw: Callable[..., Drawn]) -> 
     assert calls == dict.fromkeys(names, 5) | {"heun": 9, "dpm2": 9, "dpm2-a": 9, "pndm": 6, "dpm++-2s-a": 9}
     assert all(drawn.facts()["solver"] == name for name, drawn in found.items())
     pixels = {name: drawn.pixels().tobytes() for name, drawn in found.items()}
-    same = [(a, b) for a in names for b in names if a < b and pixels[a] == pixels[b]]
-    assert not same
+    same = {(a, b) for a in names for b in names if a < b and pixels[a] == pixels[b]}
+    # in exact arithmetic these two take the same steps, so whether a pixel differs is a matter of rounding
+    assert same <= {("ddpm", "euler-a")}
     stock = draw(solver="EulerAncestralDiscreteScheduler", steps=5)
     assert (stock.facts()["solver"], stock.pixels().tobytes()) == ("euler-a", pixels["euler-a"])
 
@@ -201,8 +202,10 @@ def test_several_guidance_scales_draw_each_prompt_at_each(draw: Callable[..., Dr
     assert [several.facts(i)["prompt"][2:5] for i in range(4)] == ["red", "red", "blu", "blu"]
     for index, scale in ((0, 1), (1, 4)):
         alone = draw(prompts=["a red circle", "a blue square"], guidance=scale)
-        assert np.array_equal(several.pixels(index), alone.pixels(0))
-        assert np.array_equal(several.pixels(2 + index), alone.pixels(1))
+        for found, expected in ((several.pixels(index), alone.pixels(0)), (several.pixels(2 + index), alone.pixels(1))):
+            # sums of another batch may be taken in another order: a value between two levels may go either way
+            assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
+    assert np.abs(several.pixels(0).astype(int) - several.pixels(1).astype(int)).max() > 3
 
 
 # --- files of prompts -------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from rounding import apart, within
 from safetensors.torch import load_file, save_file
 from transformers.models.clip.modeling_clip import CLIPTextModel
 
@@ -56,7 +57,8 @@ def test_text_states_equal_the_stock_encoders(family: Family, golden: dict[str, 
     text = family.encode_text(texts)
     assert text.mask is None
     assert text.pooled is None
-    torch.testing.assert_close(text.states, golden["sd.hidden"], rtol=1e-5, atol=1e-6)
+    # sums over 32 channels in four layers, in the processor's order
+    within(text.states, golden["sd.hidden"], roundings=128)
 
 
 def test_posterior_moments_equal_the_stock_autoencoders(family: Family, golden: dict[str, torch.Tensor]) -> None:
@@ -75,7 +77,7 @@ def test_clip_skip_leaves_out_the_last_layers_and_keeps_the_final_norm(family: F
         for skip in (1, 2):
             skipping = Family.load(ModelSettings(path=FOLDER, clip_skip=skip), only=["text_encoder"])
             expected = stock.final_layer_norm(hidden[-1 - skip])
-            torch.testing.assert_close(skipping.encode_text(["a cat"]).states, expected, rtol=1e-5, atol=1e-6)
+            within(skipping.encode_text(["a cat"]).states, expected, roundings=128)
 
 
 def test_the_prediction_is_the_stock_denoisers(family: Family) -> None:
@@ -265,7 +267,8 @@ def test_captions_that_do_not_fit_are_counted(family: Family) -> None:
     assert family.lost_tokens([fitting, longer, ""]) == (0, 5, 0)
     assert family.lost_tokens([]) == ()
     states = family.encode_text([fitting, longer]).states
-    assert torch.equal(states[0], states[1])
+    within(states[0], states[1], roundings=128)  # the place in a batch may change the order of sums
+    assert apart(states[0], family.encode_text([" ".join(["red"] * 74)]).states[0]) > 1e4
 
 
 # what the folder's small files say

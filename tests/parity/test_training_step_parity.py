@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from rounding import unit
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -31,6 +32,10 @@ RECORD = json.loads((DATA / "train_step_sd.json").read_text())
 TENSORS = load_file(DATA / "train_step_sd.safetensors")
 DREAMS = [case for case in RECORD if case.startswith("dream")]
 CASES = [case for case in RECORD if case not in DREAMS]
+ROUNDINGS = {"noisy_latents": 16, "target": 16, "model_pred": 256, "loss": 256, "norm": 256}
+"""How many roundings what is compared may be apart: few products for what goes in; for what comes out of the network,
+whose convolutions each machine adds up in its own order, several times the 30 of a machine unlike the recording one; 8
+of their sums for weights, which a step of 1e-4 hardly moves."""
 STREAMS = ("input.noise", "input.offset_noise", "input.perturb_noise")
 """The record's random numbers, in the order of the addresses that stand for them below."""
 
@@ -104,11 +109,9 @@ def test_three_steps_are_the_recorded_ones(
             found = [_sums(state, prefix)[kind] for state in after]
             worst[f"{name} {kind}"] = _relative(found, [state[kind] for state in expected[name]])
     print(f"\n{case}: " + ", ".join(f"{name} {value:.1e}" for name, value in worst.items()))  # shown by pytest -s
-    # convolutions add up in another order on another machine
-    limits = {"noisy_latents": 1e-6, "target": 1e-6, "model_pred": 1e-5, "loss": 1e-5, "norm": 2e-5}
-    assert {name: value for name, value in worst.items() if value > limits.get(name, 3e-7)} == {}
+    assert {name: value for name, value in worst.items() if value > ROUNDINGS.get(name, 8) * unit(torch.float32)} == {}
     if case == "epsilon":
-        _compare_each(after[0], expected["params_after_first_step"])
+        _compare_each(after[0], expected["params_after_first_step"], lr=recipe.optim.lr, eps=recipe.optim.optimizer.eps)
 
 
 @pytest.mark.parametrize("case", DREAMS)
@@ -137,9 +140,25 @@ def _sums(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, float]:
     return {"sum": float(sum(t.sum() for t in chosen)), "abs_sum": float(sum(t.abs().sum() for t in chosen))}
 
 
-def _compare_each(state: Mapping[str, Tensor], expected: Mapping[str, Sequence[float]]) -> None:
+def _compare_each(
+    state: Mapping[str, Tensor], expected: Mapping[str, Sequence[float]], *, lr: float, eps: float
+) -> None:
+    """Sums of every tensor after the first step, which is lr · g/(|g| + ε).
+
+    It hides the size of g, except where g is as small as its own rounding, as is that of a bias whose true one is 0:
+    with g uncertain by δ the step is uncertain by lr · ε δ/(|g| + ε)², and by no more than 2 lr.
+    """
+    moments = {name: state[f"opt.mean/denoiser/{name}"].double() for name in expected}
+    gradients = {name: moment / 0.1 for name, moment in moments.items()}  # 1 − β₁ of it is the first moment
+    delta = 64 * unit(torch.float32) * max(float(g.abs().max()) for g in gradients.values())
+    known = 0
     for name, (total, absolute, norm) in expected.items():
-        tensor = state[f"w/denoiser/{name}"].double()
-        assert float(tensor.abs().sum()) == pytest.approx(absolute, rel=1e-5)
-        assert float(tensor.norm()) == pytest.approx(norm, rel=1e-5)
-        assert float(tensor.sum()) == pytest.approx(total, rel=1e-4, abs=1e-5 * tensor.numel())
+        tensor, g = state[f"w/denoiser/{name}"].double(), gradients[name].abs()
+        uncertain = (lr * eps * delta / (g + eps) ** 2).clamp_max(2 * lr).sum()
+        rounded = 16 * unit(torch.float32) * absolute  # some six operations, a root among them, on each side
+        slack = float(uncertain) + rounded
+        known += slack < 0.01 * lr * tensor.numel() + rounded
+        assert abs(float(tensor.abs().sum()) - absolute) <= slack, name
+        assert abs(float(tensor.sum()) - total) <= slack, name
+        assert abs(float(tensor.norm()) - norm) <= slack, name
+    assert known > 0.9 * len(expected), "nearly all tensors are held to a hundredth of their step"

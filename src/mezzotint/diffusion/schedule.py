@@ -1,7 +1,7 @@
 """The noise schedule: how much signal is left at each timestep.
 
 The table is worked out in float32 by the very operations of diffusers' schedulers, so that a model trained here and
-sampled there sees the same numbers to the last bit.
+sampled there, by a processor of the same kind, sees the same numbers to the last bit.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 from torch import nn
@@ -17,6 +18,7 @@ from mezzotint.data.folder_repeats import seen_in
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.data import DataSettings
 from mezzotint.recipe.optim import AdaCoor
+from mezzotint.recipe.read import MODELS
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.tasks import _prompts
 from mezzotint.tasks.assemble import Dataset

@@ -1,0 +1,43 @@
+"""How close numbers must be that were worked out in another order, on another processor or by another program.
+
+Sums, products and exponentials differ in their last bits from one processor to the next, and so do all results made of
+them. A test that compares with a record therefore says how many roundings apart the two may be, and why: never a number
+that happened to be enough on one machine.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+
+def unit(dtype: torch.dtype) -> float:
+    """The largest relative error of one rounding: 2⁻²⁴ in float32, 2⁻⁸ in bfloat16."""
+    return torch.finfo(dtype).eps / 2
+
+
+def apart(found: Tensor, expected: Tensor, *, of: Literal["each", "largest"] = "largest") -> float:
+    """The most roundings, in the type of `expected`, that two tensors are apart.
+
+    of: what is rounded. "each": every number itself, for what is made of few products and quotients. "largest": the
+    largest number in size, for sums whose terms cancel, so that small results carry the rounding of large terms.
+    """
+    assert found.shape == expected.shape, f"{tuple(found.shape)} is not {tuple(expected.shape)}"
+    wanted = expected.detach().double()
+    size = wanted.abs() if of == "each" else wanted.abs().max()
+    off = (found.detach().double() - wanted).abs()
+    if not bool(off.isfinite().all()):
+        return float("inf")
+    rounding = (size * unit(expected.dtype)).clamp_min(torch.finfo(torch.float64).tiny)
+    return float((off / rounding).max())
+
+
+def within(
+    found: Tensor, expected: Tensor, *, roundings: float, of: Literal["each", "largest"] = "largest", name: str = ""
+) -> None:
+    """Fails if two tensors are further apart than so many roundings in the type of `expected`; see `apart`."""
+    worst = apart(found, expected, of=of)
+    print(f"\n{name or 'result'}: {worst:.1f} roundings apart, {roundings:g} allowed")  # shown by pytest -s
+    assert worst <= roundings, f"{name or 'result'}: {worst:.1f} roundings apart, at most {roundings:g} are allowed"
