@@ -28,8 +28,8 @@ test: $(STAMP)  ## the tests that CI runs: static checks, then pytest
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-slow: $(STAMP)  ## tests that take longer
-	$(BIN)/python -m pytest -m slow
+slow: $(STAMP)  ## tests that take longer, or repeat what others show
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
 faults: $(STAMP)  ## kill runs many times and compare what they end with
 	$(BIN)/python -m pytest -m 'slow and faults'

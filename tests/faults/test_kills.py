@@ -26,6 +26,7 @@ def undisturbed(shared_world: Any) -> Any:
     return end
 
 
+@pytest.mark.slow
 def test_two_undisturbed_runs_are_the_same(shared_world: Any, undisturbed: Any) -> None:
     assert shared_world.wait(shared_world.fork("again")) == 0
     assert shared_world.end("again") == undisturbed
@@ -45,7 +46,7 @@ def trial(world: Any, undisturbed: Any, name: str, seed: int, kills: int) -> Non
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
 def test_killed_at_random_moments_it_ends_to_the_bit(shared_world: Any, undisturbed: Any, seed: int) -> None:
     trial(shared_world, undisturbed, f"killed-{seed}", seed, kills=2)
 

@@ -162,6 +162,7 @@ def held_out_loss(parts: Parts, unet: Any) -> float:
 # --- the comparison ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_fifty_steps_learn_what_a_plain_loop_learns(root: Path, parts: Parts) -> None:
     start = held_out_loss(parts, parts.unet())
     theirs = [held_out_loss(parts, plain(parts, seed)) for seed in SEEDS]

@@ -172,6 +172,7 @@ def same_run(here: Path, processes: int, capsys: pytest.CaptureFixture[str], **m
     assert all((weights[0][name] - weights[1][name]).abs().max() <= 2.1 * moved for name in base)
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_the_benchmark_line_trains_behind_accelerate(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     same_run(here, 2, capsys)

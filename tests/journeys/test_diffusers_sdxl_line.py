@@ -78,6 +78,7 @@ def test_the_line_trains_the_unet_alone_and_leaves_a_pipeline_with_the_average(
     assert drawn_with.shape == (1, 64, 64, 3)
 
 
+@pytest.mark.slow
 def test_another_autoencoder_makes_the_latents_and_goes_out_with_the_model(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,6 +111,7 @@ def test_the_model_is_told_the_crop_that_was_encoded(here: Path, monkeypatch: py
     assert len({line[:4] for line in told}) <= 6, "one crop a picture, whenever it is seen"
 
 
+@pytest.mark.slow
 def test_check_reads_the_line_and_bench_measures_it(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +131,7 @@ def test_check_reads_the_line_and_bench_measures_it(
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("accelerate", marks=pytest.mark.slow)])
 def test_the_line_trains_in_two_processes(here: Path, launcher: str) -> None:
     """The variables that the launcher sets, in forked processes; accelerate hands over a precision besides."""
     with socket.socket() as probe:

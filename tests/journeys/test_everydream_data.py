@@ -87,6 +87,7 @@ def test_a_folder_with_every_kind_of_file_goes_on_to_the_same_end(world: Any, fo
     assert parts.metrics[-3:] == whole.metrics[-3:]
 
 
+@pytest.mark.slow
 def test_settings_changed_between_epochs_and_ctrl_c_lead_to_the_same_end(
     world: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -174,6 +174,7 @@ def test_a_train_json_that_changes_is_followed_from_the_next_epoch_on_and_the_li
     )
 
 
+@pytest.mark.slow
 def test_the_line_is_measured(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ("--steps=2", "--warm-up=1", "--as-written", "--out=measured", "run.validation.timesteps=1")
     line = ["bench", "--as", "everydream2", *OURS, *flags, "--", "--config=train.json"]

@@ -67,6 +67,7 @@ def test_two_processes_save_by_the_clock_at_the_same_step(shared_world: Any) -> 
     assert steps_logged(world.root / "minutes") == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.faults
 def test_a_process_waits_longer_for_work_that_the_first_does_alone(shared_world: Any) -> None:
@@ -182,6 +183,7 @@ def test_a_bad_step_that_cannot_be_written_down_ends_nothing(
     assert steps_logged(world.root / "run") == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_an_export_that_is_made_again_replaces_the_old_one_when_it_is_whole(world: Any) -> None:
     assert world.train("run", run__steps=2) == 0
     there = world.root / "run" / "exports" / "step-00000002"

@@ -127,6 +127,7 @@ def test_when_all_checkpoints_are_damaged_nothing_starts_from_zero(world: Any, c
     assert "state.json has" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_folder_can_be_copied_and_goes_on_elsewhere(world: Any) -> None:
     assert world.train("run", run__steps=3) == 0
     assert world.train("whole") == 0

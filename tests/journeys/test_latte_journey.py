@@ -48,7 +48,7 @@ def films(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Pa
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("cached", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_killed_and_resumed_it_ends_to_the_bit(shared_world: Any, films: Path, cached: bool) -> None:
     given = LATTE | {"data__path": films, "data__cache__latents": cached, "data__cache__text": cached}
     name = f"cached-{cached}"

@@ -117,6 +117,7 @@ def test_the_document_from_its_cache_to_its_model(
     assert any(not torch.equal(unet[name], tensor) for name, tensor in base.items())
 
 
+@pytest.mark.slow
 def test_a_trained_unet_is_merged_and_drawn_from(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("train", *line(*CACHED, "--save_path", "runs/unet")) == 0
     assert run("train", *line("--data_path", "cache_data", "--save_path", "runs/none")) == 2
@@ -148,6 +149,7 @@ def test_a_trained_unet_is_merged_and_drawn_from(here: Path, capsys: pytest.Capt
         assert picture.info["seed"] == "8"
 
 
+@pytest.mark.slow
 def test_half_precision_has_a_scale_that_stays(here: Path) -> None:
     assert run("train", *line("--use_ema", "--clip_grad", "True", "--snr_gamma", "5.0", level="O2")) == 0
     run_lines = [one for one in outside.read_lines(here / "runs" / "metrics.jsonl") if "loss" in one]
@@ -157,6 +159,7 @@ def test_half_precision_has_a_scale_that_stays(here: Path) -> None:
     assert (exports / "SDXL-base-1.0_2.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_check_and_bench_read_the_line(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,7 +231,9 @@ def test_errors_on_the_way_name_the_flags_of_the_line(here: Path, capsys: pytest
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("launcher", ["torchrun", "accelerate", "mpirun"])
+@pytest.mark.parametrize(
+    "launcher", ["torchrun", *(pytest.param(name, marks=pytest.mark.slow) for name in ("accelerate", "mpirun"))]
+)
 def test_the_line_trains_in_two_processes(here: Path, launcher: str) -> None:
     """The variables that the launcher sets, in forked processes."""
     with socket.socket() as probe:

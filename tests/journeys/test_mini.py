@@ -46,6 +46,7 @@ def test_it_draws_what_it_is_asked(before: Answers) -> None:
     assert before.old["position"] >= 0.85
 
 
+@pytest.mark.slow
 def test_it_draws_pairs_that_it_was_never_shown() -> None:
     asked = world.prompts("held_out", 20, 7)
     row = measure.judged(list(measure.pictures(measure.load(MODEL), asked, QUICK)), asked, "held_out")
@@ -84,6 +85,7 @@ def _scene(shape: str, colour: str, position: world.Position) -> world.Scene:
     return world.Scene("single", (world.Thing(shape, colour, "big", position),), "grey", 0)
 
 
+@pytest.mark.slow
 def test_a_short_fine_tune_teaches_it_a_word(before: Answers, tmp_path: Path) -> None:
     wugs, others = lesson.write(tmp_path / "pictures", kept=144)
     words = [

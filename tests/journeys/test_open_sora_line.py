@@ -181,6 +181,7 @@ def test_groups_by_names_that_the_network_has_not_are_trained(
     assert "lr/denoiser.no_decay" in outside.read_lines(here / "out" / "metrics.jsonl")[0]
 
 
+@pytest.mark.slow
 def test_the_line_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
     monkeypatch.setattr(bench, "plot", lambda runs, **told: b"")
@@ -230,7 +231,10 @@ def test_an_autoencoder_of_v1_0_is_told_from_its_layers(here: Path, capsys: pyte
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("over", [(), ("run.shard.parameters=true",)], ids=["optim", "full"])
+@pytest.mark.parametrize(
+    "over",
+    [pytest.param((), marks=pytest.mark.slow, id="optim"), pytest.param(("run.shard.parameters=true",), id="full")],
+)
 def test_two_that_share_end_as_one_does_and_one_goes_on_from_both(here: Path, over: tuple[str, ...]) -> None:
     """A batch of 1 on each of two is one of 2; optimizer state, gradients and average are shared, weights if asked."""
     plain = {"batch_size": 2, "max_train_steps": 2, "checkpointing_steps": 2, "lr_scheduler": "constant"}

@@ -45,7 +45,10 @@ def alone(shared_world: Any) -> Path:
     return Path(shared_world.root / "alone")
 
 
-@pytest.mark.parametrize("change", [{"data__workers": 2}, {"run__micro_batch": 1}, {"run__micro_batch": 2}])
+@pytest.mark.parametrize(
+    "change",
+    [{"data__workers": 2}, {"run__micro_batch": 1}, pytest.param({"run__micro_batch": 2}, marks=pytest.mark.slow)],
+)
 def test_workers_and_micro_batches_change_no_draw(shared_world: Any, alone: Path, change: dict[str, Any]) -> None:
     name = "-".join(f"{k}{v}" for k, v in change.items())
     assert shared_world.wait(shared_world.fork(name, **SETTINGS, **change)) == 0, shared_world.out(name)
@@ -133,6 +136,7 @@ def test_under_the_launchers_that_people_use(shared_world: Any, alone: Path, lau
     assert losses(folder) == pytest.approx(losses(alone)[:2], rel=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_all_processes_hear_when_previews_are_due_and_measure_sets_of_their_own(shared_world: Any) -> None:
     world = shared_world

@@ -31,6 +31,7 @@ def losses(folder: Path) -> list[float]:
     return [line["loss"] for line in outside.read_lines(folder / "metrics.jsonl") if "loss" in line]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cached", [pytest.param({}, id="encoded"), pytest.param(CACHED, id="cached", marks=pytest.mark.slow)]
 )
@@ -101,6 +102,7 @@ def test_sizes_of_the_cached_placement_reach_the_denoiser(
     assert len(by_size[48, 64]) > 1, "several crops"
 
 
+@pytest.mark.slow
 def test_both_text_encoders_are_trained_and_the_cache_of_text_is_refused(
     world: Any, settings: dict[str, Any], capsys: Any
 ) -> None:
@@ -121,6 +123,7 @@ def test_both_text_encoders_are_trained_and_the_cache_of_text_is_refused(
     assert "model.train includes text_encoder_2" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_two_processes_with_a_cache_and_a_trained_encoder_come_to_the_same(
     world: Any, settings: dict[str, Any]
@@ -147,6 +150,7 @@ def test_check_and_sample_know_the_family(world: Any, settings: dict[str, Any], 
         assert np.asarray(image).std() > 0
 
 
+@pytest.mark.slow
 def test_what_a_cached_run_trained_alone_is_merged_and_drawn_with(
     world: Any, settings: dict[str, Any], sdxl_folder: Path, capsys: Any
 ) -> None:

@@ -57,7 +57,14 @@ def alone(shared_world: Any) -> Path:
     return start(shared_world, "one", 1, **SETTINGS)
 
 
-@pytest.mark.parametrize("given", [{}, {"run__shard__parameters": False}, {"run__shard__group": 1}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        pytest.param({"run__shard__parameters": False}, marks=pytest.mark.slow),
+        pytest.param({"run__shard__group": 1}, marks=pytest.mark.slow),
+    ],
+)
 def test_two_that_share_end_as_one_does(shared_world: Any, alone: Path, given: dict[str, Any]) -> None:
     name = "shared" + "".join(f"-{key[12:]}" for key in given)
     folder = start(shared_world, name, 2, run__runtime="fsdp", **SETTINGS, **given)
@@ -70,6 +77,7 @@ def test_two_that_share_end_as_one_does(shared_world: Any, alone: Path, given: d
     assert sorted(p.name for p in (folder / "samples" / "step-00000004").iterdir()) == ["00-raw.png", "00-shadow.png"]
 
 
+@pytest.mark.slow
 def test_saved_by_two_it_goes_on_in_one_and_back(shared_world: Any, alone: Path) -> None:
     two = start(shared_world, "there", 2, run__runtime="fsdp", **SETTINGS | {"run__steps": 2})
     checkpoint = state.newest(two / "checkpoints").path

@@ -142,6 +142,7 @@ def test_a_released_folder_of_latte_is_checked_trained_and_drawn_from_and_not_co
         assert "LatteT2V needs no converting" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_every_form_of_sdxl_is_checked_trained_and_drawn_from(world: Any, sdxl_folder: Path) -> None:
     forms = {"folder": sdxl_folder, "one": world.root / "one.safetensors", "mindspore": world.root / "mindspore.ckpt"}
     losses = {}
@@ -165,6 +166,7 @@ def test_every_form_of_sdxl_is_checked_trained_and_drawn_from(world: Any, sdxl_f
     assert len(set(losses.values())) == 1, losses
 
 
+@pytest.mark.slow
 def test_the_refiner_is_checked_trained_and_drawn_from(world: Any, refiner_folder: Path) -> None:
     given = PLAIN | {"model__family": "sdxl", "model__path": refiner_folder, "optim__ema__rule": "none"}
     for verb in ("check", "train"):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from PIL import Image
 
 
@@ -29,6 +30,7 @@ def png(shade: int) -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.slow
 def test_a_run_over_embedded_pictures_with_cached_latents(world: Any) -> None:
     root = world.root / "embedded"
     root.mkdir()

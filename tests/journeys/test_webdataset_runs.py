@@ -29,6 +29,7 @@ def shards(world: Any) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_a_killed_run_over_shards_ends_to_the_bit(world: Any, shards: Path) -> None:
     settings = WORKERS | {"data__path": shards / "{00..02}.tar"}

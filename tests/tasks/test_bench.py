@@ -349,6 +349,7 @@ def test_a_foreign_line_has_two_rows_and_the_published_target(shared_world: Any,
     assert (plain.fast, plain.target) == (False, None)
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.usefixtures("quick")
 def test_two_processes_measure_together_and_one_of_them_tells(

@@ -68,6 +68,7 @@ def test_what_is_fixed_stays(world: Any, capsys: Any) -> None:
     assert events(world.root / "run")[0]["values"] == {"objective.min_snr_gamma": 5.0}
 
 
+@pytest.mark.slow
 def test_a_broken_file_changes_nothing_and_is_said(world: Any, capsys: Any) -> None:
     path = written(world, "objective: {noise_offset: -3}\n")
     assert world.train("run", **CACHED | {"run__epochs": 1}, run__live__path=str(path)) == 0

@@ -51,12 +51,21 @@ def merged(*words: object) -> None:
     assert verb.run([str(word) for word in words]) == 0
 
 
+OTHER_FORMS = ((".safetensors", "folder"), (".safetensors", "mindspore"), (".ckpt", "folder"), (".ckpt", "file"))
+
+
 def same(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> bool:
     return found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
-@pytest.mark.parametrize("base", ["folder", "file", "mindspore"])
-@pytest.mark.parametrize("ending", [".safetensors", ".ckpt"])
+@pytest.mark.parametrize(
+    ("ending", "base"),
+    [
+        (".safetensors", "file"),
+        (".ckpt", "mindspore"),
+        *(pytest.param(*forms, marks=pytest.mark.slow) for forms in OTHER_FORMS),
+    ],
+)
 def test_a_trained_denoiser_takes_its_place_whatever_the_forms(
     forms: dict[str, Path], family: Family, base: str, ending: str, tmp_path: Path, capsys: Any
 ) -> None:

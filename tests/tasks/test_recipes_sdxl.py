@@ -39,6 +39,7 @@ def test_check_finds_nothing_wrong(name: str, tmp_path: Any, monkeypatch: pytest
     assert main(["check", name, *words]) == 0, capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_recipe_for_24_gigabytes_fits_them() -> None:
     found = predicted("sdxl-24gb")
     assert found.peak / 1e9 == pytest.approx(told("sdxl-24gb"), abs=0.1)

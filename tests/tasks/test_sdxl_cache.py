@@ -68,6 +68,7 @@ def test_crops_and_flips_are_kept_as_choices(world: Any, settings: dict[str, Any
     assert 10 < wanted == made <= 30, "placements that are the same are one entry"
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.faults
 def test_two_processes_cache_one_set_and_a_second_start_makes_what_a_kill_left(

@@ -29,6 +29,7 @@ def test_parts_of_the_full_size_have_as_many_parameters_as_the_published_models(
     assert not any(part.trained for name, part in parts.items() if name != "denoiser")
 
 
+@pytest.mark.slow
 def test_a_step_at_the_full_size_can_be_told_without_its_memory() -> None:
     cached = outline("sdxl", data__cache__latents=True, data__cache__text=True, run__recompute__enabled=True)
     found = memory_of(cached, {Size(1024, 1024): 1})

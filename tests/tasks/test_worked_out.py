@@ -99,6 +99,7 @@ def test_a_cache_of_a_seed_that_is_not_drawn_yet_is_refused(world: Any) -> None:
     assert cache.run([*words, "data.crop=center", "data.flip=0", "data.cache.content=moments"]) == 0
 
 
+@pytest.mark.slow
 def test_an_exported_average_can_be_trained_on_its_own(world: Any) -> None:
     given = {"optim__ema__rule": "constant", "optim__ema__decay": 0.7, "run__steps": 2}
     assert world.train("first", **given) == 0

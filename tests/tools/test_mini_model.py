@@ -70,6 +70,7 @@ def test_the_tokenizer_is_written_twice_alike(tmp_path: Path) -> None:
     assert all((tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes() for name in files)
 
 
+@pytest.mark.slow
 def test_the_start_is_the_same_for_a_seed_and_keeps_the_vae(start: Path, tmp_path: Path) -> None:
     make_model.start(start / "vae", tmp_path / "again")
     make_model.start(start / "vae", tmp_path / "other", seed=2)

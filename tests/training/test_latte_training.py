@@ -130,6 +130,7 @@ def test_recompute_keeps_less_and_exempt_pairs_keep_theirs() -> None:
         assert all(torch.equal(a, b) for a, b in zip(gradients[name], gradients["none"], strict=True))
 
 
+@pytest.mark.slow
 def test_it_learns_two_clips_by_heart(family: Family) -> None:
     clips, text = noise(2, 4, 2, 4, 4), told(family, "a red ball", "a blue cat")
     assert text.mask is not None
