@@ -53,6 +53,8 @@ def test_odd_pictures_and_captions_are_counted_and_named(world: Any, capsys: pyt
         r"1 picture has a shape far from every bucket, .*: strip\.png \(300×8, \d+(\.\d)? % seen\)",
         r"1 sample has 10 captions or more, .*: many\.png \(33, the last 'de\.utf8=ein Hund'\)",
     )
+    assert world.train("run", verb="cache", data__cache__text=True, data__captions__lines="choose") == 0
+    assert re.search(wanted[0], capsys.readouterr().out)
     assert world.train("run", verb="check", **settings) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert world.train("run", **settings) == 0

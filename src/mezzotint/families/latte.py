@@ -163,9 +163,9 @@ class Family(ModelFamily):
             return TextEmbedding(t5.states(encoder, ids, mask), mask)
 
     def lost_tokens(self, captions: Sequence[str]) -> tuple[int, ...]:
-        """See ModelFamily."""
-        if not captions:
-            return ()
+        """See ModelFamily. Nothing is told where the text encoder and its tokenizer are nowhere."""
+        if not captions or self._source.tokenizer is None:
+            return tuple(0 for _ in captions)
         ids = self._words()(list(captions), verbose=False).input_ids
         return tuple(max(0, len(i) - self._source.length) for i in ids)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from mezzotint.errors import RecipeError
+from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.tasks import _held_out, _preview_prompts, _text_files, assemble
+from mezzotint.tasks import _held_out, _lost_words, _preview_prompts, _text_files, assemble
 from mezzotint.tasks._arguments import parse
 from mezzotint.tasks._filling import VERIFIED_BYTES, CacheSummary, fill
 from mezzotint.tasks.assemble import Caches, Dataset
@@ -57,6 +58,8 @@ def _fill(recipe: Recipe, runtime: Runtime) -> None:
             "write run.seed=NUMBER, or let mezzotint train fill the cache",
             code="E1307",
         )
+    if caches.text is not None and runtime.is_first and not assemble.only_texts_of_files(recipe):
+        _tell_of_lost_words(recipe, kind, dataset, say)
     fill_for(
         recipe,
         runtime,
@@ -65,6 +68,17 @@ def _fill(recipe: Recipe, runtime: Runtime) -> None:
         say,
         checks=True,
     )
+
+
+def _tell_of_lost_words(
+    recipe: Recipe, kind: type[ModelFamily], dataset: Dataset, say: Callable[[str], None]
+) -> None:  # fmt: skip
+    try:
+        tokenizers = kind.load(recipe.model, seed=recipe.run.seed, only=[])
+    except WeightsError:  # what is missing is said where it is needed
+        return
+    for line in _lost_words.note(_lost_words.lost_words(tokenizers, dataset.catalogue), dataset.catalogue):
+        say(f"note: {line}")
 
 
 def _aloud(line: str) -> None:
