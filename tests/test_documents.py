@@ -238,10 +238,10 @@ def accepts(words: list[str]) -> None:
 
 
 def read_with(words: list[str]) -> Reading:
-    """A shipped recipe by its name, and an empty one for a file that is the reader's own."""
+    """A shipped recipe by its name, and an empty one for a file or a run that is the reader's own."""
     if not words:
         return read_text("schema: 1")
-    if words[0].endswith(".yaml"):
+    if words[0].endswith(".yaml") or words[0].startswith("runs/"):
         return read_text("schema: 1", overrides=words[1:])
     return read(words[0], words[1:])
 
