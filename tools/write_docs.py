@@ -21,6 +21,7 @@ from mezzotint.training.scalars import TAGS
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 RANGES = {
     "E10": "Recipes and command lines",
+    "E11": "Recipes and command lines, continued",
     "E12": "Data",
     "E13": "Cache",
     "E14": "Model and weights",
