@@ -99,7 +99,7 @@ def test_a_file_is_bounded_where_it_is_opened(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     with path.open("wb") as file:
         file.truncate(outside.SMALL + 1)
-    with pytest.raises(NoPlainFile, match="4,000,001 bytes, more than the 4,000,000"):
+    with pytest.raises(NoPlainFile, match="larger than 4,000,000 bytes, with 4,000,001"):
         outside.read_json(path)
     assert len(outside.read_bytes(path, limit=outside.SMALL + 1)) == outside.SMALL + 1
 

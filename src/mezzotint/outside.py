@@ -53,7 +53,7 @@ def open_plain(path: Path, *, limit: int | None = None) -> BinaryIO:
         if not stat.S_ISREG(found.st_mode):
             raise NoPlainFile(path, f"it is {_kind(found.st_mode)}, no plain file")
         if limit is not None and found.st_size > limit:
-            raise NoPlainFile(path, f"it has {found.st_size:,} bytes, more than the {limit:,} of such a file")
+            raise NoPlainFile(path, f"it is larger than {limit:,} bytes, with {found.st_size:,}")
         return open(handle, "rb")
     except BaseException:
         os.close(handle)
@@ -65,7 +65,7 @@ def read_bytes(path: Path, *, limit: int = SMALL) -> bytes:
     with open_plain(path, limit=limit) as file:
         content = file.read(limit + 1)
     if len(content) > limit:  # it has grown since, or the system told no size
-        raise NoPlainFile(path, f"it has more than the {limit:,} bytes of such a file")
+        raise NoPlainFile(path, f"it is larger than {limit:,} bytes")
     return content
 
 

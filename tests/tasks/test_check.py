@@ -421,7 +421,7 @@ def test_an_export_is_as_large_as_check_says(export: str, quick: Path) -> None:
     place = quick / "exports"
     _exports.write(model, found.recipe, found.recipe.run.export, place, "x", model.update.masters)
     on_disk = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
-    assert abs(on_disk - found.disk.export) < 0.05 * on_disk, "headers alone are on top"
+    assert abs(on_disk - found.disk.export) < 200_000, "headers are on top; another type would be a megabyte"
 
 
 @pytest.mark.parametrize(

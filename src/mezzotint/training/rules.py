@@ -316,7 +316,7 @@ class LibraryRule(Rule):
         if self.kind.__module__.startswith("bitsandbytes"):
             return 0  # one kernel
         if self.kind is torch.optim.Adafactor:
-            return 4 * max(sizes)  # one tensor after the other
+            return 4 * sum(sorted(sizes)[-2:])  # one tensor after the other, while the last one's is still held
         # three float32 results: what torch's own classes hold, of a list where they work through lists
         return 12 * (sum(sizes) if self.is_by_tensor else max(sizes))
 
