@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.errors import CheckpointError
-from mezzotint.recipe.live import replaced
+from mezzotint.recipe.live import LIVE, live_values, replaced, with_live
 from mezzotint.recipe.read import COMMAND_LINE, Reading, locate, read
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.wording import shown
@@ -93,7 +93,17 @@ def _of_run(reading: Reading, run: Path, resume: str) -> Reading:
     settings = made.recipe.run.model_copy(update=update)
     model = made.recipe.model.model_copy(update={"over": began.over})
     made = replace(made, recipe=made.recipe.model_copy(update={"model": model, "run": settings}))
-    return _with_schedules(made, recipe)
+    return _without_live(_with_schedules(made, recipe), recipe)
+
+
+def _without_live(reading: Reading, began: Recipe) -> Reading:
+    """What a file says that is read anew at each epoch acts from the next one on; for the rest the run is the one that
+    began, whatever the file has come to say since."""
+    if reading.recipe.run.live.path is None or began.run.live.path is None:
+        return reading
+    said = {path for path in LIVE if " in " in reading.origin.get(path, "")}
+    values = {path: value for path, value in live_values(began).items() if path in said}
+    return replace(reading, recipe=with_live(reading.recipe, values))
 
 
 def _with_schedules(reading: Reading, began: Recipe) -> Reading:
