@@ -11,6 +11,7 @@ from mezzotint import durable
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.run import ExportSettings
+from mezzotint.run_folder import RunFolder
 from mezzotint.tasks.assemble import Model, family_class
 from mezzotint.tasks.convert import single_file_of
 from mezzotint.weights import mindspore
@@ -98,3 +99,14 @@ def _trained(
             target, recipe.model.train, weights=on_cpu, dtype=asked.single_file_dtype or asked.dtype
         )
     return target
+
+
+def is_made(folder: RunFolder, step: int) -> bool:
+    """Whether the export of a step was written since the run last came to that step from an earlier one."""
+    for event in reversed(folder.events()):
+        match event.get("event"), event.get("step"):
+            case "exported", int(at) if at == step:
+                return True
+            case "started" | "resumed", int(at) if at < step:
+                return False
+    return False

@@ -16,7 +16,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from mezzotint import durable, outside
+from mezzotint import durable
 from mezzotint.data import schedule_file
 from mezzotint.data.loader import Loader
 from mezzotint.diffusion.learned_variance import LearnedRange
@@ -37,6 +37,7 @@ from mezzotint.tasks import (
     _exports,
     _foreign_start,
     _held_out,
+    _places,
     _shadow_start,
     _stamps,
     _text_files,
@@ -62,7 +63,6 @@ from mezzotint.training.trained import MovementWatch
 from mezzotint.training.trainer import Trainer
 from mezzotint.weights import publishing
 
-_WRITTEN = b"# written by mezzotint"
 SCHEMA_LINE = "# written by mezzotint; `mezzotint train` of this file goes on with the run beside it\n"
 
 
@@ -95,7 +95,7 @@ def train(reading: Reading, words: Sequence[str] = ()) -> int:
         stack.callback(runtime.close)
         folder = RunFolder(Path(runtime.share(str(folder_of(reading, recipe)))))
         stack.enter_context(named_failures(runtime, folder, announce.command(folder, launch, reading.packages), recipe))
-        _refuse_foreign_recipe(folder)
+        _places.refuse_foreign_recipe(folder)
         _take(folder, runtime, stack)
         job = Job(reading, recipe, launch, runtime, folder, interrupts, tuple(words) or (reading.name,))
         stack.callback(job.close)
@@ -117,20 +117,6 @@ def folder_of(reading: Reading, recipe: Recipe) -> Path:
         return reading.path.parent
     folder = (recipe.run.folder or Path("runs") / recipe.run.name).expanduser()
     return _stamps.settled(folder, recipe.run.resume)
-
-
-def _refuse_foreign_recipe(folder: RunFolder) -> None:
-    """Raises RecipeError E1162 where a new run would write over a recipe that no run has put there."""
-    is_run = folder.history.exists() or any(folder.checkpoints.glob("step-*"))
-    if is_run or not folder.recipe.is_file():
-        return
-    with outside.open_plain(folder.recipe) as file:
-        is_ours = file.read(len(_WRITTEN)) == _WRITTEN
-    if not is_ours:
-        raise RecipeError(
-            f"{folder.recipe}: lies there already and no run has written it; choose another run.folder or run.name",
-            code="E1162",
-        )
 
 
 def _take(folder: RunFolder, runtime: Runtime, stack: ExitStack) -> None:
@@ -528,7 +514,7 @@ class Job:
         the run's end is made anyway."""
         trainer = self.trainer
         is_due = trainer.owes_export and not trainer.progress.is_done
-        if self.runtime.share("due" if is_due and not _is_exported(self.folder, trainer.progress.step) else ""):
+        if self.runtime.share("due" if is_due and not _exports.is_made(self.folder, trainer.progress.step) else ""):
             self.live.say(f"the export of step {trainer.progress.step:,} was due and is missing: it is made now")
             try:
                 self._export_due(trainer)
@@ -560,17 +546,6 @@ class Job:
 
     def _agreed_signal(self) -> int:
         return self.runtime.agree(self.interrupts.stop_signal) & 0x1F
-
-
-def _is_exported(folder: RunFolder, step: int) -> bool:
-    """Whether the export of a step was written since the run last came to that step from an earlier one."""
-    for event in reversed(folder.events()):
-        match event.get("event"), event.get("step"):
-            case "exported", int(at) if at == step:
-                return True
-            case "started" | "resumed", int(at) if at < step:
-                return False
-    return False
 
 
 def _link(folder: RunFolder, name: str, say: Callable[[str], None]) -> None:
