@@ -19,8 +19,6 @@ from torch import Tensor
 from mezzotint import durable
 from mezzotint.data import schedule_file
 from mezzotint.data.loader import Loader
-from mezzotint.diffusion.learned_variance import LearnedRange
-from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import RecipeError, Stopped, StorageError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.read import Reading, located
@@ -30,13 +28,13 @@ from mezzotint.reports import batch_report, data_report
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.sampling.sample import require_solver
 from mezzotint.stages import StepReport
 from mezzotint.tasks import (
     _eight_bit,
     _exports,
     _foreign_start,
     _held_out,
+    _live,
     _shadow_start,
     _stamps,
     _text_files,
@@ -374,25 +372,7 @@ class Job:
         self.trainer.progress.live = dict(self.changes.values)
 
     def _require(self, recipe: Recipe) -> None:
-        if recipe.objective.zero_terminal_snr != self.changes.now.objective.zero_terminal_snr:
-            self._require_schedule(recipe)
-        before = self.changes.now.model.clip_skip
-        if recipe.model.clip_skip == before:
-            return
-        if self.caches.text is not None:
-            raise RecipeError("model.clip_skip cannot change while captions come from the cache", code="E1003")
-        self.model.family.skip_layers(recipe.model.clip_skip)
-        self.model.family.skip_layers(before)
-
-    def _require_schedule(self, recipe: Recipe) -> None:
-        """Raises RecipeError E1077 for a schedule that the model cannot have or learn the variance of, E1070 where
-        previews could not be drawn."""
-        drawn = recipe.sample
-        objective = Objective(recipe.objective, self.model.family.schedule, self.model.prediction)
-        if self.model.family.learns_variance and recipe.objective.variance != "none":
-            LearnedRange(objective.schedule, self.model.prediction)
-        if recipe.run.preview.every is not None:
-            require_solver(drawn.solver, objective.schedule, objective.form.solved, drawn, drawn.spacing)
+        _live.require_possible(recipe, self.changes.now, self.model, self.caches)
 
     def _epoch_ends(self, step: int) -> bool:
         timeline = self.dataset.timeline
