@@ -9,7 +9,7 @@ import pytest
 from mezzotint.errors import RecipeError
 from mezzotint.run_folder import RunFolder
 from mezzotint.tasks import _places
-from mezzotint.tasks.train import SCHEMA_LINE
+from mezzotint.tasks._papers import SCHEMA_LINE
 
 
 def test_a_new_run_never_writes_over_a_recipe_that_is_not_its_own(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.dialects.base import Launched
-from mezzotint.errors import MezzotintError
+from mezzotint.diffusion.learned_variance import LearnedRange
+from mezzotint.diffusion.objective import Objective
+from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.recipe.live import LIVE, SINCE_ZERO, live_values, with_live
 from mezzotint.recipe.read import Reading, located, read
 from mezzotint.recipe.recipe import Recipe
@@ -19,7 +21,9 @@ from mezzotint.recipe.resume_rules import differences
 from mezzotint.recipe.wording import shown
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
+from mezzotint.sampling.sample import require_solver
 from mezzotint.tasks import _continuing, _eight_bit, _foreign, _hub
+from mezzotint.tasks.assemble import Caches, Model
 
 EVENT = "live settings"
 _OF_THIS_START = ("run.live.", "run.folder", "run.resume", "run.allow_change", "sample.seed")
@@ -174,3 +178,23 @@ class LiveSettings:
 def _given(found: Reading) -> Sequence[str]:
     """The settings that a file gives, defaults of a dialect apart."""
     return [path for path, said in found.origin.items() if not said.startswith("default of")]
+
+
+def require_possible(recipe: Recipe, now: Recipe, model: Model, caches: Caches) -> None:
+    """Whether a model can go on with other live settings than those of now. Raises RecipeError: E1003 a clip skip of
+    captions that come from the cache, E1077 a schedule that it cannot have, E1465 one whose variance it cannot learn,
+    E1070 previews that could not be drawn."""
+    if recipe.objective.zero_terminal_snr != now.objective.zero_terminal_snr:
+        drawn, family = recipe.sample, model.family
+        objective = Objective(recipe.objective, family.schedule, model.prediction)
+        if family.learns_variance and recipe.objective.variance != "none":
+            LearnedRange(objective.schedule, model.prediction)
+        if recipe.run.preview.every is not None:
+            require_solver(drawn.solver, objective.schedule, objective.form.solved, drawn, drawn.spacing)
+    before = now.model.clip_skip
+    if recipe.model.clip_skip == before:
+        return
+    if caches.text is not None:
+        raise RecipeError("model.clip_skip cannot change while captions come from the cache", code="E1003")
+    model.family.skip_layers(recipe.model.clip_skip)
+    model.family.skip_layers(before)

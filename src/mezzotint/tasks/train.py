@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-import secrets
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,31 +12,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from torch import Tensor
 
 from mezzotint import durable
 from mezzotint.data import schedule_file
 from mezzotint.data.loader import Loader
-from mezzotint.diffusion.learned_variance import LearnedRange
-from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import RecipeError, Stopped, StorageError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resume_rules import as_begun, unknown_allowances
-from mezzotint.reports import batch_report, data_report
+from mezzotint.recipe.resume_rules import unknown_allowances
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.sampling.sample import require_solver
 from mezzotint.stages import StepReport
 from mezzotint.tasks import (
-    _eight_bit,
     _exports,
     _foreign_start,
-    _held_out,
+    _live,
+    _papers,
     _places,
+    _settling,
     _shadow_start,
     _stamps,
     _text_files,
@@ -62,8 +57,6 @@ from mezzotint.training.previews import PreviewsElsewhere
 from mezzotint.training.trained import MovementWatch
 from mezzotint.training.trainer import Trainer
 from mezzotint.weights import publishing
-
-SCHEMA_LINE = "# written by mezzotint; `mezzotint train` of this file goes on with the run beside it\n"
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -159,10 +152,9 @@ class Job:
         first = self.runtime.is_first
         self.live = LiveLine(sys.stdout if first else _Silence(), self.folder.log if first else None)
         start = self._start()
-        self._settle_seed(start)
-        if start.checkpoint:
-            self.recipe = as_begun(self.recipe, start.recipe)
-        self._settle_optimizer(start)
+        self.recipe, self._optimizers = _settling.settled(
+            self.recipe, start, self.runtime, self.reading.origin, self.live.say
+        )
         self.dataset = assemble.open_dataset(
             self.recipe, self.runtime, announce.progress(self.live, "looking at pictures")
         )
@@ -264,39 +256,6 @@ class Job:
                 self.live.say(f"warning: {sentence}")
         path = self.runtime.share(str(start.checkpoint or ""))
         return replace(start, checkpoint=Path(path) if path else None)
-
-    def _settle_seed(self, start: resume.Start) -> None:
-        """A seed of -1 becomes the one that the checkpoint was trained with, or a new one, the same for all
-        processes."""
-        if self.recipe.run.seed != -1:
-            self._settle_seed_of_samples(start)
-            return
-        drawn = start.seed if start.checkpoint else secrets.randbelow(2**30)
-        seed = int(self.runtime.share(str(drawn)))
-        self.recipe = self.recipe.model_copy(update={"run": self.recipe.run.model_copy(update={"seed": seed})})
-        self._settle_seed_of_samples(start)
-        self.live.say(f"run.seed is -1: this run's seed is {seed}, {'kept' if start.checkpoint else 'drawn just now'}")
-
-    def _settle_seed_of_samples(self, start: resume.Start) -> None:
-        """A seed of -1 becomes a new one, which all previews of the run keep."""
-        if self.recipe.sample.seed != -1:
-            return
-        drawn = start.sample_seed if start.checkpoint else secrets.randbelow(2**31)
-        seed = int(self.runtime.share(str(drawn)))
-        sample = self.recipe.sample.model_copy(update={"seed": seed})
-        self.recipe = self.recipe.model_copy(update={"sample": sample})
-        how = "kept" if start.checkpoint else "drawn just now"
-        self.live.say(f"sample.seed is -1: this run's previews have seed {seed}, {how}")
-
-    def _settle_optimizer(self, start: resume.Start) -> None:
-        """Of two optimizers that the recipe names, the one that the checkpoint was trained with, or that runs here."""
-        asked, device = self.recipe, self.runtime.device.type
-        recorded = start.recipe if start.checkpoint and _eight_bit.is_open(asked) else None
-        self.recipe = _eight_bit.settled(asked, device, recorded)
-        self._optimizers = _eight_bit.kinds(asked, self.recipe)
-        goes_on, origin = recorded is not None, self.reading.origin
-        for sentence in _eight_bit.sentences(asked, self.recipe, device, goes_on=goes_on, origin=origin):
-            self.live.say(sentence)
 
     def _start_shadow(self, kind: type[ModelFamily]) -> None:
         shares = self.runtime.shares
@@ -407,25 +366,7 @@ class Job:
         self.trainer.progress.live = dict(self.changes.values)
 
     def _require(self, recipe: Recipe) -> None:
-        if recipe.objective.zero_terminal_snr != self.changes.now.objective.zero_terminal_snr:
-            self._require_schedule(recipe)
-        before = self.changes.now.model.clip_skip
-        if recipe.model.clip_skip == before:
-            return
-        if self.caches.text is not None:
-            raise RecipeError("model.clip_skip cannot change while captions come from the cache", code="E1003")
-        self.model.family.skip_layers(recipe.model.clip_skip)
-        self.model.family.skip_layers(before)
-
-    def _require_schedule(self, recipe: Recipe) -> None:
-        """Raises RecipeError E1077 for a schedule that the model cannot have or learn the variance of, E1070 where
-        previews could not be drawn."""
-        drawn = recipe.sample
-        objective = Objective(recipe.objective, self.model.family.schedule, self.model.prediction)
-        if self.model.family.learns_variance and recipe.objective.variance != "none":
-            LearnedRange(objective.schedule, self.model.prediction)
-        if recipe.run.preview.every is not None:
-            require_solver(drawn.solver, objective.schedule, objective.form.solved, drawn, drawn.spacing)
+        _live.require_possible(recipe, self.changes.now, self.model, self.caches)
 
     def _epoch_ends(self, step: int) -> bool:
         timeline = self.dataset.timeline
@@ -449,18 +390,9 @@ class Job:
     def _write_papers(self, restored: state.Restored | None, changes: list[str]) -> None:
         if restored is None:
             metrics_log.truncate(self.folder, 0)
-        durable.write_json(self.folder.path / "environment.json", environment(self.runtime, self.launch))
-        # whatever this start was told, the next one goes on from the newest checkpoint
-        again = self.recipe.model_copy(update={"run": self.recipe.run.model_copy(update={"resume": "auto"})})
-        text = yaml.safe_dump(assemble.effective(again), sort_keys=False, allow_unicode=True, width=100)
-        durable.write_file(self.folder.recipe, SCHEMA_LINE + text)
-        tokens = self.lost.tokens if self.lost is not None else {}
-        data_report.write(self.dataset.catalogue, self.folder.path, self.recipe.data, tokens)
-        _held_out.write_list(self.folder, self.dataset)
-        if self.recipe.data.buckets.shape == "table":
-            batch_report.write_undersized(self.dataset.catalogue, self.dataset.rows, self.recipe.data, self.folder.path)
+        _papers.write(self.recipe, self.folder, self.dataset, self.lost, environment(self.runtime, self.launch))
         if self.recipe.run.export.link is not None:
-            _link(self.folder, self.recipe.run.export.link, self.live.say)
+            _papers.link(self.folder, self.recipe.run.export.link, self.live.say)
         begin = restored.step if restored else self.recipe.run.start.step
         self.folder.record(
             "started", step=begin, steps=self.steps, recipe=self.reading.digest,
@@ -546,17 +478,6 @@ class Job:
 
     def _agreed_signal(self) -> int:
         return self.runtime.agree(self.interrupts.stop_signal) & 0x1F
-
-
-def _link(folder: RunFolder, name: str, say: Callable[[str], None]) -> None:
-    """Another name for the folder of exports. What lies there stays; a file system without links is told of."""
-    link = folder.path / name
-    if link.is_symlink() or link.exists():
-        return
-    try:
-        link.symlink_to(folder.exports.name)
-    except OSError as error:
-        say(f"warning: {link} could not be made a link to {folder.exports.name}/ ({error.strerror}); models lie there")
 
 
 class _Silence(io.StringIO):
