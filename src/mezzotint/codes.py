@@ -114,6 +114,10 @@ CODES: dict[str, str] = {
     "formats read can be begun with.",
     "E1092": "The run would export files that models of this family are not written as. `run.export.mindspore` is for "
     "SDXL; `run.export.parts: trained` for families whose models are passed around as single files.",
+    "E1110": "data.path names a folder into which Mezzotint has cached, and in which there are no pictures. The cache "
+    "is found by what was encoded: data.path stays the folder of the pictures, and data.cache.path names the cache.",
+    "E1150": "data.format=kohya found no folder of the kind that it reads. Directly in data.path lie folders whose "
+    "names begin with a number of repeats, as in `10_sks dog`, and pictures directly in those.",
     "E1160": "Where a run keeps a file of its own (lock, run.log, history.jsonl, metrics.jsonl) lies a link, a pipe or "
     "a folder. A run writes into plain files of its own folder alone: what a link leads to is somebody "
     "else's, and would be emptied or added to. Remove what lies there if you know it, or choose another "
@@ -125,10 +129,6 @@ CODES: dict[str, str] = {
     "E1162": "A new run would write its recipe.yaml into a folder in which a recipe.yaml lies that no run has written, "
     "such as your own. Nothing is written over: choose another run.folder or run.name, or give the file "
     "another name.",
-    "E1110": "data.path names a folder into which Mezzotint has cached, and in which there are no pictures. The cache "
-    "is found by what was encoded: data.path stays the folder of the pictures, and data.cache.path names the cache.",
-    "E1150": "data.format=kohya found no folder of the kind that it reads. Directly in data.path lie folders whose "
-    "names begin with a number of repeats, as in `10_sks dog`, and pictures directly in those.",
     "E1200": "The data set cannot be used as it is. The message names the file and what to do with it.",
     "E1201": "A folder of data.path is not there, is a file, or cannot be read; or data.path is empty. "
     "Relative paths are looked up beside the recipe, then in the current folder.",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mezzotint import durable
+from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.read import read_text
@@ -17,13 +17,13 @@ from mezzotint.training import state
 
 
 def losses(folder: Path) -> dict[int, float]:
-    return {line["step"]: line["loss"] for line in durable.read_lines(folder / "metrics.jsonl") if "loss" in line}
+    return {line["step"]: line["loss"] for line in outside.read_lines(folder / "metrics.jsonl") if "loss" in line}
 
 
 def digests(folder: Path) -> dict[str, Any]:
     newest = state.newest(folder / "checkpoints").path
     assert newest is not None
-    return {name: entry["sha256"] for name, entry in durable.read_json(newest / "manifest.json")["files"].items()}
+    return {name: entry["sha256"] for name, entry in outside.read_json(newest / "manifest.json")["files"].items()}
 
 
 def test_a_run_that_is_over_trains_on_and_the_same_line_again_is_not_longer_again(world: Any, capsys: Any) -> None:
@@ -31,7 +31,9 @@ def test_a_run_that_is_over_trains_on_and_the_same_line_again_is_not_longer_agai
     folder = world.root / "run"
     capsys.readouterr()
     assert main(["train", str(folder)]) == 0
-    offer = re.search(r"nothing is left to train; to train on: .* (run\.longer='1 steps')", capsys.readouterr().out)
+    offer = re.search(
+        r"nothing is left to train; .*: mezzotint train \S+ 'run\.longer=2 steps'", capsys.readouterr().out
+    )
     assert offer, "the line that trains on is printed"
     for _ in range(2):
         assert main(["train", str(folder), "run.longer=2 steps"]) == 0

@@ -118,9 +118,18 @@ def test_an_optimizer_that_needs_whole_tensors_is_refused(shared_world: Any) -> 
     assert "which needs whole tensors; take one of adamw" in shared_world.out("refused")
 
 
+@pytest.fixture(scope="module")
+def of_two(shared_world: Any) -> Path:
+    """A run of two that share, that of the first test where it has run."""
+    folder: Path = shared_world.root / "shared"
+    if state.newest(folder / "checkpoints").path is None:
+        start(shared_world, "shared", 2, run__runtime="fsdp", **SETTINGS)
+    return folder
+
+
 @pytest.mark.parametrize("damage", ["gap", "file", "table"])
-def test_a_checkpoint_of_rows_that_is_not_whole_is_noticed(shared_world: Any, tmp_path: Path, damage: str) -> None:
-    source = state.newest(shared_world.root / "there" / "checkpoints").path
+def test_a_checkpoint_of_rows_that_is_not_whole_is_noticed(of_two: Path, tmp_path: Path, damage: str) -> None:
+    source = state.newest(of_two / "checkpoints").path
     copy = tmp_path / source.name
     shutil.copytree(source, copy)
     assert state.damage(copy) is None

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mezzotint import durable
+from mezzotint import outside
 from mezzotint.data import buckets
 from mezzotint.data.catalogue import Catalogue, build
 from mezzotint.recipe.read import located, read
@@ -23,7 +23,7 @@ from mezzotint.tasks import _lost_words, _preview_prompts
 
 
 def report_of(folder: Path) -> dict[str, dict[str, Any]]:
-    return {line["id"]: line for line in durable.read_lines(folder / "data_report.jsonl")}
+    return {line["id"]: line for line in outside.read_lines(folder / "data_report.jsonl")}
 
 
 def odd_pictures(world: Any) -> None:
@@ -151,7 +151,7 @@ def test_a_changed_recipe_is_told_how_to_begin_a_run_beside_and_check_says_it_be
         capsys.readouterr()
         assert world.train("run", verb=verb, **settings | {"optim__lr": 2e-3}) == 2
         said = capsys.readouterr().err
-        assert "(to begin a new run beside it: run.name=fox-2)" in said, verb
+        assert "or begin a new run beside it: run.name=fox-2\n" in said, verb
         assert "E1510" in said, verb
         assert "E1513" in said, verb
     assert world.train("run", **settings | {"run__name": "fox-2", "optim__lr": 2e-3}) == 0
@@ -181,7 +181,7 @@ def test_a_run_that_is_stopped_has_its_report_and_says_so_in_its_history(
     assert [(event["step"], event["signal"]) for event in stopped] == [(3, 2)]
     with Image.open(folder.logs / "loss.png") as image:
         assert image.size == (1650, 1050)
-    assert "steps         3 in" in (folder.logs / "report.txt").read_text()
+    assert "steps         3, the last in epoch 1" in (folder.logs / "report.txt").read_text()
     assert str(folder.logs / "loss.png") in capsys.readouterr().out
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mezzotint import durable
 from mezzotint.stages import StepReport
 from mezzotint.training.live import LiveLine, Voice, duration
 from mezzotint.training.progress import Progress
@@ -148,9 +149,12 @@ def test_a_closed_stream_is_no_error() -> None:
     live.close()
 
 
-def test_a_log_that_cannot_be_written_is_said_once_and_the_stream_goes_on() -> None:
+def test_a_log_that_cannot_be_written_is_said_once_and_the_stream_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "open_own", lambda *_, **__: open("/dev/full", "ab", buffering=0))  # noqa: SIM115
     stream = io.StringIO()
-    voice = Voice(stream, Path("/dev/full"))
+    voice = Voice(stream, tmp_path / "run.log")
     voice.say("one")
     voice.say("two")
     assert stream.getvalue().count("cannot be written (No space left on device)") == 1

@@ -99,7 +99,7 @@ def test_a_run_whose_checkpoint_knows_no_smoothed_loss_goes_on_without_it(folder
     log = MetricsLog(folder, every=1)
     log.load({"steps": 3, "samples": 12, "seconds": 1.5})
     log_steps(log, range(3, 4))
-    (line,) = durable.read_lines(folder.metrics)
+    (line,) = outside.read_lines(folder.metrics)
     assert line["steps_since"] == 4
     assert "loss_avg" not in line
 
@@ -152,14 +152,16 @@ def test_a_torn_line_does_not_spoil_the_next_one(folder: RunFolder) -> None:
     assert [line["step"] for line in outside.read_lines(folder.metrics)] == [2]
 
 
-def test_a_full_disk_is_said_once_and_logging_goes_on_when_there_is_room(folder: RunFolder) -> None:
-    folder.metrics.symlink_to("/dev/full")
+def test_a_full_disk_is_said_once_and_logging_goes_on_when_there_is_room(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = MetricsLog(folder, every=1)
-    with pytest.raises(StorageError, match="No space left") as caught:
-        log.look(report(0), Progress(step=1, last_step=9))
-    assert caught.value.code == "E1705"
-    log.look(report(1), Progress(step=2, last_step=9))
-    folder.metrics.unlink()
+    with monkeypatch.context() as full:
+        full.setattr(durable, "open_own", lambda *_, **__: open("/dev/full", "ab", buffering=0))  # noqa: SIM115
+        with pytest.raises(StorageError, match="No space left") as caught:
+            log.look(report(0), Progress(step=1, last_step=9))
+        assert caught.value.code == "E1705"
+        log.look(report(1), Progress(step=2, last_step=9))
     log.look(report(2), Progress(step=3, last_step=9))
     assert [line["step"] for line in outside.read_lines(folder.metrics)] == [3]
 

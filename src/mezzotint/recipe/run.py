@@ -420,7 +420,5 @@ class RunSettings(Section):
     @model_validator(mode="after")
     def _is_a_length(self) -> RunSettings:
         if self.longer is not None and self.longer.unit == "minutes":
-            raise ValueError(
-                f"run.longer is counted in steps or epochs, got '{self.longer}'; write it like '500 steps'"
-            )
+            raise ValueError(f"run.longer counts steps or epochs, got '{self.longer}'; write it like '500 steps'")
         return self

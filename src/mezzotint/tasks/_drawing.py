@@ -65,7 +65,7 @@ def draw(asked: Asked, say: Callable[[str], None]) -> Iterator[str]:
     if asked.numbered:
         wanted = _numbered(out, wanted)
     else:
-        refuse_taken(out, [one.name for one in wanted])
+        refuse_taken(out, [*(one.name for one in wanted), *_sheet_names(wanted)])
     if any(one.request.size.frames > 1 for one in wanted) and (sentence := pictures.written_as(recipe.sample.clip)):
         say(sentence)
     _tell_of_lost_words(model.family, wanted, say)
@@ -207,6 +207,13 @@ def _write_sheets(
             written.append(_free_sheet(out))
             durable.write_new(written[-1], grids.png(image), code="E1071", remedy=ELSEWHERE)
     return written
+
+
+def _sheet_names(wanted: Sequence[Wanted]) -> list[str]:
+    """Of the contact sheets that these pictures make."""
+    down = -(-len({one.row for one in wanted}) // _ROWS)
+    across = -(-len({one.column for one in wanted}) // _COLUMNS)
+    return [f"contact{f'-{number}' if number > 1 else ''}.png" for number in range(1, down * across + 1)]
 
 
 def _free_sheet(out: Path) -> Path:

@@ -19,7 +19,9 @@ def settled(
     """The recipe with nothing left open, the same on all processes, and the optimizers' names for the history where the
     recipe named two. start: what the run goes on from. origin: where settings were written. say: gets a sentence for
     each."""
-    recipe = _with_seed_of_samples(_with_seed(recipe, start, runtime, say), start, runtime, say)
+    as_run = recipe.run.seed == -1  # one line of another trainer's sets both, and means one seed
+    recipe = _with_seed(recipe, start, runtime, say)
+    recipe = _with_seed_of_samples(recipe, start, runtime, say, recipe.run.seed if as_run else None)
     if start.checkpoint:
         recipe = as_begun(recipe, start.recipe)
     device = runtime.device.type
@@ -39,10 +41,13 @@ def _with_seed(recipe: Recipe, start: Start, runtime: Runtime, say: Callable[[st
     return recipe.model_copy(update={"run": recipe.run.model_copy(update={"seed": seed})})
 
 
-def _with_seed_of_samples(recipe: Recipe, start: Start, runtime: Runtime, say: Callable[[str], None]) -> Recipe:
-    """A seed of -1 becomes a new one, which all previews of the run keep."""
+def _with_seed_of_samples(
+    recipe: Recipe, start: Start, runtime: Runtime, say: Callable[[str], None], drawn: int | None
+) -> Recipe:
+    """A seed of -1 becomes a new one, which all previews of the run keep. drawn: the run's, where that is new, too."""
     if recipe.sample.seed != -1:
         return recipe
-    seed = int(runtime.share(str(start.sample_seed if start.checkpoint else secrets.randbelow(2**31))))
+    new = secrets.randbelow(2**31) if drawn is None else drawn
+    seed = int(runtime.share(str(start.sample_seed if start.checkpoint else new)))
     say(f"sample.seed is -1: this run's previews have seed {seed}, {'kept' if start.checkpoint else 'drawn just now'}")
     return recipe.model_copy(update={"sample": recipe.sample.model_copy(update={"seed": seed})})
