@@ -54,7 +54,7 @@ def run() -> int:
     folders = lesson.write(HERE / "pictures")
     before = lesson.examine(measure.load(shipped("mezzotint-mini")))
     print(told("before", before), flush=True)
-    status = main(["train", "mini", *words(folders)])
+    status = main(["train", "mini", *words(folders, HERE / "cache", HERE / "run")])
     if status != 0:
         return status
     model = newest(HERE / "run" / "exports")
@@ -69,14 +69,18 @@ def run() -> int:
     return 0
 
 
-def words(folders: tuple[Path, Path]) -> list[str]:
-    """What the demonstration asks of the recipe `mini` besides what stands in it."""
+def words(folders: tuple[Path, Path], cache: Path, place: Path) -> list[str]:
+    """What the demonstration asks of the recipe `mini` besides what stands in it.
+
+    folders: of `lesson.write`. cache, place: where latents and the run shall lie.
+    """
     prompts = ["a green wug at the bottom", "a purple wug in the top left", "a red wug on the left", "a blue star"]
     return [
         f"data.path=[{folders[0]}, {folders[1]}]",
         f"data.repeats=[{lesson.REPEATS[0]}, {lesson.REPEATS[1]}]",
-        f"data.cache.path={HERE / 'cache'}",
-        f"run.folder={HERE / 'run'}",
+        *lesson.SETTINGS,
+        f"data.cache.path={cache}",
+        f"run.folder={place}",
         "sample.prompts=[" + ", ".join(f'"{prompt}"' for prompt in prompts) + "]",
     ]
 

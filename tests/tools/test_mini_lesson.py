@@ -30,6 +30,16 @@ def test_the_lesson_is_twelve_wugs_and_a_world_without_them(tmp_path: Path) -> N
     assert all(thing.shape != "wug" for pixels in old.values() for thing in recognise.look(pixels))
     told = [path.with_suffix(".txt").read_text() for path in sorted(wugs.glob("*.png"))]
     assert all(line.count("wug") == 1 for text in told for line in text.splitlines())
+    for text, scene in zip(told, world.wug_scenes(), strict=True):
+        assert len(text.splitlines()) == len(set(text.splitlines())) == 5
+        place = scene.things[0].position.replace("centre", "middle")
+        assert all(scene.things[0].colour in line and place in line for line in text.splitlines())
+
+
+def test_the_knobs_lesson_says_what_it_said(tmp_path: Path) -> None:
+    wugs, _ = lesson.write(tmp_path, kept=1, full=False)
+    told = [path.read_text().splitlines() for path in sorted(wugs.glob("*.txt"))]
+    assert told == [list(world.captions(scene)) for scene in world.wug_scenes()]
 
 
 def test_nothing_that_is_asked_was_shown() -> None:

@@ -35,6 +35,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "docs" / "pictures" / "knobs"
 PAGE = ROOT / "docs" / "what-the-knobs-do.md"
 STEPS = 300
+KEPT, REPEATS = 600, (50, 1)
+"""Pictures of the old world, and how often an epoch visits each wug and each of those: as the stored figures were
+made; the demonstration takes more of them, and its captions of wugs name more."""
 ASKED = 80
 """Questions of each kind that a model is asked."""
 SHOWN = (0, 5, 10, 3, 4, 9)
@@ -151,8 +154,8 @@ def train(run: Run, place: Path, folder: Path, base: Path, steps: int) -> None:
     words = [f"model.path={base}", f"data.cache.path={folder / 'cache'}", f"run.folder={place}", f"run.steps={steps}"]
     words += ["run.threads=1", "run.preview.every=null", "run.save.every=null", "run.tensorboard=false"]
     if run.subject == "wug":
-        wugs, others = lesson.write(folder / "pictures")
-        words += [f"data.path=[{wugs}, {others}]", f"data.repeats=[{lesson.REPEATS[0]}, {lesson.REPEATS[1]}]"]
+        wugs, others = lesson.write(folder / "pictures", KEPT, full=False)
+        words += [f"data.path=[{wugs}, {others}]", f"data.repeats=[{REPEATS[0]}, {REPEATS[1]}]"]
     else:
         words += [f"data.path={night.write(folder / 'night-pictures')}", "data.repeats=4"]
     status = mezzotint(["train", "mini", *words, *run.words])

@@ -232,6 +232,21 @@ def captions(scene: Scene) -> tuple[str, ...]:
     return (said[first], *others[:2])
 
 
+def full_captions(scene: Scene) -> tuple[str, ...]:
+    """Wordings that all name colour, shape and position, of one thing. Some say "at the" of every position, so that it
+    is the word of the position that counts and not the one before it."""
+    (thing,) = scene.things
+    name, sized = f"{thing.colour} {thing.shape}", f"{thing.size} {thing.colour} {thing.shape}"
+    place = _PHRASES[thing.position].split(" the ")[1]
+    said = (
+        *_say(scene)[: _FULL["single"]],
+        f"{_a(name)} at the {place}",
+        f"{_a(sized)} at the {place}",
+        f"{_a(name)} at the {place} on a {scene.background} background",
+    )
+    return tuple(dict.fromkeys(said))
+
+
 def prompts(kind: PromptKind, n: int, seed: int) -> list[tuple[str, Scene]]:
     """Prompts to judge a model by, each with the scene that it asks for.
 
