@@ -74,7 +74,7 @@ def words(folders: tuple[Path, Path], cache: Path, place: Path) -> list[str]:
 
     folders: of `lesson.write`. cache, place: where latents and the run shall lie.
     """
-    prompts = ["a green wug at the bottom", "a purple wug in the top left", "a red wug on the left", "a blue star"]
+    prompts = ["a green wug in the middle", "a purple wug in the top left", "a red wug on the left", "a blue star"]
     return [
         f"data.path=[{folders[0]}, {folders[1]}]",
         f"data.repeats=[{lesson.REPEATS[0]}, {lesson.REPEATS[1]}]",

@@ -65,25 +65,38 @@ class Answers:
     old: Mapping[str, float]
 
 
-def write(folder: Path, kept: int = KEPT, *, full: bool = True) -> tuple[Path, Path]:
-    """Writes the pictures with their captions. full: every caption of a wug names colour, shape and position, so that
-    neither sticks to the word; otherwise some leave out the place. Returns the folder of the wugs and that of the old
-    world."""
+def write(folder: Path, kept: int = KEPT, *, full: bool = True, spread: world.WugSpread = "even") -> tuple[Path, Path]:
+    """Writes the pictures with their captions.
+
+    full: every caption of a wug names colour, shape and position, so that neither sticks to the word; otherwise some
+    leave out the place. spread: where wugs are shown. Returns the folder of the wugs and that of the old world.
+    """
     wugs, others = folder / "wugs", folder / "world"
-    make_world.main([str(wugs), "--wug", *(["--full"] if full else [])])
+    make_world.main([str(wugs), "--wug", "--spread", spread, *(["--full"] if full else [])])
     make_world.main([str(others), "--count", str(kept), "--seed", str(KEPT_SEED)])
     return wugs, others
 
 
-def questions(new: int, old: int) -> tuple[Prompts, Prompts]:
-    """Prompts for wugs, and for things of pairs that the old world shows."""
-    return world.wug_prompts(new), world.prompts("seen", old, EXAM_SEED)
+def questions(new: int, old: int, spread: world.WugSpread = "even") -> tuple[Prompts, Prompts]:
+    """Prompts for wugs, and for things of pairs that the old world shows. spread: of the wugs that were shown."""
+    return world.wug_prompts(new, spread=spread), world.prompts("seen", old, EXAM_SEED)
 
 
-def examine(family: Family, *, new: int = 100, old: int = 100, guidance: float = 3.0, steps: int = 20) -> Answers:
-    """Asks a model. new, old: how many pictures of each kind. The noise is the same for every model."""
+def examine(
+    family: Family,
+    *,
+    new: int = 100,
+    old: int = 100,
+    guidance: float = 3.0,
+    steps: int = 20,
+    spread: world.WugSpread = "even",
+) -> Answers:
+    """Asks a model; the noise is the same for every one.
+
+    new, old: how many pictures of each kind. spread: of the wugs that were shown.
+    """
     settings = argparse.Namespace(seed=EXAM_SEED, steps=steps, guidance=guidance, solver="ddim", batch=50)
-    asked_new, asked_old = questions(new, old)
+    asked_new, asked_old = questions(new, old, spread)
     drawn_new = list(measure.pictures(family, asked_new, settings))
     drawn_old = list(measure.pictures(family, asked_old, settings))
     return Answers(drawn_new, drawn_old, _shares(drawn_new, asked_new), _shares(drawn_old, asked_old))
