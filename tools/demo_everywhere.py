@@ -5,7 +5,7 @@
 
 A kind of processor is a setting of PyTorch's libraries: which instructions they may use, and with that in which order
 they add. Results lie in tools/mini/demo_everywhere.json, a run at a time; pictures, cache and the run that is going on
-in demo/everywhere/, one process for each setting.
+in demo/everywhere/. Each run is a process of its own; the first seed comes first under all settings.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,31 +52,31 @@ Row = dict[str, Any]
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("all", "pages", "setting"), default="all")
-    parser.add_argument("--processor", choices=tuple(PROCESSORS), help="of `setting`: what its environment is set for")
-    parser.add_argument("--threads", type=int, choices=THREADS, help="of `setting`")
+    parser.add_argument("what", nargs="?", choices=("all", "pages", "one"), default="all")
+    parser.add_argument("--processor", choices=tuple(PROCESSORS), help="of `one`: what its environment is set for")
+    parser.add_argument("--threads", type=int, choices=THREADS, help="of `one`")
+    parser.add_argument("--seed", type=int, choices=SEEDS, help="of `one`")
     given = parser.parse_args(arguments)
-    if given.what == "setting":
-        return run_setting(given.processor, given.threads)
+    if given.what == "one":
+        return run_one(given.processor, given.threads, given.seed)
     if given.what == "all":
-        for processor, variables in PROCESSORS.items():
-            for threads in THREADS:
-                if missing(stored(), processor, threads):
-                    start_setting(processor, threads, variables)
+        for processor, threads, seed in missing(stored()):
+            start_one(processor, threads, seed)
+            lay_pages()
+    lay_pages()
     print(table(stored()))
-    for page in (README, PAGE):
-        durable.write_file(page, laid_in(page.read_text("utf-8"), stored()))
     return 0
 
 
-def start_setting(processor: str, threads: int, variables: Mapping[str, str]) -> None:
-    """One process with its environment. Raises CalledProcessError when it fails."""
-    words = [sys.executable, __file__, "setting", f"--processor={processor}", f"--threads={threads}"]
-    subprocess.run(words, env={**os.environ, **variables, "OMP_NUM_THREADS": str(threads)}, check=True)
+def start_one(processor: str, threads: int, seed: int) -> None:
+    """A run in a process with the setting's environment. Raises CalledProcessError when it fails."""
+    words = [sys.executable, __file__, "one", f"--processor={processor}", f"--threads={threads}", f"--seed={seed}"]
+    env = {**os.environ, **PROCESSORS[processor], "OMP_NUM_THREADS": str(threads)}
+    subprocess.run(words, env=env, check=True)
 
 
-def run_setting(processor: str, threads: int) -> int:
-    """The runs that are missing of a setting, in this process, whose environment is that setting's."""
+def run_one(processor: str, threads: int, seed: int) -> int:
+    """One run in this process, whose environment is the setting's; returns the exit status."""
     import torch
 
     import demo
@@ -85,27 +85,27 @@ def run_setting(processor: str, threads: int) -> int:
 
     torch.set_num_threads(threads)
     folders = lesson.write(HERE / "pictures")
-    for seed in missing(stored(), processor, threads):
-        began, cpu = time.monotonic(), time.process_time()
-        place = HERE / f"{processor} {threads} {seed}".replace(" ", "-")
-        given = [*demo.words(folders, HERE / "cache", place), f"run.seed={seed}", f"run.threads={threads}", *LEFT_OUT]
-        status = mezzotint(["train", "mini", *given])
-        if status != 0:
-            return status
-        answers = lesson.examine(measure.load(demo.newest(place / "exports")))
-        row: Row = {
-            "processor": processor,
-            "capability": torch.backends.cpu.get_cpu_capability(),
-            "threads": threads,
-            "seed": seed,
-            "new": dict(answers.new),
-            "old": dict(answers.old),
-            "seconds": round(time.monotonic() - began),
-            "cpu_seconds": round(time.process_time() - cpu),
-        }
-        keep([*stored(), row])
-        shutil.rmtree(place)
-        print(row, flush=True)
+    began, cpu = time.monotonic(), time.process_time()
+    name = processor.replace(" ", "-")
+    place, cache = HERE / f"{name}-{threads}-{seed}", HERE / f"cache-{name}"
+    given = [*demo.words(folders, cache, place), f"run.seed={seed}", f"run.threads={threads}", *LEFT_OUT]
+    status = mezzotint(["train", "mini", *given])
+    if status != 0:
+        return status
+    answers = lesson.examine(measure.load(demo.newest(place / "exports")))
+    row: Row = {
+        "processor": processor,
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": threads,
+        "seed": seed,
+        "new": dict(answers.new),
+        "old": dict(answers.old),
+        "seconds": round(time.monotonic() - began),
+        "cpu_seconds": round(time.process_time() - cpu),
+    }
+    keep([*stored(), row])
+    shutil.rmtree(place)
+    print(row, flush=True)
     return 0
 
 
@@ -134,10 +134,11 @@ def processor_name() -> str:
     return names[0] if names else platform.machine()
 
 
-def missing(rows: Sequence[Row], processor: str, threads: int) -> list[int]:
-    """The seeds of a setting that no row tells of."""
-    done = {row["seed"] for row in rows if (row["processor"], row["threads"]) == (processor, threads)}
-    return [seed for seed in SEEDS if seed not in done]
+def missing(rows: Sequence[Row]) -> list[tuple[str, int, int]]:
+    """Processor, threads and seed of the runs that no row tells of, in the order in which they are made."""
+    done = {(row["processor"], row["threads"], row["seed"]) for row in rows}
+    wanted = [(processor, threads, seed) for seed in SEEDS for threads in THREADS for processor in PROCESSORS]
+    return [run for run in wanted if run not in done]
 
 
 def worst(rows: Sequence[Row], world: str, column: str) -> float:
@@ -181,6 +182,12 @@ def said(rows: Sequence[Row]) -> str:
         "[All of them](docs/demonstration.md)."
     )
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+def lay_pages() -> None:
+    """Writes README and the page with what is stored."""
+    for page in (README, PAGE):
+        durable.write_file(page, laid_in(page.read_text("utf-8"), stored()))
 
 
 def laid_in(text: str, rows: Sequence[Row]) -> str:

@@ -50,42 +50,40 @@ def test_the_worst_and_the_usual_are_told() -> None:
     assert "shape 96 % (91 %), colour 100 % (100 %)" in told
 
 
-def test_each_setting_is_a_process_of_its_own_and_what_is_done_is_not_started(
+def test_each_run_is_a_process_with_its_setting_and_what_is_done_is_not_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = []
 
     def start(words: Sequence[str], *, env: dict[str, str], check: bool) -> None:
-        started.append((words[-2:], {name: env.get(name) for name in ("ONEDNN_MAX_CPU_ISA", "OMP_NUM_THREADS")}))
+        assert check, "what fails ends all"
+        started.append((words[-3:], env.get("ONEDNN_MAX_CPU_ISA"), env["OMP_NUM_THREADS"]))
 
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     monkeypatch.setattr(subprocess, "run", start)
+    monkeypatch.setattr(everywhere, "SEEDS", (0, 1))
     for name in ("RESULTS", "README", "PAGE"):
         (tmp_path / name).write_text("")
         monkeypatch.setattr(everywhere, name, tmp_path / name)
-    everywhere.keep([row(seed, "its own", 2) for seed in everywhere.SEEDS] + [row(0, "SSE4", 1)])
+    everywhere.keep([row(seed, "its own", 2) for seed in (0, 1)] + [row(0, "SSE4", 1)])
     assert everywhere.main([]) == 0
-    assert [words for words, _ in started] == [
-        ["--processor=its own", "--threads=1"],
-        ["--processor=AVX2", "--threads=1"],
-        ["--processor=AVX2", "--threads=2"],
-        ["--processor=SSE4", "--threads=1"],
-        ["--processor=SSE4", "--threads=2"],
+    assert started[:4] == [
+        (["--processor=its own", "--threads=1", "--seed=0"], None, "1"),
+        (["--processor=AVX2", "--threads=1", "--seed=0"], "AVX2", "1"),
+        (["--processor=AVX2", "--threads=2", "--seed=0"], "AVX2", "2"),
+        (["--processor=SSE4", "--threads=2", "--seed=0"], "SSE41", "2"),
     ]
-    assert started[0][1] == {"ONEDNN_MAX_CPU_ISA": None, "OMP_NUM_THREADS": "1"}
-    assert started[4][1] == {"ONEDNN_MAX_CPU_ISA": "SSE41", "OMP_NUM_THREADS": "2"}
+    assert len(started) == 2 * 6 - 3
 
 
-def test_a_setting_goes_on_with_the_seed_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+def test_a_run_is_stored_when_it_ended_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = [4, 0, 0]
 
     def train(words: Sequence[str]) -> int:
-        seed = next(word for word in words if word.startswith("run.seed="))
         assert set(lesson.SETTINGS) < set(words)
-        asked.append(seed)
         (place,) = (Path(word.removeprefix("run.folder=")) for word in words if word.startswith("run.folder="))
-        (place / "exports" / "step-00000600-ema").mkdir(parents=True)
-        return 4 if asked == ["run.seed=0", "run.seed=1"] else 0
+        (place / "exports" / "step-00000800-ema").mkdir(parents=True, exist_ok=True)
+        return ends.pop(0)
 
     shares = dict.fromkeys(everywhere.COLUMNS, 1.0)
     monkeypatch.setattr("mezzotint.cli.main", train)
@@ -95,14 +93,12 @@ def test_a_setting_goes_on_with_the_seed_that_failed(tmp_path: Path, monkeypatch
     monkeypatch.setattr("torch.set_num_threads", lambda threads: None)
     monkeypatch.setattr(everywhere, "RESULTS", tmp_path / "runs.json")
     monkeypatch.setattr(everywhere, "HERE", tmp_path / "runs")
-    monkeypatch.setattr(everywhere, "SEEDS", (0, 1, 2))
-    assert everywhere.run_setting("AVX2", 1) == 4
-    assert [row["seed"] for row in everywhere.stored()] == [0]
-    (tmp_path / "runs" / "AVX2-1-1" / "exports" / "step-00000600-ema").rmdir()
-    assert everywhere.run_setting("AVX2", 1) == 0
-    assert asked == ["run.seed=0", "run.seed=1", "run.seed=1", "run.seed=2"]
+    assert everywhere.run_one("AVX2", 1, 1) == 4
+    assert everywhere.stored() == []
+    assert (tmp_path / "runs" / "AVX2-1-1").is_dir(), "it goes on from there"
+    assert everywhere.run_one("AVX2", 1, 1) == everywhere.run_one("AVX2", 1, 0) == 0
     stored = json.loads((tmp_path / "runs.json").read_text())["runs"]
-    assert [row["seed"] for row in stored] == [0, 1, 2]
+    assert [row["seed"] for row in stored] == [0, 1]
     assert not list((tmp_path / "runs").iterdir()), "what is told is not kept"
 
 

@@ -31,7 +31,7 @@ REPEATS = (200, 1)
 """How often an epoch visits each of the twelve pictures, and each of the others: both kinds alike in all."""
 
 SETTINGS = (
-    "run.steps=600",
+    "run.steps=800",
     "optim.lr=5e-4",
     "optim.part_lr.text_encoder=4e-3",
     "optim.part_optimizer={text_encoder: {kind: adamw, eps: 2e-3, weight_decay: 0}}",
