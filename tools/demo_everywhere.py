@@ -167,7 +167,9 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def said(rows: Sequence[Row]) -> str:
-    """The worst and the usual in words, as README has it."""
+    """The worst and the usual in words, as README has it; nothing of no runs."""
+    if not rows:
+        return ""
     kinds = [len({row[name] for row in rows}) for name in ("seed", "processor", "threads")]
 
     def pair(world: str, column: str) -> str:

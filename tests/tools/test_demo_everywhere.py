@@ -48,6 +48,7 @@ def test_the_worst_and_the_usual_are_told() -> None:
     told = " ".join(everywhere.said(rows).split())
     assert "3 runs, of 3 seeds under 1 processor settings" in told
     assert "shape 96 % (91 %), colour 100 % (100 %)" in told
+    assert everywhere.said([]) == ""
 
 
 def test_each_run_is_a_process_with_its_setting_and_what_is_done_is_not_started(
