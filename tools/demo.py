@@ -1,8 +1,8 @@
 """`make demo`: mezzotint-mini learns a word, and draws it in colours and at places that it was never shown.
 
 Twelve pictures of a made-up thing, and some of the world that the model knows, so that it keeps what it knows; the
-recipe `mini`, all weights trained; an examination before and after, read off the pixels. Everything lies in `demo/wug/`
-and can be deleted. Running it again goes on where it stopped; `rm -r demo/wug` starts anew.
+recipe `mini`, UNet and text encoder trained; an examination before and after, read off the pixels. Everything lies in
+`demo/wug/` and can be deleted. Running it again goes on where it stopped; `rm -r demo/wug` starts anew.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ mezzotint-mini, which ships with Mezzotint, draws shapes in colours and at place
 It is now shown twelve pictures of wugs: red, blue, yellow and white, at six of the nine places of its world.
 Beside them it is shown {lesson.KEPT} pictures of what it knows, drawn here, so that it forgets nothing: regularisation
 pictures, as one would take with pictures of one's own. Then it is asked for wugs in the four other colours and at the
-three other places.
+three other places. The recipe is `mini` with a few settings of its own; docs/demonstration.md says why these.
 """
 AFTER = """\
 before and after   {sheet}
@@ -54,7 +54,7 @@ def run() -> int:
     folders = lesson.write(HERE / "pictures")
     before = lesson.examine(measure.load(shipped("mezzotint-mini")))
     print(told("before", before), flush=True)
-    status = main(["train", "mini", *words(folders)])
+    status = main(["train", "mini", *words(folders, HERE / "cache", HERE / "run")])
     if status != 0:
         return status
     model = newest(HERE / "run" / "exports")
@@ -69,14 +69,18 @@ def run() -> int:
     return 0
 
 
-def words(folders: tuple[Path, Path]) -> list[str]:
-    """What the demonstration asks of the recipe `mini` besides what stands in it."""
-    prompts = ["a green wug at the bottom", "a purple wug in the top left", "a red wug on the left", "a blue star"]
+def words(folders: tuple[Path, Path], cache: Path, place: Path) -> list[str]:
+    """What the demonstration asks of the recipe `mini` besides what stands in it.
+
+    folders: of `lesson.write`. cache, place: where latents and the run shall lie.
+    """
+    prompts = ["a green wug in the middle", "a purple wug in the top left", "a red wug on the left", "a blue star"]
     return [
         f"data.path=[{folders[0]}, {folders[1]}]",
         f"data.repeats=[{lesson.REPEATS[0]}, {lesson.REPEATS[1]}]",
-        f"data.cache.path={HERE / 'cache'}",
-        f"run.folder={HERE / 'run'}",
+        *lesson.SETTINGS,
+        f"data.cache.path={cache}",
+        f"run.folder={place}",
         "sample.prompts=[" + ", ".join(f'"{prompt}"' for prompt in prompts) + "]",
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -30,11 +31,26 @@ def test_the_lesson_is_twelve_wugs_and_a_world_without_them(tmp_path: Path) -> N
     assert all(thing.shape != "wug" for pixels in old.values() for thing in recognise.look(pixels))
     told = [path.with_suffix(".txt").read_text() for path in sorted(wugs.glob("*.png"))]
     assert all(line.count("wug") == 1 for text in told for line in text.splitlines())
+    for text, scene in zip(told, world.wug_scenes(), strict=True):
+        assert len(text.splitlines()) == len(set(text.splitlines())) >= 6
+        assert any(" at the " in line for line in text.splitlines())
+        place = scene.things[0].position.replace("centre", "middle")
+        assert all(scene.things[0].colour in line and place in line for line in text.splitlines())
 
 
-def test_nothing_that_is_asked_was_shown() -> None:
-    shown = {(s.things[0].colour, s.things[0].position) for s in world.wug_scenes()}
-    asked_new, asked_old = lesson.questions(50, 40)
+def test_the_knobs_lesson_says_what_it_said(tmp_path: Path) -> None:
+    wugs, _ = lesson.write(tmp_path, kept=1, full=False, spread=knobs.SPREAD)
+    told = [path.read_text().splitlines() for path in sorted(wugs.glob("*.txt"))]
+    assert told == [list(world.captions(scene)) for scene in world.wug_scenes(knobs.SPREAD)]
+    assert {scene.things[0].position for _, scene in lesson.questions(80, 1, knobs.SPREAD)[0]} == {
+        "bottom", "top left", "bottom right"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("spread", get_args(world.WugSpread))
+def test_nothing_that_is_asked_was_shown(spread: world.WugSpread) -> None:
+    shown = {(s.things[0].colour, s.things[0].position) for s in world.wug_scenes(spread)}
+    asked_new, asked_old = lesson.questions(50, 40, spread)
     colours, places = {c for c, _ in shown}, {p for _, p in shown}
     for text, scene in asked_new:
         assert "wug" in text

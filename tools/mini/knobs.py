@@ -28,13 +28,17 @@ from mezzotint.sampling import grids
 from mezzotint.weights.folder import shipped
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from mini import check_vae, lesson, measure, night
+from mini import check_vae, lesson, measure, night, world
 from mini.measure import Pixels
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "docs" / "pictures" / "knobs"
 PAGE = ROOT / "docs" / "what-the-knobs-do.md"
 STEPS = 300
+KEPT, REPEATS = 600, (50, 1)
+SPREAD: world.WugSpread = "bottomless"
+"""Pictures of the old world, how often an epoch visits each wug and each of those, and where wugs are shown: as the
+stored figures were made. The demonstration takes more pictures, other places, and captions that name more."""
 ASKED = 80
 """Questions of each kind that a model is asked."""
 SHOWN = (0, 5, 10, 3, 4, 9)
@@ -151,8 +155,8 @@ def train(run: Run, place: Path, folder: Path, base: Path, steps: int) -> None:
     words = [f"model.path={base}", f"data.cache.path={folder / 'cache'}", f"run.folder={place}", f"run.steps={steps}"]
     words += ["run.threads=1", "run.preview.every=null", "run.save.every=null", "run.tensorboard=false"]
     if run.subject == "wug":
-        wugs, others = lesson.write(folder / "pictures")
-        words += [f"data.path=[{wugs}, {others}]", f"data.repeats=[{lesson.REPEATS[0]}, {lesson.REPEATS[1]}]"]
+        wugs, others = lesson.write(folder / "pictures", KEPT, full=False, spread=SPREAD)
+        words += [f"data.path=[{wugs}, {others}]", f"data.repeats=[{REPEATS[0]}, {REPEATS[1]}]"]
     else:
         words += [f"data.path={night.write(folder / 'night-pictures')}", "data.repeats=4"]
     status = mezzotint(["train", "mini", *words, *run.words])
@@ -170,7 +174,7 @@ def answers(row: Row, model: Path, subject: Subject) -> tuple[list[Pixels], Figu
 
 
 def _wug_answers(family: Family, row: Row) -> tuple[list[Pixels], Figures]:
-    given = lesson.examine(family, new=ASKED, old=ASKED, guidance=row.guidance)
+    given = lesson.examine(family, new=ASKED, old=ASKED, guidance=row.guidance, spread=SPREAD)
     figures = {f"new word: {name}": share for name, share in given.new.items()}
     figures["old world: all"] = given.old["all"]
     return [given.new_pictures[number] for number in SHOWN], figures
@@ -209,7 +213,7 @@ def try_out(name: str, folder: Path, base: Path, steps: int) -> None:
         cells.append(drawn)
         rows.append({"what": row.what, "figures": figures})
         print(row.what, "  ".join(f"{column} {value:.3f}" for column, value in figures.items()), flush=True)
-    asked = [lesson.questions(ASKED, 1)[0][number][0] for number in SHOWN]
+    asked = [lesson.questions(ASKED, 1, SPREAD)[0][number][0] for number in SHOWN]
     if subject == "night":
         asked = [text for text, _, _ in night.prompts(len(SHOWN))]
     PICTURES.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from mini import world
@@ -23,13 +24,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--count", type=int, default=24_000, help="number of pictures")
     parser.add_argument("--seed", type=int, default=1, help="of the world")
     parser.add_argument("--wug", action="store_true", help="the twelve pictures of the new word instead")
+    parser.add_argument("--full", action="store_true", help="captions that name everything, in every such wording")
+    parser.add_argument("--spread", choices=get_args(world.WugSpread), default="even", help="where wugs are shown")
     given = parser.parse_args(arguments)
-    scenes = world.wug_scenes() if given.wug else (world.scene(index, given.seed) for index in range(given.count))
+    scenes = (
+        world.wug_scenes(given.spread)
+        if given.wug
+        else (world.scene(index, given.seed) for index in range(given.count))
+    )
     given.folder.mkdir(parents=True, exist_ok=True)
     for index, scene in enumerate(scenes):
         stem = given.folder / f"{index:05d}"
         world.draw(scene).save(stem.with_suffix(".png"))
-        stem.with_suffix(".txt").write_text("\n".join(world.captions(scene)) + "\n", encoding="utf-8", newline="\n")
+        told = world.full_captions(scene) if given.full else world.captions(scene)
+        stem.with_suffix(".txt").write_text("\n".join(told) + "\n", encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":

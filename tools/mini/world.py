@@ -232,6 +232,21 @@ def captions(scene: Scene) -> tuple[str, ...]:
     return (said[first], *others[:2])
 
 
+def full_captions(scene: Scene) -> tuple[str, ...]:
+    """Wordings that all name colour, shape and position, of one thing. Some say "at the" of every position, so that it
+    is the word of the position that counts and not the one before it."""
+    (thing,) = scene.things
+    name, sized = f"{thing.colour} {thing.shape}", f"{thing.size} {thing.colour} {thing.shape}"
+    place = _PHRASES[thing.position].split(" the ")[1]
+    said = (
+        *_say(scene)[: _FULL["single"]],
+        f"{_a(name)} at the {place}",
+        f"{_a(sized)} at the {place}",
+        f"{_a(name)} at the {place} on a {scene.background} background",
+    )
+    return tuple(dict.fromkeys(said))
+
+
 def prompts(kind: PromptKind, n: int, seed: int) -> list[tuple[str, Scene]]:
     """Prompts to judge a model by, each with the scene that it asks for.
 
@@ -242,20 +257,26 @@ def prompts(kind: PromptKind, n: int, seed: int) -> list[tuple[str, Scene]]:
     return [_prompt(kind, number, seed) for number in range(n)]
 
 
-def wug_scenes() -> list[Scene]:
+WugSpread = Literal["even", "bottomless"]
+"""Which places wugs are shown at. `even`: each of top, bottom, left and right is shown, and said, in two of the six
+places. `bottomless`: the middle instead of the bottom, so that the only wugs in the lower row stand in one corner."""
+
+
+def wug_scenes(spread: WugSpread = "even") -> list[Scene]:
     """The twelve pictures that teach the word: wugs in four colours, one of them light, each at three of six positions,
     on several backgrounds."""
     scenes = []
-    for number, (colour, position) in enumerate(_WUGS_SHOWN):
+    for number, (colour, position) in enumerate(_wugs_shown(spread)):
         size: Size = "big" if number % 2 == number // 4 % 2 else "small"
         scenes.append(_alone(draws.key(0, "mini wug", number), WUG, colour, size=size, position=position))
     return scenes
 
 
-def wug_prompts(n: int = 100, seed: int = 0) -> list[tuple[str, Scene]]:
+def wug_prompts(n: int = 100, seed: int = 0, spread: WugSpread = "even") -> list[tuple[str, Scene]]:
     """Prompts for wugs in colours and at positions that `wug_scenes` does not show; they name both."""
-    colours = [colour for colour in COLOURS if colour not in {shown for shown, _ in _WUGS_SHOWN}]
-    positions = [position for position in CENTRES if position not in {shown for _, shown in _WUGS_SHOWN}]
+    shown = _wugs_shown(spread)
+    colours = [colour for colour in COLOURS if colour not in {each for each, _ in shown}]
+    positions = [position for position in CENTRES if position not in {each for _, each in shown}]
     asked = []
     for number in range(n):
         address = draws.key(seed, "mini wug prompt", number)
@@ -265,20 +286,23 @@ def wug_prompts(n: int = 100, seed: int = 0) -> list[tuple[str, Scene]]:
     return asked
 
 
-_WUGS_SHOWN: tuple[tuple[str, Position], ...] = (
-    ("red", "left"),
-    ("blue", "right"),
-    ("yellow", "top"),
-    ("white", "centre"),
-    ("red", "top right"),
-    ("blue", "top right"),
-    ("yellow", "left"),
-    ("white", "right"),
-    ("red", "top"),
-    ("blue", "centre"),
-    ("yellow", "bottom left"),
-    ("white", "bottom left"),
-)
+def _wugs_shown(spread: WugSpread) -> tuple[tuple[str, Position], ...]:
+    sixth: Position = "bottom" if spread == "even" else "centre"
+    return (
+        ("red", "left"),
+        ("blue", "right"),
+        ("yellow", "top"),
+        ("white", sixth),
+        ("red", "top right"),
+        ("blue", "top right"),
+        ("yellow", "left"),
+        ("white", "right"),
+        ("red", "top"),
+        ("blue", sixth),
+        ("yellow", "bottom left"),
+        ("white", "bottom left"),
+    )
+
 
 _PHRASES: dict[Position, str] = {
     "centre": "in the middle",
