@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint import durable
+from mezzotint.recipe.counting import counted
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from mini import lesson
@@ -170,15 +171,16 @@ def said(rows: Sequence[Row]) -> str:
     """The worst and the usual in words, as README has it; nothing of no runs."""
     if not rows:
         return ""
-    kinds = [len({row[name] for row in rows}) for name in ("seed", "processor", "threads")]
+    seeds, processors = (len({row[name] for row in rows}) for name in ("seed", "processor"))
+    threads = " and ".join({1: "one thread", 2: "two threads"}[n] for n in sorted({row["threads"] for row in rows}))
 
     def pair(world: str, column: str) -> str:
         return f"{usual(rows, world, column):.0%} ({worst(rows, world, column):.0%})".replace("%", " %")
 
     text = (
-        f"In {len(rows)} runs, of {kinds[0]} seeds under {kinds[1]} processor settings with {kinds[2]} numbers of "
-        "threads, the usual (and the worst) shares as asked were, of 100 wugs in colours and at places it was never "
-        "shown: shape "
+        f"In {counted(len(rows), 'run')} of {counted(seeds, 'seed')} under {counted(processors, 'processor setting')} "
+        f"with {threads}, the usual (and the worst) shares as asked were, of 100 wugs in colours and at places it was "
+        "never shown: shape "
         f"{pair('new', 'shape')}, colour {pair('new', 'colour')}, position {pair('new', 'position')}, everything "
         f"{pair('new', 'all')}; of 100 things of its old world: everything {pair('old', 'all')}. "
         "[All of them](docs/demonstration.md)."

@@ -68,7 +68,8 @@ def test_the_set_is_cached(shared_world: Any, settings: dict[str, Any], loaded: 
     there, number = made(capsys.readouterr().out)
     assert there == 0
     assert number >= 11 + 10
-    assert loaded == [frozenset({"vae"}), frozenset({"text_encoder", "text_encoder_2"})]
+    networks = [parts for parts in loaded if parts]  # captions are counted by a tokenizer alone
+    assert networks == [frozenset({"vae"}), frozenset({"text_encoder", "text_encoder_2"})]
 
 
 @pytest.mark.faults

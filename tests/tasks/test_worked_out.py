@@ -12,8 +12,7 @@ from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.model import ModelSettings
 from mezzotint.recipe.read import read
-from mezzotint.runtimes.base import Launch
-from mezzotint.tasks import cache, check, resume, train
+from mezzotint.tasks import _settling, cache, check, resume
 from mezzotint.tasks._memory import Activations, Outline
 from mezzotint.training import state
 from mezzotint.weights import files
@@ -80,15 +79,14 @@ def test_all_processes_take_the_first_ones_seed(world: Any) -> None:
     recipe, *words = world.words("many", run__seed=-1)
     reading = read(recipe, words)
     said: list[str] = []
-    jobs = []
+    seeds: list[str] = []
     for _ in range(2):
-        runtime = SimpleNamespace(share=lambda text: jobs[0] if jobs else text)
-        job = train.Job(reading, reading.recipe, Launch(), runtime, None, None)  # type: ignore[arg-type]
-        job.live = SimpleNamespace(say=said.append)  # type: ignore[assignment]
-        job._settle_seed(resume.Start(None))
-        jobs.append(str(job.recipe.run.seed))
-    assert jobs[0] == jobs[1] != "-1"
-    assert all(jobs[0] in line for line in said)
+        runtime = SimpleNamespace(share=lambda text: seeds[0] if seeds else text, device=torch.device("cpu"))
+        settled, _ = _settling.settled(reading.recipe, resume.Start(None), runtime, {}, said.append)  # type: ignore[arg-type]
+        seeds.append(str(settled.run.seed))
+    assert seeds[0] == seeds[1] != "-1"
+    assert len(said) == 2
+    assert all(seeds[0] in line for line in said)
 
 
 def test_a_cache_of_a_seed_that_is_not_drawn_yet_is_refused(world: Any) -> None:
