@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export GLOO_SOCKET_IFNAME ?= lo
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo demo-photos test portable oldest newest slow faults check docs format clean
+.PHONY: demo demo-photos test portable oldest newest slow timing faults check docs format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +30,9 @@ test: $(STAMP)  ## the tests that CI runs: static checks, then pytest
 
 slow: $(STAMP)  ## tests that take longer, or repeat what others show
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
+
+timing: $(STAMP)  ## tests that judge seconds; on a quiet machine
+	$(BIN)/python -m pytest -m timing
 
 faults: $(STAMP)  ## kill runs many times and compare what they end with
 	$(BIN)/python -m pytest -m 'slow and faults'

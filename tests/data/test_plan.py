@@ -164,7 +164,7 @@ def test_a_million_samples_are_planned_in_a_fraction_of_a_second() -> None:
     assert timed(1_000_000) < 0.6  # 0.06 s of its own on an idle core; busy neighbours cost caches
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_time_grows_in_proportion() -> None:
     assert timed(10_000_000) / timed(1_000_000) <= 15
 

@@ -146,7 +146,7 @@ def test_a_trained_unet_is_merged_and_drawn_from(here: Path, capsys: pytest.Capt
         )
     assert len({(drawn / name).read_bytes() for name in names}) == 3
     with Image.open(drawn / names[2]) as picture:
-        assert picture.info["seed"] == "8"
+        assert json.loads(picture.info["mezzotint"])["seed"] == "8"
 
 
 @pytest.mark.slow
