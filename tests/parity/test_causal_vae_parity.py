@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 
 import pytest
 import torch
+from rounding import within
 from safetensors.torch import load_file
 from torch import Tensor
 
 from mezzotint.nets.causal_vae import CausalVAE, CausalVAEConfig, posterior
 
 DATA = Path(__file__).parent / "data" / "open-sora-plan"
+RECORDED = 128
+"""Roundings of the largest number that the record is from the float64 result: some thirty layers, each of which sums up
+to 1,700 products of float32, whose errors grow with the root of their number."""
+TWICE = 2 * RECORDED
+"""The record and a float32 result of another machine, each so far from the exact one."""
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +38,9 @@ def network(record: dict[str, Tensor]) -> CausalVAE:
 def test_moments_are_the_records(case: str, network: CausalVAE, record: dict[str, Tensor]) -> None:
     with torch.no_grad():
         moments = network.encode(record[f"{case}.in.video"])
-    torch.testing.assert_close(moments, record[f"{case}.out.moments"], rtol=0, atol=1e-5)
+        exact = copy.deepcopy(network).double().encode(record[f"{case}.in.video"].double())
+    within(exact, record[f"{case}.out.moments"], roundings=RECORDED)
+    within(moments, record[f"{case}.out.moments"], roundings=TWICE)
 
 
 @pytest.mark.parametrize("case", ["f1", "f5", "f9"])
@@ -41,5 +50,4 @@ def test_posterior_and_decoded_clip_are_the_records(case: str, network: CausalVA
     assert torch.equal(log_variance, record[f"{case}.out.logvar"])
     with torch.no_grad():
         decoded = network.decode(mean)
-    # values reach 3.3; convolutions of another machine sum in another order
-    torch.testing.assert_close(decoded, record[f"{case}.out.decoded_from_mean"], rtol=0, atol=2e-5)
+    within(decoded, record[f"{case}.out.decoded_from_mean"], roundings=TWICE)
