@@ -88,7 +88,8 @@ def environment(setting: Setting, base: Mapping[str, str]) -> dict[str, str]:
 
 def run(setting: Setting, paths: Sequence[str], *, workers: int) -> Outcome:
     """The tests that compare numbers under a setting; what fails is printed."""
-    command = [sys.executable, "-m", "pytest", "-m", "numbers and not slow and not gpu and not timing", "--tb=line", *paths]
+    marks = "numbers and not slow and not gpu and not timing"
+    command = [sys.executable, "-m", "pytest", "-m", marks, "--tb=line", *paths]
     if workers > 1:
         command += ["-n", str(workers), "--dist", "loadfile"]
     begun = time.monotonic()
