@@ -37,7 +37,9 @@ def test_a_run_that_is_over_trains_on_and_the_same_line_again_is_not_longer_agai
     assert offer, "the line that trains on is printed"
     for _ in range(2):
         assert main(["train", str(folder), "run.longer=2 steps"]) == 0
-    assert "step-00000004 is the end of this run" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "step-00000004 is the end of this run" in said
+    assert "'run.longer=4 steps'" in said, "what is offered then is longer than now"
     assert list(losses(folder)) == [1, 2, 3, 4]
     assert main(["train", str(folder)]) == 0, "the folder's own recipe knows its length"
     assert world.train("whole", run__steps=4) == 0
@@ -72,6 +74,16 @@ def test_a_fork_without_a_change_is_the_run_gone_on_with_to_the_bit(world: Any) 
     assert {n: d for n, d in there.items() if n.endswith(".safetensors")} == {
         n: d for n, d in here.items() if n.endswith(".safetensors")
     }
+
+
+def test_a_fork_may_begin_from_an_earlier_checkpoint(world: Any, capsys: Any) -> None:
+    assert world.train("first", run__steps=4) == 0
+    earlier = world.root / "first" / "checkpoints" / "step-00000003"
+    line = ["train", str(world.root / "first"), "run.name=second", f"run.resume={earlier}"]
+    assert main(line) == 0
+    said = capsys.readouterr().out
+    assert f"it begins from {earlier}" in said
+    assert list(losses(world.root / "second")) == [4]
 
 
 def test_a_fork_may_not_change_what_a_checkpoint_cannot_take(world: Any, capsys: Any) -> None:

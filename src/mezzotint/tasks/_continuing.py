@@ -53,10 +53,11 @@ def _forked(reading: Reading, run: Path) -> Reading:
         return reading
     begun = any(folder.glob("checkpoints/step-*/manifest.json"))
     update = {"folder": folder, "resume": "auto" if begun else str(run.absolute())}
+    start = "its newest checkpoint"
     if "run.resume" in given:  # such as an earlier checkpoint of that run
-        update = {"folder": folder}
+        update, start = {"folder": folder}, settings.resume
     recipe = reading.recipe.model_copy(update={"run": settings.model_copy(update=update)})
-    note = f"{folder} is a fork of {run}: it begins from its newest checkpoint, and {run} stays as it is"
+    note = f"{folder} is a fork of {run}: it begins from {start}, and {run} stays as it is"
     return replace(reading, recipe=recipe, fork=run, notes=reading.notes if begun else (*reading.notes, note))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -341,12 +342,14 @@ def start_line(
 
 
 def further(reading: Reading, recipe: Recipe, words: Sequence[str], launch: Launch) -> str:
-    """What would train a run further that is at its end: the setting, as who wrote it knows it, and a line of twice the
-    length. words: those behind the verb."""
+    """What would train a run further that is at its end: the setting, as who wrote it knows it, and a line that is
+    about twice as long. words: those behind the verb."""
     path = "run.epochs" if recipe.run.epochs is not None else "run.steps"
     length = recipe.run.epochs or recipe.run.steps or DEFAULT_STEPS
-    more = (recipe.run.longer.count if recipe.run.longer is not None else 0) + length
-    settings = [f"run.longer={more:g} {path.removeprefix('run.')}"]
+    # the setting counts from the recipe's length, so that a run that is longer already doubles it
+    longer = recipe.run.longer
+    more, unit = (math.ceil(length), path.removeprefix("run.")) if longer is None else (2 * longer.count, longer.unit)
+    settings = [f"run.longer={more:g} {unit}"]
     said = reading.origin.get(path, "").removeprefix("default of ")
     flag = said if said.startswith("--") or " in " in said else path
     return f"to train it further, raise {flag}, or lay it over the line: {with_settings(words, settings, launch)}"
