@@ -25,26 +25,26 @@ import pytest
 import torch
 from PIL import Image
 
-from mezzotint import draws, outside, probes
+from mezzotint import draws, fault_injection, outside
 from mezzotint.cli import main
 from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.recipe.objective import ObjectiveSettings
-from mezzotint.recipe.optim import OptimSettings
-from mezzotint.recipe.read import ASSETS as assets
-from mezzotint.recipe.run import RunSettings
+from mezzotint.recipe.reading.read import ASSETS as assets
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.recipe.sections.objective import ObjectiveSettings
+from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base, single
 from mezzotint.stages import Batch, StepBatches, StepReport, TextEmbedding
 from mezzotint.training import state
-from mezzotint.training.observers import Observer, Wish
-from mezzotint.training.precision import LossScale, Precision, cast
+from mezzotint.training.callbacks.base import Observer, Wish
+from mezzotint.training.precision.policy import LossScale, Precision, cast
 from mezzotint.training.progress import Progress
-from mezzotint.training.trained import MovementWatch, trained_parameters
+from mezzotint.training.trainable import MovementWatch, trained_parameters
 from mezzotint.training.trainer import Trainer
 from mezzotint.training.update import Update
-from mezzotint.weights import _unpickling, pickled
+from mezzotint.weights.files import _unpickling, pickled
 
 # how long an example takes depends on what else the machine does
 hypothesis.settings.register_profile("patient", deadline=None)
@@ -190,7 +190,7 @@ def latents_at() -> Callable[..., torch.Tensor]:
 @pytest.fixture
 def pickles_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pickled files are read by the same program in this process, which keeps its powers: to start another takes
-    seconds. Tests of `weights/pickled.py` show what the other process adds."""
+    seconds. Tests of `weights/files/pickled.py` show what the other process adds."""
 
     def run(words: Sequence[str], **_: Any) -> subprocess.CompletedProcess[str]:
         told = io.StringIO()
@@ -206,7 +206,7 @@ def pickles_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _no_fault_stays_armed() -> Iterator[None]:
     yield
-    probes.arm("")
+    fault_injection.arm("")
 
 
 @pytest.fixture(scope="session")
@@ -287,7 +287,12 @@ class World:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        for heavy in ("mezzotint.tasks.train", "mezzotint.tasks.cache", "mezzotint.families.sd", "matplotlib.pyplot"):
+        for heavy in (
+            "mezzotint.tasks.train.train",
+            "mezzotint.tasks.cache.cache",
+            "mezzotint.families.sd",
+            "matplotlib.pyplot",
+        ):
             importlib.import_module(heavy)  # once, here: forked runs then start at once
         self.model = narrow_model(root / "model")
         self.pictures = draw_pictures(root / "pictures")

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mezzotint import __version__, cli, errors, probes
+from mezzotint import __version__, cli, errors, fault_injection
 from mezzotint.cli import VERBS, main
-from mezzotint.tasks import _arguments
+from mezzotint.tasks.reading import arguments
 
 Run = Callable[[Sequence[str]], int]
 
@@ -105,7 +105,7 @@ def test_help_lists_the_switches_that_a_verb_knows() -> None:
 
 
 def test_examples_name_settings_that_exist() -> None:
-    from mezzotint.recipe.read import read_text
+    from mezzotint.recipe.reading.read import read_text
 
     for each in VERBS:
         for line, _ in each.examples:
@@ -228,7 +228,7 @@ def test_switches_stand_anywhere_and_unknown_ones_are_named(tmp_path: Path) -> N
     recipe.write_text("optim: {lr: 1e-6}\n")
     flags = {"--json": "one document", "--out=FILE": "where"}
     words = ["--out=a=b", str(recipe), "--json", "optim.accumulation=2"]
-    reading, given = _arguments.parse_with(words, "check", flags)
+    reading, given = arguments.parse_with(words, "check", flags)
     assert reading.recipe.optim.accumulation == 2
     assert given == {"--out": "a=b", "--json": ""}
     for word, hint in (
@@ -237,18 +237,18 @@ def test_switches_stand_anywhere_and_unknown_ones_are_named(tmp_path: Path) -> N
         ("--json=1", "written --json"),
     ):
         with pytest.raises(errors.RecipeError) as caught:
-            _arguments.parse_with([str(recipe), word], "check", flags)
+            arguments.parse_with([str(recipe), word], "check", flags)
         assert caught.value.code == "E1012"
         assert hint in str(caught.value)
     with pytest.raises(errors.RecipeError, match=r"write optim\.lr=1"):
-        _arguments.parse([str(recipe), "--optim.lr=1"], "train")
+        arguments.parse([str(recipe), "--optim.lr=1"], "train")
 
 
 def test_faults_are_armed_from_the_environment(
     verb: Callable[[Run], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(_: Sequence[str]) -> int:
-        probes.reach("step.begin")
+        fault_injection.reach("step.begin")
         return 0
 
     verb(run)
@@ -259,7 +259,7 @@ def test_faults_are_armed_from_the_environment(
         assert main(["ls"]) == 2
         assert "MEZZOTINT_FAULT cannot be read" in capsys.readouterr().err
     finally:
-        probes.arm("")
+        fault_injection.arm("")
 
 
 def test_ls_names_what_a_recipe_may_name(

@@ -19,20 +19,24 @@ from PIL import Image
 
 from mezzotint import errors, registry
 from mezzotint.cli import VERBS, Verb
-from mezzotint.data import catalogue, colour, media
+from mezzotint.data.catalogue import catalogue
+from mezzotint.data.media import colour, decoding
 from mezzotint.dialects.base import Launched
 from mezzotint.errors import CODES, MezzotintError, RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import change_of
-from mezzotint.recipe.data import DataSettings
-from mezzotint.recipe.paths import by_path, owner, sections
-from mezzotint.recipe.read import Reading, read, read_text, shipped_recipes
+from mezzotint.recipe.reading.paths import by_path, owner, sections
+from mezzotint.recipe.reading.read import Reading, read, read_text, shipped_recipes
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import StepReport
-from mezzotint.tasks import _arguments, _convert_words, _foreign, _sample_words, cp, explain, ls, merge, schema
+from mezzotint.tasks import cp, explain, ls, merge, schema
+from mezzotint.tasks.convert import _words as _convert_words
+from mezzotint.tasks.reading import arguments, foreign
+from mezzotint.tasks.sample import _words as _sample_words
 from mezzotint.training import state
-from mezzotint.training.metrics_log import MetricsLog
+from mezzotint.training.callbacks.metrics_log import MetricsLog
 from mezzotint.training.progress import Progress
 
 ROOT = Path(__file__).parents[1]
@@ -201,16 +205,16 @@ def accepts(words: list[str]) -> None:
         return
     verb = {verb.name: verb for verb in VERBS}[words[0]]
     if "--as" in words:
-        asked = _arguments.take(words[1 : words.index(">")] if ">" in words else words[1:], verb.name)
+        asked = arguments.take(words[1 : words.index(">")] if ">" in words else words[1:], verb.name)
         assert {f.partition("=")[0] for f in asked.given} <= {s.partition("=")[0] for s in verb.switches}, words
         assert asked.dialect is not None
         typed = [re.sub(r"\$(\w+)", r"\1", word) for word in asked.foreign]  # as the shell does
         if verb.name == "translate":
-            _foreign.translation(asked.dialect, typed, Launched())
+            foreign.translation(asked.dialect, typed, Launched())
         elif verb.reads_recipe:
-            _foreign.reading(asked.dialect, typed, asked.words, Launched())
+            foreign.reading(asked.dialect, typed, asked.words, Launched())
         else:
-            accepts([verb.name, *_foreign.dialect(asked.dialect).words(verb.name, typed)[0], *asked.words])
+            accepts([verb.name, *foreign.dialect(asked.dialect).words(verb.name, typed)[0], *asked.words])
         return
     rest = [word for word in words[1:] if word not in ("--help", ">", "recipe.schema.json")]
     switches = {switch.partition("=")[0] for switch in verb.switches}
@@ -474,7 +478,7 @@ def test_everything_in_a_run_folder_is_explained() -> None:
 def test_endings_and_conversions_of_pictures_are_all_told() -> None:
     page = TEXTS["docs/data.md"]
     (shown,) = re.findall(r"Endings looked at: `([^`]+)`", page)
-    assert set(shown.split()) == media.SUFFIXES
+    assert set(shown.split()) == decoding.SUFFIXES
     said = {"TURNED": "EXIF", "ALPHA": "transparency", "DEEP": "16-bit", "CMYK": "CMYK", "PROFILE": "colour profile"}
     said |= {
         "BAD_PROFILE": "broken colour profile",

@@ -50,9 +50,9 @@ def test_siblings_of_a_folder_are_independent_by_contract(folder: str) -> None:
 
 def test_floors_without_torch_load_none() -> None:
     code = (
-        "import sys\nimport mezzotint.recipe.read, mezzotint.recipe.reference, mezzotint.recipe.resume_rules\n"
+        "import sys\nimport mezzotint.recipe.reading.read, mezzotint.recipe.reference, mezzotint.recipe.resume_rules\n"
         "import mezzotint.cli, mezzotint.stages, mezzotint.registry, mezzotint.run_folder, mezzotint.draws\n"
-        "import mezzotint.probes, mezzotint.shapes\n"
+        "import mezzotint.fault_injection, mezzotint.shapes\n"
         "assert not {'torch', 'diffusers', 'transformers'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

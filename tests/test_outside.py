@@ -11,17 +11,19 @@ from typing import Any
 import pytest
 
 from mezzotint import outside
-from mezzotint.data import cached, columns
-from mezzotint.data.cached import LatentLayout
+from mezzotint.data.cache import entries
+from mezzotint.data.cache.entries import LatentLayout
+from mezzotint.data.files import columns
 from mezzotint.errors import MezzotintError
 from mezzotint.outside import NoPlainFile
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import prompt_file
-from mezzotint.tasks.resume import choose
-from mezzotint.training import metrics_log, state
-from mezzotint.weights import files
-from mezzotint.weights.folder import open_folder, require_plain
+from mezzotint.tasks.train.resume import choose
+from mezzotint.training import state
+from mezzotint.training.callbacks import metrics_log
+from mezzotint.weights.files import tensor_files
+from mezzotint.weights.folder.model_folder import open_folder, require_plain
 
 BEYOND: dict[str, Callable[[Path], None]] = {
     "pipe": os.mkfifo,
@@ -55,7 +57,7 @@ def test_configurations_indexes_and_prompts_are_refused_by_name(put: Callable[[P
     put(tmp_path / "prompts.txt")
     for read, code in (
         (lambda: open_folder(tmp_path / "model"), "E1409"),
-        (lambda: files.shards(tmp_path / "weights" / "model.safetensors.index.json"), "E1401"),
+        (lambda: tensor_files.shards(tmp_path / "weights" / "model.safetensors.index.json"), "E1401"),
         (lambda: prompt_file.read(tmp_path / "prompts.txt"), "E1073"),
     ):
         with pytest.raises(MezzotintError) as caught:
@@ -69,7 +71,7 @@ def test_a_cache_with_such_files_is_as_if_it_were_not_there(put: Callable[[Path]
     with pytest.raises(columns.Damaged, match="plain file"):
         columns.read(tmp_path / "catalogue")
     put(tmp_path / "latents" / "layout.json")
-    assert cached._read_layout(tmp_path / "latents", LatentLayout) is None
+    assert entries._read_layout(tmp_path / "latents", LatentLayout) is None
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "state.json"])

@@ -13,53 +13,53 @@ from pathlib import Path
 
 import pytest
 
-from mezzotint import probes
+from mezzotint import fault_injection
 
-SOURCE = Path(probes.__file__).parent
+SOURCE = Path(fault_injection.__file__).parent
 
 
 @pytest.fixture(autouse=True)
 def _disarmed() -> Iterator[None]:
-    probes.arm("")
+    fault_injection.arm("")
     yield
-    probes.arm("")
+    fault_injection.arm("")
 
 
 def test_nothing_happens_unless_armed() -> None:
-    for point in probes.POINTS:
-        probes.reach(point)
+    for point in fault_injection.POINTS:
+        fault_injection.reach(point)
 
 
 def test_a_fault_happens_at_its_count_and_only_then() -> None:
-    probes.arm("step.begin@3:raise")
-    probes.reach("step.begin")
-    probes.reach("step.end")
-    probes.reach("step.begin")
+    fault_injection.arm("step.begin@3:raise")
+    fault_injection.reach("step.begin")
+    fault_injection.reach("step.end")
+    fault_injection.reach("step.begin")
     with pytest.raises(RuntimeError, match=r"injected at step\.begin"):
-        probes.reach("step.begin")
-    probes.reach("step.begin")
+        fault_injection.reach("step.begin")
+    fault_injection.reach("step.begin")
 
 
 def test_several_faults_count_for_themselves() -> None:
-    probes.arm("step.begin@1:sleep=0,step.begin@2:enospc,step.end:raise")
-    probes.reach("step.begin")
+    fault_injection.arm("step.begin@1:sleep=0,step.begin@2:enospc,step.end:raise")
+    fault_injection.reach("step.begin")
     with pytest.raises(OSError) as caught:
-        probes.reach("step.begin")
+        fault_injection.reach("step.begin")
     assert caught.value.errno == errno.ENOSPC
     with pytest.raises(RuntimeError):
-        probes.reach("step.end")
+        fault_injection.reach("step.end")
 
 
 def test_arming_again_forgets_what_was_armed() -> None:
-    probes.arm("step.begin@1:raise")
-    probes.arm("step.end@1:raise")
-    probes.reach("step.begin")
+    fault_injection.arm("step.begin@1:raise")
+    fault_injection.arm("step.end@1:raise")
+    fault_injection.reach("step.begin")
 
 
 def test_sleep_takes_its_seconds() -> None:
-    probes.arm("data.decode@1:sleep=0.05")
+    fault_injection.arm("data.decode@1:sleep=0.05")
     start = time.perf_counter()
-    probes.reach("data.decode")
+    fault_injection.reach("data.decode")
     assert time.perf_counter() - start >= 0.05
 
 
@@ -80,17 +80,17 @@ def test_signals_reach_this_process(action: str, number: signal.Signals) -> None
 @pytest.mark.parametrize("text", ["nowhere@1:kill", "step.begin@1:explode", "step.begin@1", "step.begin@x:kill"])
 def test_what_cannot_be_armed_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        probes.arm(text)
+        fault_injection.arm(text)
 
 
 def test_an_unknown_point_is_a_bug() -> None:
-    probes.arm("step.end@1:raise")
+    fault_injection.arm("step.end@1:raise")
     with pytest.raises(AssertionError):
-        probes.reach("no.such.point")
+        fault_injection.reach("no.such.point")
 
 
 def test_every_point_is_reached_in_the_source_and_every_reach_names_a_point() -> None:
     reached = set()
     for path in SOURCE.rglob("*.py"):
         reached |= set(re.findall(r'\breach\(\s*"([^"]+)"', path.read_text(encoding="utf-8")))
-    assert reached == set(probes.POINTS)
+    assert reached == set(fault_injection.POINTS)

@@ -13,8 +13,8 @@ import pytest
 from mezzotint import durable
 from mezzotint.errors import CheckpointError, RecipeError, StorageError
 from mezzotint.run_folder import RunFolder
-from mezzotint.training.live import Voice
-from mezzotint.training.metrics_log import Lines
+from mezzotint.training.callbacks.metrics_log import Lines
+from mezzotint.training.callbacks.progress_line import Voice
 
 HOLD = """
 import sys, time

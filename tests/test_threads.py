@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from mezzotint import cli, threads
-from mezzotint.recipe.run import RunSettings
+from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.single import Runtime
-from mezzotint.tasks.environment import environment
+from mezzotint.tasks.train.environment import environment
 
 OF_THE_USER = ({"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "infinity"}, {"KMP_BLOCKTIME": "200"})
 

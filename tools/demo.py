@@ -16,7 +16,7 @@ from PIL import Image
 
 from mezzotint import durable
 from mezzotint.cli import main
-from mezzotint.weights.folder import shipped
+from mezzotint.weights.folder.model_folder import shipped
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from mini import lesson, measure

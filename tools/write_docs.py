@@ -12,11 +12,12 @@ from itertools import groupby
 from pathlib import Path
 
 from mezzotint import errors
-from mezzotint.dialects import diffusers_sd, diffusers_sdxl, everydream2, mindone_sdxl, open_sora_plan
+from mezzotint.dialects import everydream2, mindone_sdxl, open_sora_plan
 from mezzotint.dialects.base import Dialect, Row
+from mezzotint.dialects.diffusers import sd, sdxl
 from mezzotint.errors import CODES, MezzotintError
 from mezzotint.recipe import reference
-from mezzotint.training.scalars import TAGS
+from mezzotint.training.callbacks._scalars import TAGS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 RANGES = {
@@ -94,8 +95,8 @@ def flag_table(dialect: Dialect) -> list[str]:
 def diffusers_page() -> str:
     """docs/diffusers.md with the flags of its two scripts."""
     page = DOCS / "diffusers.md"
-    text = with_part(page, "flags", flag_table(diffusers_sd.DIALECT))
-    return with_part_of(page, text, "flags of sdxl", flag_table(diffusers_sdxl.DIALECT))
+    text = with_part(page, "flags", flag_table(sd.DIALECT))
+    return with_part_of(page, text, "flags of sdxl", flag_table(sdxl.DIALECT))
 
 
 def everydream_page() -> str:

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mezzotint import __version__, probes, quiet, threads
+from mezzotint import __version__, fault_injection, quiet, threads
 from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, StorageError
 
 INTERRUPTED = 130
@@ -330,11 +330,11 @@ def _dispatch(arguments: list[str]) -> int:
     _arm_probes()
     flags: Mapping[str, str] = {}
     if verb.reads_recipe:
-        from mezzotint.tasks._arguments import preflight  # reading imports pydantic, which --help does without
+        from mezzotint.tasks.reading.arguments import preflight  # reading imports pydantic, which --help does without
 
         flags = preflight(rest, verb.name, verb.switches)
     elif verb.name != "translate" and any(word == "--as" or word.startswith("--as=") for word in ours):
-        from mezzotint.tasks._arguments import translated
+        from mezzotint.tasks.reading.arguments import translated
 
         rest, flags = translated(rest, verb.name)
     run: Callable[[Sequence[str]], int] = importlib.import_module(f"mezzotint.tasks.{verb.name}").run
@@ -342,7 +342,7 @@ def _dispatch(arguments: list[str]) -> int:
         return run(rest)
     except MezzotintError as error:
         if flags:
-            from mezzotint.tasks._foreign import their_flags
+            from mezzotint.tasks.reading.foreign import their_flags
 
             error.add_note(their_flags(str(error), flags))
         raise
@@ -385,7 +385,7 @@ def _arm_probes() -> None:
     if not fault:
         return
     try:
-        probes.arm(fault)
+        fault_injection.arm(fault)
     except ValueError as error:
         raise RecipeError(f"MEZZOTINT_FAULT cannot be read: {error}", code="E1012") from None
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mezzotint.data import buckets
+from mezzotint.data.buckets import buckets
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.data import DataSettings
-from mezzotint.recipe.read import read_text
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
 
 sides = st.integers(1, 8000)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mezzotint.data import buckets
-from mezzotint.recipe.data import DataSettings
+from mezzotint.data.buckets import buckets
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
 
 

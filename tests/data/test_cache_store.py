@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mezzotint import probes
-from mezzotint.data import cache, shards
-from mezzotint.data.cache import Store
+from mezzotint import fault_injection
+from mezzotint.data.cache import _shards
+from mezzotint.data.cache import store as cache
+from mezzotint.data.cache.store import Store
 from mezzotint.errors import CacheError, StorageError
 
 SHAPE = (4, 3)
@@ -181,9 +182,9 @@ def test_swapped_rows_are_noticed(tmp_path: Path) -> None:
 
 
 def test_a_flipped_index_record_is_not_believed(tmp_path: Path) -> None:
-    for at in range(0, shards.RECORD.itemsize, 3):
+    for at in range(0, _shards.RECORD.itemsize, 3):
         store = filled(tmp_path / str(at), range(3))
-        flip(file_of(store, ".index"), shards.RECORD.itemsize + at, at % 8)
+        flip(file_of(store, ".index"), _shards.RECORD.itemsize + at, at % 8)
         found = open_store(tmp_path / str(at)).find(addresses(range(3)))
         assert [entry >= 0 for entry in found.tolist()] == [True, False, True], at
 
@@ -192,7 +193,7 @@ def test_rows_and_index_cut_at_any_byte_lose_only_what_was_cut(tmp_path: Path) -
     store = filled(tmp_path / "whole", range(4))
     rows_data, index_data = file_of(store, ".rows").read_bytes(), file_of(store, ".index").read_bytes()
     name = file_of(store, ".rows").stem
-    size = shards.RECORD.itemsize
+    size = _shards.RECORD.itemsize
     for cut_rows, cut_index in [(0, 0), (0, 1), (0, size), (0, size + 5), (1, 0), (50, 3), (len(rows_data), 0)]:
         folder = tmp_path / f"{cut_rows}-{cut_index}" / store.folder.name
         folder.mkdir(parents=True)
@@ -283,19 +284,19 @@ def test_a_folder_that_cannot_be_written_is_named(
 
 def test_a_disk_that_fills_up_before_the_index_knows_leaves_no_entry(tmp_path: Path) -> None:
     store = filled(tmp_path, [0])
-    probes.arm("cache.append@1:enospc")
+    fault_injection.arm("cache.append@1:enospc")
     try:
         with pytest.raises(StorageError):
             store.append(addresses([1]), rows([1]))
     finally:
-        probes.arm("")
+        fault_injection.arm("")
     assert open_store(tmp_path).find(addresses([0, 1])).tolist()[1] == -1
     assert store.append(addresses([2]), rows([2])) == 1
     assert torch.equal(store.read(store.find(addresses([2, 0]))), rows([2, 0]))
 
 
 def _append_until_killed(folder: Path, fault: str) -> None:
-    probes.arm(fault)
+    fault_injection.arm(fault)
     _append_all(folder, list(range(8)))
 
 
@@ -346,7 +347,7 @@ def test_reading_makes_no_object_per_known_entry(tmp_path: Path) -> None:
     n = 300_000
     many = np.random.Generator(np.random.Philox(key=1)).integers(0, 256, (n, 32), dtype=np.uint8)
     (tmp_path / store.folder.name / "aa.rows").write_bytes(bytes(8 * n))
-    records = shards.records_of(many, np.arange(n), np.zeros(n, dtype=np.uint64))
+    records = _shards.records_of(many, np.arange(n), np.zeros(n, dtype=np.uint64))
     (tmp_path / store.folder.name / "aa.index").write_bytes(records.tobytes())
     reader = Store(tmp_path, kind="rows", shape=(2,), dtype="fp32")
     assert len(reader) == n + 1

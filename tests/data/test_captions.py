@@ -6,7 +6,16 @@ from collections import Counter
 from pathlib import Path
 
 from mezzotint import draws
-from mezzotint.data.captions import Changes, Tags, changed, choose, filled, kept_address, prefixed, shuffled
+from mezzotint.data.schedule.captions import (
+    Changes,
+    Tags,
+    changed,
+    choose,
+    filled,
+    kept_address,
+    prefixed,
+    shuffled,
+)
 from mezzotint.stages import Sample
 
 KEY = draws.text_key("a/picture.png")

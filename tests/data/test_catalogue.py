@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mezzotint import draws, probes
-from mezzotint.data import media
-from mezzotint.data.catalogue import Catalogue, build, readable
+from mezzotint import draws, fault_injection
+from mezzotint.data.catalogue.catalogue import Catalogue, build, readable
+from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError, StorageError
-from mezzotint.recipe.data import DataSettings, HoldoutSettings
+from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 
 
 def settings_of(*roots: Path, **values: Any) -> DataSettings:
@@ -50,13 +50,13 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.names: list[str] = []
-        original = media.probe
+        original = decoding.probe
 
-        def counted(path: Path, max_pixels: int) -> media.Probe:
+        def counted(path: Path, max_pixels: int) -> decoding.Probe:
             self.names.append(path.name)
             return original(path, max_pixels)
 
-        monkeypatch.setattr(media, "probe", counted)
+        monkeypatch.setattr(decoding, "probe", counted)
 
     def taken(self) -> list[str]:
         names, self.names = sorted(self.names), []
@@ -82,7 +82,7 @@ def test_columns_say_what_the_files_are(root: Path, index: Path) -> None:
     assert found.captions(6) == ("one", "two")
     assert found.captions_of([0, 6]) == [("picture 0",), ("one", "two")]
     assert (int(found.width[6]), int(found.height[6])) == (40, 90)
-    assert found.digest[6].tobytes() == media.probe(root / "100.png", 10**6).digest
+    assert found.digest[6].tobytes() == decoding.probe(root / "100.png", 10**6).digest
     assert int(found.key_hash[6]) == draws.text_key("100.png")
     assert set(found.repeats.tolist()) == {2.5}
     assert set(found.weight.tolist()) == {1.0}
@@ -214,8 +214,8 @@ def test_several_folders_have_keys_and_repeats_of_their_own(tmp_path: Path, inde
 
 def test_two_processes_at_once_make_one_index(root: Path, index: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from mezzotint.data.catalogue import build; "
-        "from mezzotint.recipe.data import DataSettings; "
+        "import sys; from pathlib import Path; from mezzotint.data.catalogue.catalogue import build; "
+        "from mezzotint.recipe.sections.data import DataSettings; "
         "s = DataSettings(path=[Path(sys.argv[1])], resolution=64, buckets={'step': 8}); "
         "print(build(s, Path(sys.argv[2])).fingerprint)"
     )
@@ -233,13 +233,13 @@ def test_a_killed_start_loses_nothing_that_was_decoded(
     root: Path, index: Path, looks: Looks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paint(root, 60, start=200)
-    monkeypatch.setattr("mezzotint.data.probing._CHUNK", 4)
+    monkeypatch.setattr("mezzotint.data.catalogue._probing._CHUNK", 4)
     try:
-        probes.arm("data.decode@40:raise")
+        fault_injection.arm("data.decode@40:raise")
         with pytest.raises(RuntimeError, match="a fault was injected"):
             build(settings_of(root), index, workers=1)
     finally:
-        probes.arm("")
+        fault_injection.arm("")
     journal = next(index.glob("*/journal-*.jsonl"))
     with journal.open("a") as file:
         file.write('["torn')  # what a crash leaves of its last line

@@ -14,10 +14,10 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from mezzotint import draws
-from mezzotint.data import cells
-from mezzotint.data.plan import PlanColumns, Timeline, num_steps, plan, share_of
+from mezzotint.data.schedule import _grouping
+from mezzotint.data.schedule.plan import PlanColumns, Timeline, num_steps, plan, share_of
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.data import DataSettings, RatingSettings
+from mezzotint.recipe.sections.data import DataSettings, RatingSettings
 
 
 def columns_of(n: int, *, groups: int = 3, num_buckets: int = 3, repeats: float = 1.0, seed: int = 0) -> PlanColumns:
@@ -90,7 +90,7 @@ def test_a_column_of_no_names_plans_as_no_column_does() -> None:
 @given(st.lists(st.integers(0, 6), min_size=0, max_size=40), st.integers(1, 5))
 def test_windows_use_every_batch_once_and_mix_only_what_is_left(groups: list[int], accumulation: int) -> None:
     group = np.array(groups, dtype=np.int64)
-    order = cells.arranged(group, accumulation, seed=0, epoch=0)
+    order = _grouping.arranged(group, accumulation, seed=0, epoch=0)
     assert sorted(order.tolist()) == list(range(len(groups)))
     whole = len(order) // accumulation
     windows = group[order[: whole * accumulation]].reshape(whole, accumulation)
@@ -103,13 +103,13 @@ def test_windows_use_every_batch_once_and_mix_only_what_is_left(groups: list[int
 def test_nameless_batches_fill_a_window_before_another_name_does() -> None:
     group = np.array([1, 1, 1, 2, 2, 2, 0, 0], dtype=np.int64)
     for seed in range(20):
-        order = group[cells.arranged(group, 4, seed=seed, epoch=0)]
+        order = group[_grouping.arranged(group, 4, seed=seed, epoch=0)]
         assert [set(order[:4].tolist()), set(order[4:].tolist())] in ([{1, 0}, {2, 0}], [{2, 0}, {1, 0}])
 
 
 def test_windows_are_in_another_order_in_another_epoch() -> None:
     group = np.repeat(np.arange(1, 9), 4)
-    orders = {tuple(group[cells.arranged(group, 4, seed=0, epoch=e)][::4].tolist()) for e in range(5)}
+    orders = {tuple(group[_grouping.arranged(group, 4, seed=0, epoch=e)][::4].tolist()) for e in range(5)}
     assert len(orders) == 5
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from mezzotint import draws
-from mezzotint.data.clip_buckets import Limits
-from mezzotint.data.clip_stills import chosen, groups_of_stills, stills_beside
-from mezzotint.data.foreign_text import Marked
-from mezzotint.data.formats._clip_lists import Entry, read_annotation, read_list
-from mezzotint.data.formats._clip_samples import ListSettings, named_files, samples
+from mezzotint.data.buckets.clip_buckets import Limits
+from mezzotint.data.files.external_text import Marked
 from mezzotint.data.formats.base import Skipped
+from mezzotint.data.formats.clip_list._lists import Entry, read_annotation, read_list
+from mezzotint.data.formats.clip_list.samples import ListSettings, named_files, samples
+from mezzotint.data.schedule.clip_stills import chosen, groups_of_stills, stills_beside
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample

@@ -15,15 +15,16 @@ import torch
 from PIL import Image
 
 from mezzotint import data
-from mezzotint.data import buckets, clip_buckets, clips
-from mezzotint.data import catalogue as catalogues
-from mezzotint.data.catalogue import Catalogue
-from mezzotint.data.clip_sampling import times_of
-from mezzotint.data.clip_transforms import port_square, project_square, to_bytes
-from mezzotint.data.loader import Loader, held_out
-from mezzotint.data.pieces import to_pixels
+from mezzotint.data.buckets import buckets, clip_buckets
+from mezzotint.data.buckets.clip_sampling import times_of
+from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.loading.loader import Loader, held_out
+from mezzotint.data.loading.worker import to_pixels
+from mezzotint.data.media import _clips
+from mezzotint.data.media.clip_transforms import port_square, project_square, to_bytes
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.data import DataSettings
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.reports import data_report
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch
@@ -198,7 +199,7 @@ def test_both_rules_of_open_sora_plan_give_their_pixels(rule: str, films: Path, 
     assert batch.stills.pixels is not None
     for number, key in enumerate(batch.keys):
         name, _, start = key.partition("@")
-        stored = clips.frames(films / "media" / name.partition("#")[0], times_of(range(5), begin=0.0, rate=10.0))
+        stored = _clips.frames(films / "media" / name.partition("#")[0], times_of(range(5), begin=0.0, rate=10.0))
         if start:
             continue
         frames = torch.from_numpy(stored).to(torch.uint8)
@@ -277,7 +278,11 @@ def test_a_clip_goes_to_the_most_frames_then_to_its_shape_then_to_what_it_fills(
 def test_without_the_decoder_the_sentence_says_what_to_install(
     films: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in [one for one in sys.modules if one.startswith(("mezzotint.data.clips", "mezzotint.data._containers"))]:
+    for name in [
+        one
+        for one in sys.modules
+        if one.startswith(("mezzotint.data.media._clips", "mezzotint.data.media._containers"))
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(data, "clips", raising=False)
     monkeypatch.setitem(sys.modules, "av", None)

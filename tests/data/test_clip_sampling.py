@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint import draws
-from mezzotint.data.clip_sampling import (
+from mezzotint.data.buckets.clip_sampling import (
     ClipSampling,
     drawn,
     num_starts,

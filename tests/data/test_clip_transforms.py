@@ -9,8 +9,15 @@ import pytest
 import torch
 from PIL import Image
 
-from mezzotint.data import media
-from mezzotint.data.clip_transforms import mirrored, place, port_square, project_long_side, project_square, to_bytes
+from mezzotint.data.media import decoding
+from mezzotint.data.media.clip_transforms import (
+    mirrored,
+    place,
+    port_square,
+    project_long_side,
+    project_square,
+    to_bytes,
+)
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
 
@@ -23,7 +30,9 @@ def test_a_frame_is_placed_as_a_picture_of_the_same_pixels(resize: str, flipped:
     frame = RNG.integers(0, 256, (30, 47, 3), dtype=np.uint8)
     Image.fromarray(frame).save(tmp_path / "frame.png")
     placement = Placement(Size(32, 24), Size(37, 24), (0, 3), flipped)
-    expected = media.picture(tmp_path / "frame.png", placement, resize=resize, background="#ffffff", max_pixels=10**6)
+    expected = decoding.picture(
+        tmp_path / "frame.png", placement, resize=resize, background="#ffffff", max_pixels=10**6
+    )
     assert np.array_equal(place(frame, placement, resize=resize), expected)
 
 

@@ -15,8 +15,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from mezzotint.data import clips
-from mezzotint.data.clip_sampling import times_of
+from mezzotint.data.buckets.clip_sampling import times_of
+from mezzotint.data.media import _clips
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
 
@@ -46,7 +46,7 @@ def shades(pictures: NDArray[Any]) -> list[int]:
 
 def refused(path: Path, max_pixels: int = 10**6) -> str:
     with pytest.raises(DatasetError) as caught:
-        clips.probe(path, max_pixels=max_pixels)
+        _clips.probe(path, max_pixels=max_pixels)
     assert caught.value.code == "E1230"
     assert str(path) in caught.value.message
     return caught.value.message.removeprefix(f"{path}: ")
@@ -55,7 +55,7 @@ def refused(path: Path, max_pixels: int = 10**6) -> str:
 @pytest.mark.parametrize("name", KINDS)
 def test_a_clip_tells_what_it_is(name: str, tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / name, 20, **KINDS[name])
-    found = clips.probe(path, max_pixels=10**6)
+    found = _clips.probe(path, max_pixels=10**6)
     size = KINDS[name].get("size", (48, 32))
     rate = KINDS[name].get("rate", 10)
     assert found.size == Size(*size, 20)
@@ -68,9 +68,9 @@ def test_a_clip_tells_what_it_is(name: str, tmp_path: Path, write_clip: ClipWrit
 @pytest.mark.parametrize("name", KINDS)
 def test_any_frames_in_any_order_are_those_of_their_instants(name: str, tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / name, 20, **KINDS[name])
-    found = clips.probe(path, max_pixels=10**6)
+    found = _clips.probe(path, max_pixels=10**6)
     for numbers in ([*range(20)], [0], [19], [13, 4, 4, 17], [9, 10, 11]):
-        pictures = clips.frames(path, times_of(numbers, begin=found.begin, rate=found.rate))
+        pictures = _clips.frames(path, times_of(numbers, begin=found.begin, rate=found.rate))
         assert pictures.shape == (len(numbers), 3, found.size.height, found.size.width)
         assert pictures.dtype == np.uint8
         assert shades(pictures) == numbers
@@ -78,7 +78,7 @@ def test_any_frames_in_any_order_are_those_of_their_instants(name: str, tmp_path
 
 def test_colours_come_back_where_the_codec_keeps_them(tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / "odd.mkv", 3, **KINDS["odd.mkv"])
-    picture = clips.frames(path, [0.15])[0]
+    picture = _clips.frames(path, [0.15])[0]
     expected = np.full((3, 31, 47), SHADE, np.uint8)
     expected[:, :15, :23] = 255
     assert np.array_equal(picture, expected)
@@ -89,15 +89,15 @@ def test_only_what_lies_between_the_key_frame_and_the_last_wanted_frame_is_decod
 ) -> None:
     path = write_clip(tmp_path / "long.mp4", 200, options={"g": "10", "bf": "0", "sc_threshold": "0"})
     seen: list[int] = []
-    decoded = clips._decoded
+    decoded = _clips._decoded
 
     def counted(*given: Any, **named: Any) -> Iterator[Any]:
         for frame in decoded(*given, **named):
             seen.append(1)
             yield frame
 
-    monkeypatch.setattr(clips, "_decoded", counted)
-    assert shades(clips.frames(path, times_of([153, 155], begin=0, rate=10))) == [153 % 20, 155 % 20]
+    monkeypatch.setattr(_clips, "_decoded", counted)
+    assert shades(_clips.frames(path, times_of([153, 155], begin=0, rate=10))) == [153 % 20, 155 % 20]
     assert len(seen) == 7  # 150, a key frame, to 156, which tells that 155 is over
 
 
@@ -109,7 +109,7 @@ def test_every_wanted_frame_is_made_small_by_itself(tmp_path: Path, write_clip: 
         sizes.append(picture.shape)
         return picture[-2:, -2:].transpose(2, 0, 1).astype(np.float32)
 
-    found = clips.frames(path, times_of([2, 5, 5], begin=0, rate=10), each=corner)
+    found = _clips.frames(path, times_of([2, 5, 5], begin=0, rate=10), each=corner)
     assert found.dtype == np.float32
     assert found.shape == (3, 3, 2, 2)
     assert sizes == [(32, 48, 3)] * 2
@@ -118,18 +118,18 @@ def test_every_wanted_frame_is_made_small_by_itself(tmp_path: Path, write_clip: 
 def test_frames_of_variable_rate_are_those_a_viewer_would_see(tmp_path: Path, write_clip: ClipWriter) -> None:
     ticks = [0, 100, 200, 1200, 1300, 3000]
     path = write_clip(tmp_path / "vfr.mkv", 6, ticks=ticks, options={"bf": "0"})
-    found = clips.probe(path, max_pixels=10**6)
+    found = _clips.probe(path, max_pixels=10**6)
     assert found.is_variable
     assert found.rate == pytest.approx(5 / 3)
-    pictures = clips.frames(path, [0.05, 0.25, 1.1, 1.25, 1.35, 2.9, 3.05])
+    pictures = _clips.frames(path, [0.05, 0.25, 1.1, 1.25, 1.35, 2.9, 3.05])
     assert shades(pictures) == [0, 2, 2, 3, 4, 4, 5]
 
 
 def test_a_clip_whose_clock_begins_late_is_read_by_its_clock(tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / "a.mpg", 20, **KINDS["a.mpg"])
-    found = clips.probe(path, max_pixels=10**6)
+    found = _clips.probe(path, max_pixels=10**6)
     assert found.begin > 0.1
-    assert shades(clips.frames(path, [0.0, found.begin + 0.06])) == [0, 1]
+    assert shades(_clips.frames(path, [0.0, found.begin + 0.06])) == [0, 1]
 
 
 TURNS = {
@@ -146,11 +146,11 @@ TURNS = {
 def test_a_turned_clip_is_shown_upright(turn: str, tmp_path: Path, write_clip: ClipWriter) -> None:
     (a, b, c, d), expected = TURNS[turn]
     path = write_clip(tmp_path / "a.mp4", 6)
-    stored = clips.frames(path, [0.25])[0].transpose(1, 2, 0)
+    stored = _clips.frames(path, [0.25])[0].transpose(1, 2, 0)
     turn_to(path, a, b, c, d)
     shown = expected(stored)
-    assert clips.probe(path, max_pixels=10**6).size == Size(shown.shape[1], shown.shape[0], 6)
-    assert np.array_equal(clips.frames(path, [0.25])[0], shown.transpose(2, 0, 1))
+    assert _clips.probe(path, max_pixels=10**6).size == Size(shown.shape[1], shown.shape[0], 6)
+    assert np.array_equal(_clips.frames(path, [0.25])[0], shown.transpose(2, 0, 1))
 
 
 def turn_to(path: Path, a: float, b: float, c: float, d: float) -> None:
@@ -191,13 +191,13 @@ def test_what_is_no_clip_is_refused_by_its_kind(tmp_path: Path, write_clip: Clip
 
 def test_a_clip_with_sound_is_a_clip(tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / "a.mp4", 5, sound=True)
-    assert clips.probe(path, max_pixels=10**6).size == Size(48, 32, 5)
+    assert _clips.probe(path, max_pixels=10**6).size == Size(48, 32, 5)
 
 
 def test_large_frames_are_refused_by_the_first(tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / "a.mp4", 3)
     assert refused(path, 48 * 32 - 1) == "48 × 32 pixels are more than data.max_pixels (1,535)"
-    assert clips.probe(path, max_pixels=48 * 32).size == Size(48, 32, 3)
+    assert _clips.probe(path, max_pixels=48 * 32).size == Size(48, 32, 3)
 
 
 @pytest.mark.parametrize("name", ["a.mp4", "front.mp4", "mpeg4.avi", "a.mkv", "a.webm", "a.mpg"])
@@ -223,9 +223,9 @@ def test_damage_in_the_middle_is_refused_and_said_where_it_is_met(
 
 def test_an_instant_after_the_end_is_an_error(tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / "a.mp4", 10)
-    assert shades(clips.frames(path, [0.999])) == [9]
+    assert shades(_clips.frames(path, [0.999])) == [9]
     with pytest.raises(DatasetError, match=r"a\.mp4: ends at 1\.000 s, and a frame at 2\.000 s is wanted"):
-        clips.frames(path, [0.5, 2.0])
+        _clips.frames(path, [0.5, 2.0])
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted where the system lists them")
@@ -236,7 +236,7 @@ def test_decoding_leaves_no_threads_behind_that_a_forked_worker_would_wait_for(
     gc.disable()  # frames refer to themselves and live until they are collected, with whatever made their pixels
     try:
         before = len(os.listdir("/proc/self/task"))
-        clips.frames(path, times_of(range(6), begin=0.0, rate=10.0))
+        _clips.frames(path, times_of(range(6), begin=0.0, rate=10.0))
         assert len(os.listdir("/proc/self/task")) == before
     finally:
         gc.enable()

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mezzotint.data.catalogue import Catalogue, build
-from mezzotint.data.plan import plan, plan_columns
-from mezzotint.recipe.data import DataSettings
+from mezzotint.data.catalogue.catalogue import Catalogue, build
+from mezzotint.data.schedule.plan import plan, plan_columns
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.reports import data_report
 
 

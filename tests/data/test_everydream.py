@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mezzotint.data import captions
-from mezzotint.data.cached import LatentCache
-from mezzotint.data.catalogue import build
+from mezzotint.data.cache.entries import LatentCache
+from mezzotint.data.catalogue.catalogue import build
 from mezzotint.data.formats import everydream
 from mezzotint.data.formats.base import Noted, Skipped, Source
-from mezzotint.data.loader import Loader, held_out
+from mezzotint.data.loading.loader import Loader, held_out
+from mezzotint.data.schedule import captions
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.recipe.data import DataSettings
-from mezzotint.recipe.read import read_text
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
 

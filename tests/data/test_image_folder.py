@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from mezzotint.data.files.listing import walk
 from mezzotint.data.formats.base import Skipped, Source
 from mezzotint.data.formats.image_folder import SUFFIXES, read_samples
-from mezzotint.data.listing import walk
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.data import DataSettings
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
 
 

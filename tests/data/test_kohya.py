@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from mezzotint.data import catalogue
+from mezzotint.data.catalogue import catalogue
+from mezzotint.data.files.listing import walk
 from mezzotint.data.formats.base import Noted, Skipped, Source
 from mezzotint.data.formats.kohya import SUFFIXES, read_samples
-from mezzotint.data.listing import walk
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.recipe.data import DataSettings
-from mezzotint.recipe.read import read_text
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
 
 

@@ -23,16 +23,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from mezzotint.data import buckets, plan
-from mezzotint.data import catalogue as catalogues
-from mezzotint.data import pieces as pieces_module
-from mezzotint.data.cache import as_addresses
-from mezzotint.data.cached import LatentCache, LatentLayout, TextCache
-from mezzotint.data.catalogue import Catalogue
-from mezzotint.data.loader import Loader, held_out
-from mezzotint.data.text_rows import layout_of
+from mezzotint.data.buckets import buckets
+from mezzotint.data.cache.entries import LatentCache, LatentLayout, TextCache
+from mezzotint.data.cache.store import as_addresses
+from mezzotint.data.cache.text_rows import layout_of
+from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.loading import worker as pieces_module
+from mezzotint.data.loading.loader import Loader, held_out
+from mezzotint.data.schedule import plan
 from mezzotint.errors import CacheError, DatasetError, PeerLost
-from mezzotint.recipe.data import DataSettings
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Batch, StepBatches, TextEmbedding
 
 SIZES = [(40, 40), (64, 32), (30, 50), (45, 33), (32, 64), (80, 40), (37, 37), (33, 60), (50, 36)]

@@ -18,8 +18,8 @@ import pytest
 from PIL import Image, ImageCms, PngImagePlugin
 from safetensors.numpy import load_file
 
-from mezzotint.data import media
-from mezzotint.data.colour import Conversion, conversions_of
+from mezzotint.data.media import decoding
+from mezzotint.data.media.colour import Conversion, conversions_of
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
@@ -34,15 +34,15 @@ def whole(size: Size, flipped: bool = False) -> Placement:
 
 def pixels_of(path: Path, background: str = "#ffffff", limit: int = LIMIT) -> np.ndarray[Any, Any]:
     """(H, W, 3) of the whole picture."""
-    size = media.probe(path, limit).size
-    found = media.picture(path, whole(size), resize="lanczos", background=background, max_pixels=limit)
+    size = decoding.probe(path, limit).size
+    found = decoding.picture(path, whole(size), resize="lanczos", background=background, max_pixels=limit)
     return found.transpose(1, 2, 0)
 
 
 def refusal(path: Path, limit: int = LIMIT) -> str:
     for attempt in (
-        lambda: media.probe(path, limit),
-        lambda: media.picture(path, whole(Size(8, 8)), resize="lanczos", background="#ffffff", max_pixels=limit),
+        lambda: decoding.probe(path, limit),
+        lambda: decoding.picture(path, whole(Size(8, 8)), resize="lanczos", background="#ffffff", max_pixels=limit),
     ):
         with pytest.raises(DatasetError) as found:
             attempt()
@@ -71,8 +71,8 @@ def corners(width: int = 30, height: int = 20) -> Image.Image:
 def test_plain_pictures_are_read_and_hashed(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a.{ending}"
     corners().save(path, **({"lossless": True} if ending == "webp" else {"quality": 95} if ending == "jpg" else {}))
-    found = media.probe(path, LIMIT)
-    assert found == media.Probe(Size(30, 20), hashlib.sha256(path.read_bytes()).digest(), 0)
+    found = decoding.probe(path, LIMIT)
+    assert found == decoding.Probe(Size(30, 20), hashlib.sha256(path.read_bytes()).digest(), 0)
     close = 40 if ending in ("jpg", "avif") else 0
     middle = pixels_of(path).astype(int)[5, 5]
     assert np.abs(middle - [255, 0, 0]).max() <= close
@@ -81,14 +81,14 @@ def test_plain_pictures_are_read_and_hashed(tmp_path: Path, ending: str) -> None
 def test_a_wrong_ending_does_not_matter(tmp_path: Path) -> None:
     path = tmp_path / "photo.jpg"
     corners().save(path, "PNG")
-    assert media.probe(path, LIMIT).size == Size(30, 20)
+    assert decoding.probe(path, LIMIT).size == Size(30, 20)
 
 
 def test_grey_palette_and_one_bit_become_rgb_without_a_remark(tmp_path: Path) -> None:
     for mode in ("L", "P", "1"):
         path = tmp_path / f"{mode}.png"
         corners().convert(mode).save(path)
-        assert media.probe(path, LIMIT).conversions == 0
+        assert decoding.probe(path, LIMIT).conversions == 0
         assert (pixels_of(path) == np.asarray(corners().convert(mode).convert("RGB"))).all()
 
 
@@ -111,7 +111,7 @@ def test_exif_turns_before_anything_is_measured(tmp_path: Path, orientation: int
     path = tmp_path / f"a.{ending}"
     stored = oriented(corners(), orientation)
     stored.save(path, exif=exif, **({"quality": 95, "subsampling": 0} if ending == "jpg" else {"lossless": True}))
-    found = media.probe(path, LIMIT)
+    found = decoding.probe(path, LIMIT)
     assert found.size == Size(30, 20)
     assert found.conversions == (Conversion.TURNED if orientation > 1 else 0) | (
         Conversion.SIDEWAYS if orientation > 4 else 0
@@ -123,7 +123,7 @@ def test_exif_turns_before_anything_is_measured(tmp_path: Path, orientation: int
 def test_broken_exif_loses_no_picture(tmp_path: Path) -> None:
     path = tmp_path / "a.jpg"
     corners().save(path, exif=b"Exif\0\0MM\0*\xff\xff\xff\xffgarbage")
-    assert media.probe(path, LIMIT) == media.Probe(Size(30, 20), hashlib.sha256(path.read_bytes()).digest(), 0)
+    assert decoding.probe(path, LIMIT) == decoding.Probe(Size(30, 20), hashlib.sha256(path.read_bytes()).digest(), 0)
 
 
 def test_transparency_shows_the_background_and_no_hidden_colour(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_transparency_shows_the_background_and_no_hidden_colour(tmp_path: Path) 
     data[:, :2] = (255, 0, 0, 0)  # red, but invisible
     data[:, 2:] = (0, 0, 255, 128)
     Image.fromarray(data, "RGBA").save(path)
-    assert media.probe(path, LIMIT).conversions == Conversion.ALPHA
+    assert decoding.probe(path, LIMIT).conversions == Conversion.ALPHA
     found = pixels_of(path, "#00ff00")
     assert found[0, 0].tolist() == [0, 255, 0]
     assert np.abs(found[0, 3].astype(int) - [0, 127, 128]).max() <= 1
@@ -141,7 +141,7 @@ def test_transparency_shows_the_background_and_no_hidden_colour(tmp_path: Path) 
 def test_full_opacity_is_no_conversion(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     corners().convert("RGBA").save(path)
-    assert media.probe(path, LIMIT).conversions == 0
+    assert decoding.probe(path, LIMIT).conversions == 0
 
 
 @pytest.mark.parametrize("mode", ["P", "L", "RGB", "1", "LA", "PA"])
@@ -156,7 +156,7 @@ def test_other_ways_to_be_transparent(tmp_path: Path, mode: str) -> None:
     else:
         image = Image.new("L", (4, 4), 0).convert(mode)
         image.save(path, transparency=(0, 0, 0) if mode == "RGB" else 0)
-    assert media.probe(path, LIMIT).conversions & Conversion.ALPHA
+    assert decoding.probe(path, LIMIT).conversions & Conversion.ALPHA
     assert pixels_of(path, "#123456")[0, 0].tolist() == [0x12, 0x34, 0x56]
 
 
@@ -165,7 +165,7 @@ def test_sixteen_bit_grey_keeps_its_mean(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a.{ending}"
     ramp = np.linspace(0, 65535, 256 * 16).astype(np.uint16).reshape(16, 256)
     Image.fromarray(ramp).save(path)
-    assert media.probe(path, LIMIT).conversions == Conversion.DEEP
+    assert decoding.probe(path, LIMIT).conversions == Conversion.DEEP
     found = pixels_of(path)
     assert abs(float(found.mean()) - 127.5) < 0.5
     assert found.min() == 0
@@ -175,7 +175,7 @@ def test_sixteen_bit_grey_keeps_its_mean(tmp_path: Path, ending: str) -> None:
 def test_signed_and_wide_tiff_are_scaled_by_their_type(tmp_path: Path) -> None:
     path = tmp_path / "a.tif"
     Image.fromarray(np.full((4, 4), 2**30, np.int32)).save(path)
-    assert media.probe(path, LIMIT).conversions == Conversion.DEEP
+    assert decoding.probe(path, LIMIT).conversions == Conversion.DEEP
     assert abs(int(pixels_of(path)[0, 0, 0]) - 128) <= 1
 
 
@@ -192,14 +192,14 @@ def test_sixteen_bit_colour_is_scaled_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     rows = (b"\0" + np.full((4, 3), 0x8040, ">u2").tobytes()) * 4
     path.write_bytes(png(4, 4, chunk(b"IDAT", zlib.compress(rows)), depth=16))
-    assert media.probe(path, LIMIT).conversions == Conversion.DEEP
+    assert decoding.probe(path, LIMIT).conversions == Conversion.DEEP
     assert pixels_of(path)[0, 0].tolist() == [128, 128, 128]
 
 
 def test_cmyk_becomes_rgb(tmp_path: Path) -> None:
     path = tmp_path / "a.jpg"
     Image.new("CMYK", (16, 16), (0, 255, 255, 0)).save(path, quality=95)
-    assert media.probe(path, LIMIT).conversions == Conversion.CMYK
+    assert decoding.probe(path, LIMIT).conversions == Conversion.CMYK
     assert np.abs(pixels_of(path)[8, 8].astype(int) - [255, 0, 0]).max() <= 8
 
 
@@ -222,7 +222,7 @@ def printer_profile(lightness: int, a: int, b: int) -> bytes:
 def test_cmyk_goes_through_its_profile(tmp_path: Path) -> None:
     path = tmp_path / "a.tif"
     Image.new("CMYK", (16, 16), (0, 255, 255, 0)).save(path, icc_profile=printer_profile(160, 70, 190))
-    assert media.probe(path, LIMIT).conversions == Conversion.CMYK | Conversion.PROFILE
+    assert decoding.probe(path, LIMIT).conversions == Conversion.CMYK | Conversion.PROFILE
     red, green, blue = pixels_of(path)[0, 0].tolist()
     assert green > red + 60  # red ink, but the profile says green
     assert green > blue + 60
@@ -232,7 +232,7 @@ def test_profile_of_other_pixels_is_ignored_and_reported(tmp_path: Path) -> None
     path = tmp_path / "a.tif"
     rgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     Image.new("CMYK", (16, 16), (0, 255, 255, 0)).save(path, icc_profile=rgb)
-    assert media.probe(path, LIMIT).conversions == Conversion.CMYK | Conversion.BAD_PROFILE
+    assert decoding.probe(path, LIMIT).conversions == Conversion.CMYK | Conversion.BAD_PROFILE
 
 
 def rotated_profile() -> bytes:
@@ -252,7 +252,7 @@ def rotated_profile() -> bytes:
 def test_colour_profile_is_converted_to_srgb(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "a.png"
     Image.new("RGB", (8, 8), "#ff0000").convert(mode).save(path, icc_profile=rotated_profile())
-    assert media.probe(path, LIMIT).conversions == Conversion.PROFILE
+    assert decoding.probe(path, LIMIT).conversions == Conversion.PROFILE
     assert np.abs(pixels_of(path)[0, 0].astype(int) - [0, 255, 0]).max() <= 3
 
 
@@ -260,14 +260,14 @@ def test_srgb_profile_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     noise = Image.effect_noise((32, 32), 90).convert("RGB")
     noise.save(path, icc_profile=ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
-    assert media.probe(path, LIMIT).conversions == 0
+    assert decoding.probe(path, LIMIT).conversions == 0
     assert (pixels_of(path) == np.asarray(noise)).all()
 
 
 def test_broken_profile_is_ignored_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     corners().save(path, icc_profile=b"no profile at all")
-    assert media.probe(path, LIMIT).conversions == Conversion.BAD_PROFILE
+    assert decoding.probe(path, LIMIT).conversions == Conversion.BAD_PROFILE
     assert (pixels_of(path) == np.asarray(corners())).all()
 
 
@@ -278,7 +278,7 @@ def test_lab_becomes_rgb(tmp_path: Path) -> None:
     assert stored is not None
     stored.info.pop("icc_profile", None)
     stored.save(path)
-    assert media.probe(path, LIMIT).conversions == Conversion.COLOUR_SPACE
+    assert decoding.probe(path, LIMIT).conversions == Conversion.COLOUR_SPACE
     assert np.abs(pixels_of(path)[0, 0].astype(int) - [0xC0, 0x40, 0x20]).max() <= 4
 
 
@@ -288,7 +288,7 @@ def test_first_of_several_frames_is_taken_and_reported(tmp_path: Path, ending: s
     frames = [Image.new("RGB", (16, 16), colour) for colour in ("#ff0000", "#00ff00", "#0000ff")]
     options: dict[str, Any] = {"lossless": True} if ending == "webp" else {}
     frames[0].save(path, save_all=True, append_images=frames[1:], **options)
-    assert media.probe(path, LIMIT).conversions == Conversion.FIRST_FRAME
+    assert decoding.probe(path, LIMIT).conversions == Conversion.FIRST_FRAME
     assert np.abs(pixels_of(path)[8, 8].astype(int) - [255, 0, 0]).max() <= 6
 
 
@@ -312,7 +312,7 @@ def test_truncated_files_are_refused(tmp_path: Path, ending: str, part: float) -
     path = tmp_path / f"a.{ending}"
     path.write_bytes(buffer.getvalue()[: int(len(buffer.getvalue()) * part)])
     with pytest.raises(DatasetError) as found:
-        media.probe(path, LIMIT)
+        decoding.probe(path, LIMIT)
     assert found.value.code == "E1206"
 
 
@@ -323,7 +323,7 @@ def test_wrong_checksum_is_found(tmp_path: Path) -> None:
     data[data.index(b"IDAT") + 20] ^= 1
     path.write_bytes(data)
     with pytest.raises(DatasetError, match=r"wrong checksum in chunk 'IDAT'"):
-        media.probe(path, LIMIT)
+        decoding.probe(path, LIMIT)
 
 
 def test_bomb_is_refused_by_its_header(tmp_path: Path) -> None:
@@ -336,9 +336,9 @@ def test_limit_is_ours_and_pillows_stays_as_it_is(tmp_path: Path, monkeypatch: p
     path = tmp_path / "a.png"
     corners().save(path)
     assert "more than data.max_pixels (599)" in refusal(path, 599)
-    assert media.probe(path, 600).size == Size(30, 20)
+    assert decoding.probe(path, 600).size == Size(30, 20)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
-    assert media.probe(path, 600).size == Size(30, 20)
+    assert decoding.probe(path, 600).size == Size(30, 20)
 
 
 def test_text_bomb_is_refused(tmp_path: Path) -> None:
@@ -404,7 +404,7 @@ def test_what_is_no_picture_is_refused_with_a_reason(
 
 
 def test_digest_of_what_cannot_be_read_is_none(tmp_path: Path) -> None:
-    assert media.digest_of(tmp_path / "none.png") is None
+    assert decoding.digest_of(tmp_path / "none.png") is None
 
 
 # --- placing ------------------------------------------------------------------------------------------------
@@ -414,7 +414,7 @@ def test_resized_cropped_and_mirrored(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     corners(60, 20).save(path)
     placement = Placement(Size(10, 10), Size(30, 10), (0, 12), flipped=True)
-    found = media.picture(path, placement, resize="box", background="#ffffff", max_pixels=LIMIT)
+    found = decoding.picture(path, placement, resize="box", background="#ffffff", max_pixels=LIMIT)
     expected = np.asarray(corners(30, 10))[:, 12:22][:, ::-1].transpose(2, 0, 1)
     assert found.dtype == np.uint8
     assert found.flags.c_contiguous
@@ -427,7 +427,7 @@ def test_filters_are_antialiased(tmp_path: Path, name: str) -> None:
     stripes = np.zeros((64, 64, 3), np.uint8)
     stripes[:, ::2] = 255
     Image.fromarray(stripes).save(path)
-    found = media.picture(
+    found = decoding.picture(
         path, Placement(Size(8, 8), Size(8, 8), (0, 0)), resize=name, background="#ffffff", max_pixels=LIMIT
     )
     assert np.abs(found.astype(int) - 127).max() < 12
@@ -440,5 +440,5 @@ def test_pixels_equal_those_of_the_diffusers_scripts(number: int, name: str) -> 
     height, width = record["resized_height_width"]
     placement = Placement(Size(64, 64), Size(width, height), tuple(record["sdxl_center_crop_top_left"]))
     path = PARITY / "shapes6" / f"{number:04}.png"
-    found = media.picture(path, placement, resize=name, background="#ffffff", max_pixels=LIMIT)
+    found = decoding.picture(path, placement, resize=name, background="#ffffff", max_pixels=LIMIT)
     assert (found == load_file(PARITY / "transforms_uint8.safetensors")[f"{number}.{name}.center_crop"]).all()

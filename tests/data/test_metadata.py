@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from mezzotint.data.catalogue import Catalogue, build
+from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.data.formats.base import Noted, Skipped, Source
 from mezzotint.data.formats.metadata import list_files, read_samples
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.recipe.data import DataSettings
-from mezzotint.recipe.read import read_text
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
 
 Item = Sample | Skipped | Noted
@@ -484,7 +484,7 @@ def test_the_content_of_a_table_counts_even_if_times_do_not_tell(
 ) -> None:
     paint(tmp_path / "root", 2)
     table(tmp_path / "root", row("0.png", "red"), row("1.png", "tan"))
-    monkeypatch.setattr("mezzotint.data.listing.Listing.digest", lambda listing: b"always the same")
+    monkeypatch.setattr("mezzotint.data.files.listing.Listing.digest", lambda listing: b"always the same")
     first = catalogue(tmp_path / "root")
     table(tmp_path / "root", row("0.png", "red"), row("1.png", "sky"))
     assert catalogue(tmp_path / "root").folder != first.folder

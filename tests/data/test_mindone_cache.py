@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
-from mezzotint.data import mindone_cache
-from mezzotint.data.catalogue import Catalogue, build
+from mezzotint.data.catalogue.catalogue import Catalogue, build
+from mezzotint.data.files import mindone_arrays
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.recipe.data import DataSettings
-from mezzotint.recipe.read import read_text
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.data import DataSettings
 
 RECORD = Path(__file__).parents[1] / "parity" / "data" / "mindone-sdxl" / "size_embedding.safetensors"
 SIZES = (1365, 2048, 0, 171, 1024, 1024)
@@ -25,7 +25,7 @@ def write(folder: Path, name: str, sizes: tuple[int, ...] = SIZES, *, width: int
     """The three files of an entry, of SDXL's shapes in small; `latents=ARRAY` puts another one there."""
     rng = np.random.default_rng(len(name))
     pooled = rng.standard_normal(40).astype(np.float32)
-    vector = np.concatenate([pooled, *(mindone_cache.sinusoid(number, width) for number in sizes)])
+    vector = np.concatenate([pooled, *(mindone_arrays.sinusoid(number, width) for number in sizes)])
     arrays = {
         "latent_cache": other.get("latents", rng.standard_normal((1, 4, 6, 8)).astype(np.float32)),
         "vector_cache": other.get("vector", vector[None]),
@@ -55,24 +55,24 @@ def keys(catalogue: Catalogue) -> list[str]:
 
 @given(st.integers(0, 20_000), st.sampled_from([256, 64]), st.sampled_from([np.float32, np.float16]))
 def test_a_number_comes_back_out_of_its_sinusoid(number: int, width: int, kind: type[np.floating[Any]]) -> None:
-    embedded = mindone_cache.sinusoid(number, width).astype(kind).astype(np.float32)
-    assert mindone_cache.number_of(embedded) == number
+    embedded = mindone_arrays.sinusoid(number, width).astype(kind).astype(np.float32)
+    assert mindone_arrays.number_of(embedded) == number
 
 
 def test_what_is_no_sinusoid_of_a_whole_number_has_none() -> None:
     rng = np.random.default_rng(0)
-    assert mindone_cache.number_of(rng.standard_normal(256).astype(np.float32)) is None
-    assert mindone_cache.number_of(mindone_cache.sinusoid(100.5, 256)) is None
-    assert mindone_cache.number_of(np.zeros(256, np.float32)) is None
+    assert mindone_arrays.number_of(rng.standard_normal(256).astype(np.float32)) is None
+    assert mindone_arrays.number_of(mindone_arrays.sinusoid(100.5, 256)) is None
+    assert mindone_arrays.number_of(np.zeros(256, np.float32)) is None
 
 
 def test_numbers_come_out_of_what_mindone_has_written() -> None:
     record = load_file(RECORD)
     told = record["numbers"].ravel()
     rows = record["embedded"].reshape(len(told), -1)
-    assert [mindone_cache.number_of(row) for row in rows] == told.astype(int).tolist()
+    assert [mindone_arrays.number_of(row) for row in rows] == told.astype(int).tolist()
     for number, row in zip(told.tolist(), rows, strict=True):
-        assert np.abs(mindone_cache.sinusoid(number, rows.shape[1]) - row).max() < 2e-3
+        assert np.abs(mindone_arrays.sinusoid(number, rows.shape[1]) - row).max() < 2e-3
 
 
 # --- samples ----------------------------------------------------------------------------------------------------------

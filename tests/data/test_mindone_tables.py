@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from mezzotint.data.catalogue import build
+from mezzotint.data.catalogue.catalogue import build
 from mezzotint.data.formats.base import Noted, Skipped, Source
 from mezzotint.data.formats.mindone import list_files, read_samples
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.recipe.data import DataSettings
-from mezzotint.recipe.read import read_text
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
 
 Item = Sample | Skipped | Noted

@@ -13,10 +13,19 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from mezzotint import draws
-from mezzotint.data import buckets
-from mezzotint.data.plan import PlanColumns, Timeline, epoch_address, num_steps, place, placement, plan, plan_columns
+from mezzotint.data.buckets import buckets
+from mezzotint.data.schedule.plan import (
+    PlanColumns,
+    Timeline,
+    epoch_address,
+    num_steps,
+    place,
+    placement,
+    plan,
+    plan_columns,
+)
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.data import DataSettings
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size, cover
 
 
@@ -199,7 +208,7 @@ def test_whole_repeats_need_no_earlier_epoch(monkeypatch: pytest.MonkeyPatch) ->
         calls.append(where["epoch"])
         return num_steps(*columns, **where)
 
-    monkeypatch.setattr("mezzotint.data.plan.num_steps", counted)
+    monkeypatch.setattr("mezzotint.data.schedule.plan.num_steps", counted)
     assert timeline.locate(10**9)[0] > 10**6
     assert calls == [0]
 

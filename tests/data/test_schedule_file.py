@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mezzotint.data import plan, schedule_file
-from mezzotint.data.catalogue import Catalogue, build
-from mezzotint.recipe.data import DataSettings
+from mezzotint.data.catalogue.catalogue import Catalogue, build
+from mezzotint.data.schedule import plan, schedule_file
+from mezzotint.recipe.sections.data import DataSettings
 
 
 def made(tmp_path: Path, **values: Any) -> tuple[Any, np.ndarray[Any, Any], Catalogue, DataSettings]:

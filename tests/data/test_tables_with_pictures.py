@@ -20,11 +20,11 @@ from datasets.packaged_modules.parquet.parquet import Parquet
 from PIL import Image
 
 from mezzotint import durable
-from mezzotint.data import indexing
-from mezzotint.data.catalogue import Catalogue, build
-from mezzotint.data.loader import Loader
+from mezzotint.data.catalogue import indexing
+from mezzotint.data.catalogue.catalogue import Catalogue, build
+from mezzotint.data.loading.loader import Loader
 from mezzotint.errors import DatasetError, StorageError
-from mezzotint.recipe.data import DataSettings
+from mezzotint.recipe.sections.data import DataSettings
 
 PICTURE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mezzotint.data.cache import as_addresses
-from mezzotint.data.text_rows import TextLayout, TextRows, layout_of
+from mezzotint.data.cache.store import as_addresses
+from mezzotint.data.cache.text_rows import TextLayout, TextRows, layout_of
 from mezzotint.stages import TextEmbedding
 
 LENGTHS = [1, 16, 17, 33, 40]

@@ -15,16 +15,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mezzotint.data import media, members
-from mezzotint.data.catalogue import Catalogue, build
-from mezzotint.data.formats._shards import expanded
+from mezzotint.data.catalogue.catalogue import Catalogue, build
+from mezzotint.data.files import tar_members
 from mezzotint.data.formats.base import Noted, Skipped, Source
-from mezzotint.data.formats.webdataset import list_files, read_samples
+from mezzotint.data.formats.webdataset._reader import list_files, read_samples
+from mezzotint.data.formats.webdataset._shards import expanded
+from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.recipe.data import DataSettings
-from mezzotint.recipe.read import located, read_text
+from mezzotint.recipe.reading.read import located, read_text
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
-from mezzotint.tasks._arguments import parse
+from mezzotint.tasks.reading.arguments import parse
 
 Item = Sample | Skipped | Noted
 
@@ -221,10 +222,10 @@ def test_pictures_are_read_where_they_lie_and_nothing_is_unpacked(tmp_path: Path
     assert [skipped[0] for skipped in found.report.skipped] == ["1.tar/bad.jpg"]
     for row in range(5):
         place = found.path(row)
-        with media.readable_file(place) as file, Image.open(file) as image:
+        with decoding.readable_file(place) as file, Image.open(file) as image:
             assert image.getpixel((0, 0)) == (row * 9, 7, 9)
         assert place.name.startswith(f"{row}.png@")
-        assert media.digest_of(place) == bytes(found.digest[row])
+        assert decoding.digest_of(place) == bytes(found.digest[row])
         assert found.verify(row)
     assert not [path for path in (tmp_path / "index").rglob("*") if path.suffix in (".png", ".jpg")]
     assert opened(tmp_path / "s", tmp_path / "index").report.decoded == 6
@@ -247,18 +248,21 @@ def test_a_path_is_a_member_only_below_a_file(tmp_path: Path) -> None:
     folder = tmp_path / "plain.tar"
     folder.mkdir()
     (folder / "a.png@512+9").write_bytes(picture(5))
-    assert members.member_at(folder / "a.png@512+9") is None
-    assert media.probe(folder / "a.png@512+9", 10**6).size.width == 40
+    assert tar_members.member_at(folder / "a.png@512+9") is None
+    assert decoding.probe(folder / "a.png@512+9", 10**6).size.width == 40
     archive = shard(tmp_path / "0.tar", ("a.png", picture(5)))
     size = archive.stat().st_size
-    for place in (members.path_of(archive, "a.png", size - 4, 100), members.path_of(archive, "a.png", 0, 1 << 40)):
+    for place in (
+        tar_members.path_of(archive, "a.png", size - 4, 100),
+        tar_members.path_of(archive, "a.png", 0, 1 << 40),
+    ):
         with pytest.raises(DatasetError, match=r"ends before|more than a picture") as error:
-            media.probe(place, 10**6)
+            decoding.probe(place, 10**6)
         assert error.value.code == "E1206"
 
 
 def test_a_shard_cut_off_under_a_run_names_the_sample(tmp_path: Path) -> None:
-    from mezzotint.data.loader import Loader
+    from mezzotint.data.loading.loader import Loader
 
     path = shard(tmp_path / "s" / "0.tar", *((f"{i}.{e}", picture(i) if e == "png" else "x") for i in range(4)
                                               for e in ("png", "txt")))  # fmt: skip

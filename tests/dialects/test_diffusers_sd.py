@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from mezzotint.dialects.base import Launched, Translation
-from mezzotint.dialects.diffusers_sd import DIALECT
+from mezzotint.dialects.diffusers.sd import DIALECT
 from mezzotint.errors import CODES, RecipeError
-from mezzotint.recipe.paths import by_path, owner
-from mezzotint.recipe.read import COMMAND_LINE
-from mezzotint.tasks import _foreign
+from mezzotint.recipe.reading.paths import by_path, owner
+from mezzotint.recipe.reading.read import COMMAND_LINE
+from mezzotint.tasks.reading import foreign
 
 BAREST = ("--pretrained_model_name_or_path=sd15", "--train_data_dir=photos")
 ALONE, EIGHT = Launched(), Launched(8, "fp16", "accelerate")
@@ -113,7 +113,7 @@ def test_the_barest_line_equals_the_documented_defaults() -> None:
 
 
 def test_what_the_script_leaves_out_is_left_out_by_the_recipe_s_own_defaults() -> None:
-    recipe = _foreign.reading("diffusers-sd", BAREST, (), ALONE).recipe
+    recipe = foreign.reading("diffusers-sd", BAREST, (), ALONE).recipe
     assert recipe.data.captions.dropout == 0.0
     assert recipe.data.captions.missing == "error"
     assert recipe.data.holdout.share == 0.0
@@ -223,7 +223,7 @@ def test_a_flag_moves_its_settings_and_no_others(flag: str) -> None:
 def test_what_a_flag_says_is_a_recipe_that_reads_back(flag: str) -> None:
     words, _ = ACTS[flag]
     found = translate(*words)
-    made = _foreign.reading("diffusers-sd", [*BAREST, *words], (), ALONE)
+    made = foreign.reading("diffusers-sd", [*BAREST, *words], (), ALONE)
     recipe = flat(made.recipe.model_dump(mode="json", by_alias=True))
     for path, value in flat(found.settings).items():
         read = recipe[path]
@@ -382,7 +382,7 @@ def test_values_that_cannot_be_are_named_by_their_flag(words: list[str], where: 
 )
 def test_what_the_recipe_refuses_is_told_in_the_words_of_the_line(words: list[str], where: str) -> None:
     with pytest.raises(RecipeError) as caught:
-        _foreign.reading("diffusers-sd", [*BAREST, *words], (), ALONE)
+        foreign.reading("diffusers-sd", [*BAREST, *words], (), ALONE)
     assert [problem.where for problem in caught.value.problems] == [where]
     assert str(caught.value).startswith("the line of diffusers-sd has 1 problem\n  given  --")
 
@@ -451,12 +451,10 @@ def test_the_benchmark_line_is_answered_with_the_line_to_type_and_means_the_prot
 
 
 def test_settings_may_be_laid_over_a_line_and_keep_their_origin() -> None:
-    made = _foreign.reading(
-        "diffusers-sd", [*BAREST, "--seed=3"], ["optim.lr=1e-6", "data.captions.dropout=0.1"], ALONE
-    )
+    made = foreign.reading("diffusers-sd", [*BAREST, "--seed=3"], ["optim.lr=1e-6", "data.captions.dropout=0.1"], ALONE)
     assert (made.recipe.optim.lr, made.recipe.data.captions.dropout, made.recipe.run.seed) == (1e-6, 0.1, 3)
     assert made.origin["optim.lr"] == made.origin["data.captions.dropout"] == COMMAND_LINE
     assert made.origin["run.seed"] == "--seed"
     assert set(made.origin) <= set(by_path())
     with pytest.raises(RecipeError, match=r"given  optim\.lrr  E1001"):
-        _foreign.reading("diffusers-sd", BAREST, ["optim.lrr=1"], ALONE)
+        foreign.reading("diffusers-sd", BAREST, ["optim.lrr=1"], ALONE)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from mezzotint.dialects import diffusers_sd
 from mezzotint.dialects.base import Launched, Translation
-from mezzotint.dialects.diffusers_sdxl import DIALECT
+from mezzotint.dialects.diffusers import sd as diffusers_sd
+from mezzotint.dialects.diffusers.sdxl import DIALECT
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.paths import owner
-from mezzotint.tasks import _foreign
+from mezzotint.recipe.reading.paths import owner
+from mezzotint.tasks.reading import foreign
 
 BAREST = ("--pretrained_model_name_or_path=sdxl", "--train_data_dir=photos")
 ALONE, EIGHT = Launched(), Launched(8, "fp16", "accelerate")
@@ -63,7 +63,7 @@ def notes(*words: str, launched: Launched = ALONE) -> str:
 
 def refusal(*words: str) -> list[tuple[str, str]]:
     with pytest.raises(RecipeError) as caught:
-        _foreign.translation("diffusers-sdxl", [*BAREST, *words], ALONE)
+        foreign.translation("diffusers-sdxl", [*BAREST, *words], ALONE)
     assert caught.value.exit_status == 2
     return [(problem.where, problem.code) for problem in caught.value.problems]
 
@@ -167,7 +167,7 @@ def test_a_flag_moves_its_settings_and_no_others(flag: str) -> None:
     origin = translate(*words).origin
     for path in expected:
         assert origin[path].removeprefix("default of ").startswith("--"), path
-    made = _foreign.reading("diffusers-sdxl", [*BAREST, *words], (), ALONE)
+    made = foreign.reading("diffusers-sdxl", [*BAREST, *words], (), ALONE)
     assert made.recipe.model.family == "sdxl"
 
 
@@ -210,7 +210,7 @@ def test_a_refused_flag_is_an_error_that_says_why(flag: str) -> None:
 def test_the_documents_timestep_bias_reads_and_what_it_does_not_look_at_is_told() -> None:
     words = ["--timestep_bias_multiplier", "2", "--timestep_bias_strategy", "range", "--timestep_bias_begin", "200",
              "--timestep_bias_end", "500", "--timestep_bias_portion", "0.25"]  # fmt: skip
-    bias = _foreign.reading("diffusers-sdxl", [*BAREST, *words], (), ALONE).recipe.objective.timestep_bias
+    bias = foreign.reading("diffusers-sdxl", [*BAREST, *words], (), ALONE).recipe.objective.timestep_bias
     assert bias.model_dump() == {
         "strategy": "range", "multiplier": 2.0, "begin": 200, "end": 500, "portion": 0.25
     }  # fmt: skip

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from mezzotint.dialects.base import Launched, Row, Translation
-from mezzotint.dialects.everydream2 import DIALECT
+from mezzotint.dialects.everydream2._dialect import DIALECT
 from mezzotint.errors import CODES, RecipeError
 from mezzotint.recipe.counting import counted
-from mezzotint.recipe.paths import by_path, owner, sections
-from mezzotint.tasks import _foreign
+from mezzotint.recipe.reading.paths import by_path, owner, sections
+from mezzotint.tasks.reading import foreign
 
 BAREST = ("--resume_ckpt=sd15",)
 ALONE = Launched()
@@ -137,7 +137,7 @@ def test_the_barest_line_equals_the_documented_defaults() -> None:
 
 
 def test_what_the_trainer_leaves_out_is_left_out_by_the_recipe_s_own_defaults() -> None:
-    recipe = _foreign.reading("everydream2", BAREST, (), ALONE).recipe
+    recipe = foreign.reading("everydream2", BAREST, (), ALONE).recipe
     assert (recipe.data.cache.latents, recipe.data.cache.text) == (False, False)
     assert (recipe.data.repeats, recipe.data.rating.share, recipe.data.small) == ((1.0,), None, "upscale")
     assert (recipe.data.holdout.share, recipe.data.holdout.path) == (0.0, {})
@@ -279,7 +279,7 @@ def test_a_flag_moves_its_settings_and_no_others(flag: str) -> None:
 def test_what_a_flag_says_is_a_recipe_that_reads_back(flag: str) -> None:
     words, _ = ACTS[flag]
     found = translate(*words)
-    made = _foreign.reading("everydream2", [*BAREST, *words], (), ALONE).recipe.model_dump(mode="json", by_alias=True)
+    made = foreign.reading("everydream2", [*BAREST, *words], (), ALONE).recipe.model_dump(mode="json", by_alias=True)
     recipe = flat(made)
     for path, value in flat(found.settings).items():
         read = recipe[path]
@@ -436,7 +436,7 @@ def test_values_that_cannot_be_are_named_by_their_flag(words: list[str], where: 
 )
 def test_what_the_recipe_refuses_is_told_in_the_words_of_the_line(words: list[str], where: str) -> None:
     with pytest.raises(RecipeError) as caught:
-        _foreign.reading("everydream2", [*BAREST, *words], (), ALONE)
+        foreign.reading("everydream2", [*BAREST, *words], (), ALONE)
     assert [problem.where for problem in caught.value.problems] == [where]
     assert str(caught.value).startswith("the line of everydream2 has 1 problem\n  given  --")
 
@@ -452,7 +452,7 @@ def test_a_line_of_the_windows_shell_and_one_of_a_unix_shell_are_read_as_they_ar
 
 def test_settings_laid_over_a_line_are_kept_from_the_file_that_is_read_at_each_epoch() -> None:
     Path("train.json").write_text('{"load_settings_every_epoch": true}')
-    made = _foreign.reading("everydream2", [*BAREST, FILE], ["objective.noise_offset=0.07"], ALONE)
+    made = foreign.reading("everydream2", [*BAREST, FILE], ["objective.noise_offset=0.07"], ALONE)
     assert made.recipe.run.live.fixed == ("objective.noise_offset",)
     assert set(made.origin) <= {*by_path(), *sections()} | {p for p in made.origin if ".text_encoder" in p}
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from mezzotint.dialects import _everydream_rows as table
 from mezzotint.dialects.base import Launched, Translation
-from mezzotint.dialects.everydream2 import DIALECT
+from mezzotint.dialects.everydream2 import _rows as table
+from mezzotint.dialects.everydream2._dialect import DIALECT
 from mezzotint.errors import CODES, RecipeError
-from mezzotint.recipe.optim import ScheduleSettings
-from mezzotint.tasks import _foreign
+from mezzotint.recipe.sections.optim import ScheduleSettings
+from mezzotint.tasks.reading import foreign
 from mezzotint.training import lr
 
 ALONE = Launched()
@@ -162,7 +162,7 @@ def test_a_file_that_is_not_there_or_no_text_is_told_by_its_flag() -> None:
 def test_what_the_recipe_refuses_is_told_in_the_words_of_the_file() -> None:
     written("train.json", {"flip_p": 3})
     with pytest.raises(RecipeError) as caught:
-        _foreign.reading("everydream2", ["--config=train.json"], (), ALONE)
+        foreign.reading("everydream2", ["--config=train.json"], (), ALONE)
     assert [problem.where for problem in caught.value.problems] == ["flip_p in train.json"]
 
 
@@ -203,7 +203,7 @@ def test_rates_and_schedules_are_everydreams(case: dict[str, Any]) -> None:
         "text_encoder_overrides": SHIPPED["text_encoder_overrides"] | case["te_in"],
     }  # type: ignore[operator]
     words = [f"--{key}={value}" for key, value in line.items()]
-    found = _foreign.reading("everydream2", [f"--optimizer_config={written('opt.json', given)}", *words], (), ALONE)
+    found = foreign.reading("everydream2", [f"--optimizer_config={written('opt.json', given)}", *words], (), ALONE)
     optim = found.recipe.optim
     for part, wanted in (("denoiser", case["base"]), ("text_encoder", case["text_encoder"])):
         schedule: ScheduleSettings = optim.part_schedule.get(part, optim.schedule)
@@ -349,7 +349,7 @@ def test_a_mistake_in_optimizer_json_is_told_by_key_and_file(content: Any, where
 def test_what_the_recipe_refuses_of_it_is_told_in_its_words() -> None:
     written("opt.json", {"base": {"betas": [0.9, 1.5]}})
     with pytest.raises(RecipeError) as caught:
-        _foreign.reading("everydream2", ["--optimizer_config=opt.json"], (), ALONE)
+        foreign.reading("everydream2", ["--optimizer_config=opt.json"], (), ALONE)
     assert {problem.where for problem in caught.value.problems} == {"base.betas in opt.json"}
 
 

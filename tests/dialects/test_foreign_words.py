@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mezzotint.dialects import _launchers, _reading
-from mezzotint.dialects._reading import Spec, Value
+from mezzotint.dialects.shared import launchers, reading
+from mezzotint.dialects.shared.reading import Spec, Value
 from mezzotint.errors import RecipeError
 
 SPECS = {
@@ -29,13 +29,13 @@ SCRIPTS = ("train_text_to_image.py",)
 
 
 def read(*words: str) -> dict[str, Value]:
-    parsed = _reading.parse(words, SPECS)
+    parsed = reading.parse(words, SPECS)
     assert parsed.problems == []
     return parsed.given
 
 
 def problems(*words: str) -> list[tuple[str, str, str]]:
-    return [(p.where, p.code, f"{p.what} {p.remedy}".strip()) for p in _reading.parse(words, SPECS).problems]
+    return [(p.where, p.code, f"{p.what} {p.remedy}".strip()) for p in reading.parse(words, SPECS).problems]
 
 
 @pytest.mark.parametrize(
@@ -65,14 +65,14 @@ def test_values_are_read_in_every_spelling(words: list[str], expected: dict[str,
 
 
 def test_an_abbreviation_that_fits_one_flag_is_that_flag_and_noted() -> None:
-    parsed = _reading.parse(["--fold", "x", "--flip"], SPECS)
+    parsed = reading.parse(["--fold", "x", "--flip"], SPECS)
     assert parsed.given == {"folder": "x", "flip": True}, "a whole name is no abbreviation of a longer one"
     assert parsed.notes == [("folder", "written --fold")]
     assert problems("--rat", "1")[0] == ("--rat", "E1016", "may be --rate, --rate_warmup write it out")
 
 
 def test_an_equals_sign_that_stands_alone_is_noted_and_needs_a_value() -> None:
-    assert _reading.parse(["--kind", "=", "cosine"], SPECS).notes == [
+    assert reading.parse(["--kind", "=", "cosine"], SPECS).notes == [
         ("kind", "written --kind = cosine, is read as --kind=cosine")
     ]
     assert [where for where, _, _ in problems("--steps", "=", "--flip")] == ["--steps"]
@@ -80,7 +80,7 @@ def test_an_equals_sign_that_stands_alone_is_noted_and_needs_a_value() -> None:
 
 
 def test_the_last_of_two_counts_and_is_noted() -> None:
-    parsed = _reading.parse(["--steps=1", "--steps=2"], SPECS)
+    parsed = reading.parse(["--steps=1", "--steps=2"], SPECS)
     assert parsed.given == {"steps": 2}
     assert [flag for flag, _ in parsed.notes] == ["steps"]
 
@@ -106,29 +106,29 @@ def test_values_that_a_flag_cannot_take_are_refused(words: list[str]) -> None:
 
 def test_a_flag_that_is_needed_is_missed_once() -> None:
     specs = {"model": Spec("model", "text", required=True)}
-    assert [p.where for p in _reading.parse([], specs).problems] == ["--model"]
-    assert [p.what for p in _reading.parse(["--model"], specs).problems] == ["has no value"]
+    assert [p.where for p in reading.parse([], specs).problems] == ["--model"]
+    assert [p.what for p in reading.parse(["--model"], specs).problems] == ["has no value"]
 
 
 def test_signs_of_continuation_are_dropped_with_a_note() -> None:
-    words, notes = _reading.without_signs(["--a", "1", "\\", "--b", "^", "`", " ", r"C:\x", "--c="])
+    words, notes = reading.without_signs(["--a", "1", "\\", "--b", "^", "`", " ", r"C:\x", "--c="])
     assert words == ["--a", "1", "--b", r"C:\x", "--c="]
     assert len(notes) == 1
-    assert _reading.without_signs(["--a", ""]) == (["--a", ""], [])
+    assert reading.without_signs(["--a", ""]) == (["--a", ""], [])
 
 
 @given(st.lists(st.text(max_size=12), max_size=8))
 def test_no_words_break_the_reader(words: list[str]) -> None:
-    swept, _ = _reading.without_signs(words)
-    parsed = _reading.parse(_launchers.strip(swept, SCRIPTS).words, SPECS)
+    swept, _ = reading.without_signs(words)
+    parsed = reading.parse(launchers.strip(swept, SCRIPTS).words, SPECS)
     assert set(parsed.given) <= set(SPECS)
 
 
 # --- launchers --------------------------------------------------------------------------------------------------------
 
 
-def pasted(line: str) -> _launchers.Pasted:
-    return _launchers.strip(line.split(), SCRIPTS)
+def pasted(line: str) -> launchers.Pasted:
+    return launchers.strip(line.split(), SCRIPTS)
 
 
 @pytest.mark.parametrize(
@@ -196,10 +196,10 @@ use_cpu: {cpu}
 """
 
 
-def config(folder: Path, kind: str = "MULTI_GPU", precision: str = "fp16", cpu: str = "false") -> _launchers.Pasted:
+def config(folder: Path, kind: str = "MULTI_GPU", precision: str = "fp16", cpu: str = "false") -> launchers.Pasted:
     (folder / "default_config.yaml").write_text(CONFIG.format(kind=kind, precision=precision, cpu=cpu))
     line = f"accelerate launch --config_file {folder / 'default_config.yaml'} train_text_to_image.py --a=1"
-    return _launchers.strip(line.split(), SCRIPTS)
+    return launchers.strip(line.split(), SCRIPTS)
 
 
 def test_a_launcher_s_configuration_says_precision_and_processes(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_launcher_s_configuration_says_precision_and_processes(tmp_path: Path)
 def test_a_flag_of_the_launcher_wins_over_its_configuration(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(CONFIG.format(kind="MULTI_GPU", precision="fp16", cpu="false"))
     line = f"accelerate launch --mixed_precision bf16 --num_processes 2 --config_file={tmp_path}/c.yaml x.py"
-    found = _launchers.strip(line.split(), SCRIPTS)
+    found = launchers.strip(line.split(), SCRIPTS)
     assert (found.mixed_precision, found.processes, found.script) == ("bf16", 2, "x.py")
 
 
@@ -231,7 +231,7 @@ def test_a_configuration_that_is_not_there_or_no_text_is_told(tmp_path: Path) ->
     (tmp_path / "b").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "c").write_text("- a\n- b\n")
     for name, word in (("a", "No such file"), ("b", "no text"), ("c", "no YAML")):
-        found = _launchers.strip(["accelerate", "launch", "--config_file", str(tmp_path / name), "x.py"], SCRIPTS)
+        found = launchers.strip(["accelerate", "launch", "--config_file", str(tmp_path / name), "x.py"], SCRIPTS)
         assert word in found.problems[0].what
         if name == "a":
             assert "accelerate config" in found.problems[0].remedy

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from mezzotint.dialects._mindone_launch import SCRIPTS
 from mezzotint.dialects.base import Launched, Translation
-from mezzotint.dialects.mindone_sdxl import DIALECT
+from mezzotint.dialects.mindone_sdxl._dialect import DIALECT
+from mezzotint.dialects.mindone_sdxl._launch import SCRIPTS
 from mezzotint.errors import RecipeError
-from mezzotint.tasks import _foreign
+from mezzotint.tasks.reading import foreign
 
 ALONE = Launched()
 PLAIN = "scripts/run_distribute_vanilla_ft_910b.sh"
@@ -47,7 +47,7 @@ def words(line: str) -> list[str]:
 
 def ahead(line: str) -> Translation:
     """As `translate` reads it, and proved to be a recipe."""
-    return _foreign.translation("mindone-sdxl", words(line), ALONE)
+    return foreign.translation("mindone-sdxl", words(line), ALONE)
 
 
 def table(path: Path, *servers: tuple[str, int]) -> Path:

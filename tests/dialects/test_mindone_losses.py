@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from mezzotint.dialects.base import Launched
-from mezzotint.dialects.mindone_sdxl import SHIPPED
+from mezzotint.dialects.mindone_sdxl._dialect import SHIPPED
 from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.tasks import _foreign
+from mezzotint.tasks.reading import foreign
 
 SIGMA_DATA = 0.5
 Formula = Callable[[Tensor], Tensor]
@@ -71,7 +71,7 @@ def recipe_of(scaling: str, weighting: str, kind: str, *words: str, is_free: boo
         text = text[:start] + sampler + text[text.index("\n\n", start) :]
     Path("mine.yaml").write_text(text)
     line = ["python", "train.py", "--config=mine.yaml", "--data_path=pictures", *words]
-    return _foreign.reading("mindone-sdxl", line, (), Launched()).recipe
+    return foreign.reading("mindone-sdxl", line, (), Launched()).recipe
 
 
 def losses(recipe: Recipe, said: Tensor, x_0: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from mezzotint.dialects.base import Launched, Translation
-from mezzotint.dialects.mindone_sdxl import DIALECT, SHIPPED
+from mezzotint.dialects.mindone_sdxl._dialect import DIALECT, SHIPPED
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.paths import owner
-from mezzotint.tasks import _arguments, _foreign
+from mezzotint.recipe.reading.paths import owner
+from mezzotint.tasks.reading import arguments, foreign
 
 BAREST = ("--config=configs/training/sd_xl_base_finetune_910b.yaml", "--data_path=pictures")
 ALONE, EIGHT = Launched(), Launched(8, None, "torchrun")
@@ -60,7 +60,7 @@ def notes(*words: str, launched: Launched = ALONE) -> str:
 
 def refusal(*words: str, launched: Launched = ALONE) -> list[tuple[str, str]]:
     with pytest.raises(RecipeError) as caught:
-        _foreign.reading("mindone-sdxl", [*BAREST, *words], (), launched)
+        foreign.reading("mindone-sdxl", [*BAREST, *words], (), launched)
     assert caught.value.exit_status == 2
     return [(problem.where, problem.code) for problem in caught.value.problems]
 
@@ -116,7 +116,7 @@ def test_the_barest_line_equals_the_documented_defaults() -> None:
 
 
 def test_the_barest_line_is_a_recipe() -> None:
-    recipe = _foreign.reading("mindone-sdxl", BAREST, (), ALONE).recipe
+    recipe = foreign.reading("mindone-sdxl", BAREST, (), ALONE).recipe
     assert (recipe.model.weights, recipe.model.depth, recipe.run.device_prefetch) == ("files", None, 0)
     assert recipe.run.start.step == 0
     assert recipe.objective.timesteps == (0, 1000)
@@ -221,7 +221,7 @@ def test_every_flag_that_acts_is_shown_acting() -> None:
 def test_a_flag_moves_its_settings_and_no_others(flag: str) -> None:
     words, expected = ACTS[flag]
     assert changed(*words) == expected
-    made = _foreign.reading("mindone-sdxl", [*BAREST, *words], (), ALONE)
+    made = foreign.reading("mindone-sdxl", [*BAREST, *words], (), ALONE)
     assert made.recipe.model.family == "sdxl"
 
 
@@ -250,7 +250,7 @@ def test_levels_of_precision_are_those_of_the_framework() -> None:
 def test_the_documents_timestep_bias_is_a_range_without_its_end() -> None:
     words = ["--timestep_bias_multiplier", "2", "--timestep_bias_strategy", "range", "--timestep_bias_begin", "200",
              "--timestep_bias_end", "500", "--timestep_bias_portion", "0.25"]  # fmt: skip
-    bias = _foreign.reading("mindone-sdxl", [*BAREST, *words], (), ALONE).recipe.objective.timestep_bias
+    bias = foreign.reading("mindone-sdxl", [*BAREST, *words], (), ALONE).recipe.objective.timestep_bias
     assert bias.model_dump() == {
         "strategy": "range", "multiplier": 2.0, "begin": 200, "end": 500, "portion": 0.25
     }  # fmt: skip
@@ -262,7 +262,7 @@ def test_the_documents_timestep_bias_is_a_range_without_its_end() -> None:
 def test_counts_of_batches_become_steps_rounded_up() -> None:
     words = ["--gradient_accumulation_steps=3", "--save_ckpt_interval=10", "--log_interval=4", "--resume_step=7",
              "--infer_during_train=True", "--infer_interval=5"]  # fmt: skip
-    recipe = _foreign.reading("mindone-sdxl", [*BAREST, *words], (), ALONE).recipe
+    recipe = foreign.reading("mindone-sdxl", [*BAREST, *words], (), ALONE).recipe
     run = recipe.run
     assert (run.steps, str(run.save.every[0]), run.log_every, run.start.step) == (33334, "4 steps", 2, 3)
     assert str(run.preview.every) == "2 steps"
@@ -321,7 +321,7 @@ def test_a_folder_that_the_other_trainer_has_cached_into_is_trained_as_it_is(tmp
     data = translate(*words).settings["data"]
     assert (data["format"], data["path"]) == ("mindone-cache", [str(tmp_path)])
     assert "its age is not known" in notes(*words)
-    read = _foreign.reading("mindone-sdxl", [*BAREST, *words], (), ALONE).recipe.data
+    read = foreign.reading("mindone-sdxl", [*BAREST, *words], (), ALONE).recipe.data
     assert (read.cache.latents, read.cache.text, read.cache.content, read.crop) == (True, True, "sample", "center")
     data = translate(f"--data_path={tmp_path}").settings["data"]
     assert (data["format"], data["path"]) == ("mindone-cache", [str(tmp_path)]), "the plain script on a cache folder"
@@ -362,7 +362,7 @@ def test_a_line_without_a_yaml_names_those_that_ship() -> None:
     with pytest.raises(RecipeError, match=r"is for LoRA; these ship: sd_xl_base_finetune_910b, "):
         DIALECT.translate(["--data_path=x"], ALONE)
     for path in SHIPPED.glob("sd_xl_base_finetune*.yaml"):
-        made = _foreign.reading("mindone-sdxl", [f"--config=elsewhere/{path.name}", "--data_path=x"], (), ALONE)
+        made = foreign.reading("mindone-sdxl", [f"--config=elsewhere/{path.name}", "--data_path=x"], (), ALONE)
         assert any(f"there is no elsewhere/{path.name} here" in note for note in made.notes)
 
 
@@ -388,8 +388,8 @@ def test_a_run_begun_with_what_shipped_before_keeps_it(tmp_path: Path) -> None:
         "optim: {lr: 4.0e-5, optimizer: {kind: adam-weight-decay, betas: [0.9, 0.98]}, schedule: {warmup_steps: 0}}\n"
     )
     line = [*BAREST, "--scale_lr=True", "--per_batch_size=4", f"--weight={run}"]
-    new = _arguments.parse(["--as", "mindone-sdxl", "--", *line[:-1]], "train").recipe
-    old = _arguments.parse(["--as", "mindone-sdxl", "--", *line], "train")
+    new = arguments.parse(["--as", "mindone-sdxl", "--", *line[:-1]], "train").recipe
+    old = arguments.parse(["--as", "mindone-sdxl", "--", *line], "train")
     told = [
         (one.model.attention, one.objective.noise_offset, one.optim.lr, one.optim.optimizer.betas,
          one.optim.schedule.warmup_steps) for one in (new, old.recipe)
@@ -397,4 +397,4 @@ def test_a_run_begun_with_what_shipped_before_keeps_it(tmp_path: Path) -> None:
     assert told == [("auto", 0.05, pytest.approx(4e-6), (0.9, 0.999), 500), ("math", 0.0, 4e-5, (0.9, 0.98), 0)]
     assert sum("which the run began with; a new run takes" in note for note in old.notes) == 5
     laid = ["--as", "mindone-sdxl", "optim.lr=1e-4", "--", *line]
-    assert _arguments.parse(laid, "train").recipe.optim.lr == 1e-4, "what is laid over the line counts"
+    assert arguments.parse(laid, "train").recipe.optim.lr == 1e-4, "what is laid over the line counts"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mezzotint.dialects._mindone_tools import SAMPLERS
-from mezzotint.dialects._mindone_tools import SHIPPED as INFERENCE
-from mezzotint.dialects.mindone_sdxl import DIALECT, SHIPPED
+from mezzotint.dialects.mindone_sdxl._dialect import DIALECT, SHIPPED
+from mezzotint.dialects.mindone_sdxl._tools import SAMPLERS
+from mezzotint.dialects.mindone_sdxl._tools import SHIPPED as INFERENCE
 from mezzotint.errors import RecipeError
 
 TOOLS = {tool.verb: tool for tool in DIALECT.tools}

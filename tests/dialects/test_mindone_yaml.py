@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from mezzotint.dialects._mindone_targets import BASE, REFINER, TARGETS
 from mezzotint.dialects.base import Launched
-from mezzotint.dialects.mindone_sdxl import SHIPPED
+from mezzotint.dialects.mindone_sdxl._dialect import SHIPPED
+from mezzotint.dialects.mindone_sdxl._targets import BASE, REFINER, TARGETS
 from mezzotint.errors import Problem, RecipeError
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.tasks import _foreign
+from mezzotint.tasks.reading import foreign
 
 PLAIN = re.sub(
     r"  scheduler_config:\n(?:    .*\n)+", "", (SHIPPED / "sd_xl_base_finetune_910b.yaml").read_text("utf-8")
@@ -215,7 +215,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def reading(text: str, *words: str) -> Any:
     """A line with a YAML of such a text, in the current folder."""
     Path("mine.yaml").write_text(text)
-    return _foreign.reading("mindone-sdxl", ["--config=mine.yaml", "--data_path=pictures", *words], (), ALONE)
+    return foreign.reading("mindone-sdxl", ["--config=mine.yaml", "--data_path=pictures", *words], (), ALONE)
 
 
 def recipe(text: str, *words: str) -> Recipe:
@@ -515,7 +515,7 @@ def test_several_sizes_are_buckets_by_list(here: Path) -> None:
 def test_data_sets_in_tar_files_are_a_format(here: Path) -> None:
     text = replaced("dataset.Text2ImageDataset\n    params:\n", "dataset_wds.T2I_Webdataset\n    params:\n"
                     "      caption_key: text_english\n")  # fmt: skip
-    found = _foreign.dialect("mindone-sdxl")
+    found = foreign.dialect("mindone-sdxl")
     Path("mine.yaml").write_text(text)
     data = found.translate(["--config=mine.yaml", "--data_path=tars"], ALONE).settings["data"]
     assert (data["format"], data["columns"]["caption"]) == ("webdataset", "text_english")
@@ -533,7 +533,7 @@ def test_data_sets_in_tar_files_are_a_format(here: Path) -> None:
 def test_sharded_optimizers_and_weights_are_shared_among_processes(
     here: Path, text: str, expected: dict[str, Any]
 ) -> None:
-    found = _foreign.dialect("mindone-sdxl")
+    found = foreign.dialect("mindone-sdxl")
     Path("mine.yaml").write_text(text)
     words = ["--config=mine.yaml", "--data_path=pictures", "--is_parallel=True"]
     run = found.translate(words, Launched(processes=4, launcher="torchrun")).settings["run"]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from mezzotint.dialects._opensora_rows import DOCUMENTED, OUTSIDE
 from mezzotint.dialects.base import Launched, Row, Translation
-from mezzotint.dialects.open_sora_plan import DIALECT
+from mezzotint.dialects.open_sora_plan._dialect import DIALECT
+from mezzotint.dialects.open_sora_plan._rows import DOCUMENTED, OUTSIDE
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.paths import owner
-from mezzotint.tasks import _foreign
+from mezzotint.recipe.reading.paths import owner
+from mezzotint.tasks.reading import foreign
 
 BAREST = ("--video_data=clips.txt",)
 ALONE, FOUR = Launched(), Launched(processes=4, launcher="torchrun")
@@ -116,7 +116,7 @@ def test_every_row_names_settings_that_are_there_and_says_something(row: Row) ->
 
 def test_the_barest_line_equals_the_documented_defaults() -> None:
     assert flat(translate().settings) == EXPECTED
-    recipe = _foreign.reading("open-sora-plan", BAREST, (), ALONE).recipe
+    recipe = foreign.reading("open-sora-plan", BAREST, (), ALONE).recipe
     assert (recipe.objective.loss, recipe.objective.variance) == ("mse", None)
     assert (recipe.optim.schedule.decay_steps, recipe.data.cache.latents) == (None, False)
 
@@ -235,7 +235,7 @@ def test_what_a_flag_says_is_a_recipe_that_reads_back(flag: str) -> None:
     beside, words, _ = ACTS[flag]
     found = translate(*beside, *words)
     given = (*BAREST, *beside, *words)
-    recipe = flat(_foreign.reading("open-sora-plan", given, (), ALONE).recipe.model_dump(mode="json", by_alias=True))
+    recipe = flat(foreign.reading("open-sora-plan", given, (), ALONE).recipe.model_dump(mode="json", by_alias=True))
     for path, value in flat(found.settings).items():
         assert recipe[path] in (value, [value]), path
 

@@ -14,7 +14,7 @@ from mezzotint.diffusion import iddpm
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.objective import ObjectiveSettings
+from mezzotint.recipe.sections.objective import ObjectiveSettings
 from mezzotint.stages import Noised
 
 RECORD = Path(__file__).parents[1] / "parity" / "data" / "open-sora-plan" / "diffusion_losses.safetensors"

@@ -19,16 +19,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from mezzotint.data.loader import Loader
-from mezzotint.recipe.read import located, read_text
+from mezzotint.data.loading.loader import Loader
+from mezzotint.recipe.reading.read import located, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.runtimes.single import Runtime
 from mezzotint.stages import Batch, StepBatches, StepReport
 from mezzotint.tasks import assemble
-from mezzotint.tasks._arguments import parse
-from mezzotint.tasks.train import Job, folder_of
+from mezzotint.tasks.reading.arguments import parse
+from mezzotint.tasks.train.train import Job, folder_of
 from mezzotint.training.interrupts import Interrupts
 
 

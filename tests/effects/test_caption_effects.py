@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.read import read_text
-from mezzotint.tasks import _held_out, _preview_prompts
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.tasks import held_out
+from mezzotint.tasks.prompts import previews
 
 Make = Callable[..., Any]
 
@@ -101,13 +102,13 @@ def test_cache_shuffles_keeps_variants_of_drawn_captions(prepare: Make, noisy: M
     assert max(map(len, seen.values())) > 1
     assert all(one.startswith(("sks a thing", "sks one thing")) for captions in seen.values() for one in captions)
     job = ready.job
-    [held] = _held_out.batches(job.recipe, job.dataset, job.caches)["loss"]
+    [held] = held_out.batches(job.recipe, job.dataset, job.caches)["loss"]
     [row] = job.dataset.held.tolist()
     number = job.dataset.catalogue.key(row)[:3]
     assert held.captions == (f"sks a thing {number}, red, big, round",)
     first = int(job.dataset.rows.min())
     number = job.dataset.catalogue.key(first)[:3]
-    assert _preview_prompts.captions(job.recipe, job.dataset)[0] == f"sks a thing {number}, red, big, round"
+    assert previews.captions(job.recipe, job.dataset)[0] == f"sks a thing {number}, red, big, round"
 
 
 @pytest.mark.parametrize("setting", ["tag_dropout: 0.1", "wildcards: true"])

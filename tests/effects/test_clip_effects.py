@@ -12,13 +12,13 @@ import pytest
 import torch
 from PIL import Image
 
-from mezzotint.data.cached import TextCache
+from mezzotint.data.cache.entries import TextCache
 from mezzotint.errors import CacheError, DatasetError, RecipeError
-from mezzotint.recipe.data import DataSettings
-from mezzotint.recipe.read import read_text
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Batch
-from mezzotint.tasks._filling import fill
-from mezzotint.weights import text_cache_npz
+from mezzotint.tasks.cache._filling import fill
+from mezzotint.weights.files import text_cache_npz
 
 Make = Callable[..., Any]
 SHADE = 12

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe import paths, reference
-from mezzotint.recipe.read import read_text
+from mezzotint.recipe import reference
+from mezzotint.recipe.reading import paths
+from mezzotint.recipe.reading.read import read_text
 
 HERE = Path(__file__).parent
 

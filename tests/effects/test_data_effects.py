@@ -16,11 +16,11 @@ import torch
 from PIL import Image
 
 from mezzotint import draws
-from mezzotint.data import captions, plan
-from mezzotint.data.loader import Loader
-from mezzotint.data.pieces import Request
+from mezzotint.data.loading.loader import Loader
+from mezzotint.data.loading.worker import Request
+from mezzotint.data.schedule import captions, plan
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.recipe.data import DataSettings, HoldoutSettings
+from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.shapes import Size
 from mezzotint.training.latents import latents_of
 

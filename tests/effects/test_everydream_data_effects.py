@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 
 from mezzotint import draws
-from mezzotint.data import plan
-from mezzotint.data.pieces import Request
+from mezzotint.data.loading.worker import Request
+from mezzotint.data.schedule import plan
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.data import DataSettings
-from mezzotint.recipe.read import read_text
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.data import DataSettings
 
 Make = Callable[..., Any]
 

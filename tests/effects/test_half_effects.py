@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mezzotint.recipe.read import read_text
+from mezzotint.recipe.reading.read import read_text
 from mezzotint.runtimes import base
 from mezzotint.runtimes.base import Launch
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.recipe.read import located, read_text
-from mezzotint.tasks import _held_out
-from mezzotint.tasks._arguments import parse
-from mezzotint.training.validation import Validation
+from mezzotint.recipe.reading.read import located, read_text
+from mezzotint.tasks import held_out
+from mezzotint.tasks.reading.arguments import parse
+from mezzotint.training.callbacks.validation import Validation
 
 Make = Callable[..., Any]
 QUICK = {"run__steps": 2, "run__validation__every": 2, "run__validation__timesteps": 2, "optim__ema__rule": "none"}
@@ -94,7 +94,7 @@ def test_pictures_that_are_trained_as_well_are_told(prepare: Make, sets: tuple[P
         (sets[0] / f"again-{number}.txt").write_text("again")
     ready = prepare(data__holdout__path=sets[0], **QUICK)
     said: list[str] = []
-    _held_out.warn_of_trained(ready.job.dataset, said.append)
+    held_out.warn_of_trained(ready.job.dataset, said.append)
     assert said == [
         "2 of the 5 pictures of data.holdout.path val are trained as well, so val/val is not of unseen pictures alone; "
         "take them out of data.path"
@@ -107,7 +107,7 @@ def test_max_samples_bounds_each_set(prepare: Make, sets: tuple[Path, Path]) -> 
     many = {"data__holdout__path": {"a": str(sets[0]), "b": str(sets[1])}, "run__validation__training_share": 0.9}
     ready = prepare(data__holdout__max_samples=2, **many, **QUICK)
     assert [len(one.rows) for one in ready.job.dataset.sets.values()] == [2, 2]
-    assert len(_held_out.trained_rows(ready.job.recipe, ready.job.dataset)) == 2
+    assert len(held_out.trained_rows(ready.job.recipe, ready.job.dataset)) == 2
 
 
 def test_a_set_that_cannot_be_is_named(prepare: Make, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_folders_are_looked_for_beside_the_recipe(tmp_path: Path) -> None:
 def test_training_share_measures_trained_pictures_in_the_same_way(prepare: Make) -> None:
     ready = prepare(run__validation__training_share=0.4, data__holdout__share=0.2, **QUICK)
     dataset = ready.job.dataset
-    rows = _held_out.trained_rows(ready.job.recipe, dataset)
+    rows = held_out.trained_rows(ready.job.recipe, dataset)
     assert set(rows.tolist()) < set(dataset.rows.tolist())
     assert len(dataset.rows) + len(dataset.held) == 10
     [validation] = [o for o in ready.trainer.observers if isinstance(o, Validation)]
@@ -142,8 +142,8 @@ def test_training_share_measures_trained_pictures_in_the_same_way(prepare: Make)
     assert {"val/loss", "val/train", "val/train_at/250"} <= found.keys()
     assert "val/all" not in found, "what is trained says nothing of unseen pictures"
     again = prepare(run__validation__training_share=0.4, data__holdout__share=0.2, **QUICK)
-    assert np.array_equal(_held_out.trained_rows(again.job.recipe, again.job.dataset), rows)
+    assert np.array_equal(held_out.trained_rows(again.job.recipe, again.job.dataset), rows)
     other = prepare(run__validation__training_share=0.4, data__holdout__share=0.2, run__seed=1, **QUICK)
     assert other.job.dataset.held.tolist() != dataset.held.tolist()
     assert not (ready.job.folder.logs / "held_out.txt").read_text().count("\n") > len(dataset.held)
-    assert len(_held_out.trained_rows(prepare(**QUICK).job.recipe, dataset)) == 0
+    assert len(held_out.trained_rows(prepare(**QUICK).job.recipe, dataset)) == 0

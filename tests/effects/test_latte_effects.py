@@ -18,11 +18,11 @@ from torch import Tensor
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
 from mezzotint.families.latte import Family
-from mezzotint.recipe.read import located, read_text
+from mezzotint.recipe.reading.read import located, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.stages import Condition, Noised
 from mezzotint.tasks import assemble
-from mezzotint.weights.folder import shipped
+from mezzotint.weights.folder.model_folder import shipped
 
 
 def recipe(*words: str) -> Recipe:

@@ -21,14 +21,14 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import posterior_sample
 from mezzotint.families.sdxl import Family
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.recipe.read import read_text
-from mezzotint.recipe.sample import SDXL_SIZES, SampleSettings
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.recipe.sections.sample import SDXL_SIZES, SampleSettings
 from mezzotint.sampling import sample as sampling
 from mezzotint.sampling.levels import levels
 from mezzotint.sampling.pictures import told_by
 from mezzotint.stages import Framing, TextEmbedding
-from mezzotint.tasks import sample as verb
+from mezzotint.tasks.sample import sample as verb
 
 TABLE = Schedule.scaled_linear()
 

@@ -18,10 +18,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families import _latte_files, sd
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.recipe.read import ASSETS, read_text
+from mezzotint.recipe.reading.read import ASSETS, read_text
+from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks import assemble
-from mezzotint.tasks._memory import described
+from mezzotint.tasks.check.memory import described
 from mezzotint.weights.layouts.base import average
 
 Prepare = Callable[..., Any]
@@ -272,7 +272,7 @@ def test_sliced_attention_trains_the_same(prepare: Prepare) -> None:
 # breaks if a package that is not there were passed over in silence
 @pytest.mark.effect("model.attention")
 def test_xformers_needs_its_package(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mezzotint.training.attention.find_spec", lambda name: None)
+    monkeypatch.setattr("mezzotint.training.precision.attention.find_spec", lambda name: None)
     with pytest.raises(RecipeError, match=r"mezzotint\[xformers\]") as caught:
         prepare(model__attention="xformers")
     assert caught.value.code == "E1062"
@@ -281,7 +281,7 @@ def test_xformers_needs_its_package(prepare: Prepare, monkeypatch: pytest.Monkey
 # breaks if the denoiser were not handed to the package, or its refusal were no sentence
 @pytest.mark.effect("model.attention")
 def test_xformers_is_given_the_denoiser(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mezzotint.training.attention.find_spec", lambda name: object())
+    monkeypatch.setattr("mezzotint.training.precision.attention.find_spec", lambda name: object())
     asked: list[str] = []
     where = "diffusers.UNet2DConditionModel.enable_xformers_memory_efficient_attention"
     monkeypatch.setattr(where, lambda self: asked.append(type(self).__name__))

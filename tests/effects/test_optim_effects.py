@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.optim import OptimSettings
-from mezzotint.recipe.read import read_text
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.training import lr
 from mezzotint.training import update as update_module
 from mezzotint.training.update import Update

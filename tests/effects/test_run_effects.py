@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from mezzotint.errors import CheckpointError, Diverged, RecipeError
 from mezzotint.families import sd
-from mezzotint.recipe.read import read_text
-from mezzotint.recipe.run import RunSettings
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base, ddp, single
 from mezzotint.runtimes.base import Launch
 from mezzotint.training import state

@@ -12,10 +12,10 @@ import pytest
 from PIL import Image
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sample import SolverName
+from mezzotint.recipe.sections.sample import SolverName
 from mezzotint.sampling.pictures import told_by
-from mezzotint.training.live import LiveLine
-from mezzotint.training.previews import Previews
+from mezzotint.training.callbacks.previews import Previews
+from mezzotint.training.callbacks.progress_line import LiveLine
 from mezzotint.training.progress import Progress
 
 Prepare = Callable[..., Any]

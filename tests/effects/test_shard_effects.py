@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from mezzotint.recipe.run import RunSettings
+from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import fsdp
 from mezzotint.runtimes.base import Launch
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from mezzotint.diffusion import preconditioning
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.read import read_text
+from mezzotint.recipe.reading.read import read_text
 
 Prepare = Callable[..., Any]
 NO_AVERAGE = {"optim__ema__rule": "none"}

@@ -10,14 +10,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from mezzotint.data.loading.prefetch import Prefetched
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.sdxl import Family
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.recipe.read import located, read_text
+from mezzotint.recipe.reading.read import located, read_text
+from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks.assemble import family_class
-from mezzotint.training.prefetch import Prefetched
-from mezzotint.weights import mindspore
+from mezzotint.weights.files import mindspore
 from mezzotint.weights.layouts import mindone_sdxl
 
 Prepare = Callable[..., Any]

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.recipe.read import read_text
-from mezzotint.tasks import _shadow_start
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.tasks.train import ema_start
 from mezzotint.training import lr
 
 Prepare = Callable[..., Any]
@@ -173,7 +173,7 @@ def test_ema_start_is_what_the_average_begins_with(prepare: Prepare, exported: P
         ready = prepare(**given)
         plain = prepare()
         begun = {name: t.clone() for name, t in ready.trainer.update.shadow.weights.items()}
-        there = ready.family.load(_shadow_start.settings_of(ready.job.recipe)).parts()["denoiser"]
+        there = ready.family.load(ema_start.settings_of(ready.job.recipe)).parts()["denoiser"]
         for name, parameter in there.named_parameters():
             assert torch.equal(begun[f"denoiser/{name}"], parameter)
         masters = plain.trainer.update.masters

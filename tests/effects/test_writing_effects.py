@@ -17,12 +17,12 @@ from safetensors.torch import load_file
 
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.base import Every
-from mezzotint.recipe.read import read_text
-from mezzotint.tasks._exports import require_possible
-from mezzotint.training.observers import Exporter, Saver
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.tasks.train.exports import require_possible
+from mezzotint.training.callbacks.base import Exporter, Saver
 from mezzotint.training.progress import Progress
-from mezzotint.weights.files import read, read_header
-from mezzotint.weights.mindspore import is_mindspore
+from mezzotint.weights.files.mindspore import is_mindspore
+from mezzotint.weights.files.tensor_files import read, read_header
 
 COMMON = {
     "data__cache__latents": True,

@@ -17,14 +17,15 @@ from transformers import T5Config, T5EncoderModel
 from mezzotint.errors import MezzotintError, WeightsError
 from mezzotint.families.base import posterior_sample
 from mezzotint.families.latte import Family
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.recipe.read import MODELS
+from mezzotint.recipe.reading.read import MODELS
+from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.stages import Condition, Noised, TextEmbedding
-from mezzotint.weights import mindspore, t5
-from mezzotint.weights.files import read_header
-from mezzotint.weights.folder import shipped
+from mezzotint.weights.files import mindspore
+from mezzotint.weights.files.tensor_files import read_header
+from mezzotint.weights.folder import t5
+from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.kinds import refusal
-from mezzotint.weights.single_file import family_at
+from mezzotint.weights.single_file.single_file import family_at
 
 
 @pytest.fixture(scope="module")
@@ -332,7 +333,7 @@ def test_full_size_parts_are_described_without_their_memory(tmp_path: Path) -> N
     }  # fmt: skip
     (tmp_path / "t5").mkdir()
     (tmp_path / "t5" / "config.json").write_text(json.dumps(xxl))
-    from mezzotint.tasks._memory import described
+    from mezzotint.tasks.check.memory import described
 
     asked = ModelSettings(family="latte", path=MODELS / "latte-221f", text_encoder=tmp_path / "t5")
     parts = described(Family, asked).parts()
@@ -351,8 +352,8 @@ def test_moments_of_a_clip_are_drawn_by_address(released: Path) -> None:
 
 
 def test_check_looks_at_each_part_where_it_lies(released: Path) -> None:
-    from mezzotint.tasks._memory import described
-    from mezzotint.tasks._model_files import components
+    from mezzotint.tasks.check._model_files import components
+    from mezzotint.tasks.check.memory import described
 
     asked = settings(released)
     parts = described(Family, asked).parts()

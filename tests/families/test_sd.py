@@ -17,9 +17,9 @@ from transformers.models.clip.modeling_clip import CLIPTextModel
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import Grid, posterior_sample
 from mezzotint.families.sd import Family
-from mezzotint.recipe.model import ModelSettings
+from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.stages import Noised, TextEmbedding
-from mezzotint.weights.folder import shipped
+from mezzotint.weights.folder.model_folder import shipped
 
 DATA = Path(__file__).parents[1] / "parity" / "data" / "diffusers"
 FOLDER = DATA / "tiny_sd"

@@ -18,11 +18,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.autograd.profiler import profile
 
-from mezzotint import probes
+from mezzotint import fault_injection
 from mezzotint.errors import StorageError, WeightsError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.weights.folder import shipped
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights.folder.model_folder import shipped
 
 FOLDER = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 
@@ -234,12 +234,12 @@ def test_weights_that_are_not_finite_are_not_exported(family: Family, tmp_path: 
 
 @pytest.mark.parametrize("point", ["export.begin", "export.renamed"])
 def test_both_probes_are_reached(family: Family, tmp_path: Path, point: str) -> None:
-    probes.arm(f"{point}:raise")
+    fault_injection.arm(f"{point}:raise")
     try:
         with pytest.raises(RuntimeError, match=point):
             _export(family, tmp_path / "out", _trained(family, "denoiser"))
     finally:
-        probes.arm("")
+        fault_injection.arm("")
     assert (tmp_path / "out").exists() == (point == "export.renamed")
 
 

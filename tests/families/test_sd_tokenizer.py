@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.models.clip.tokenization_clip import CLIPTokenizer
 
-from mezzotint.weights.folder import shipped
+from mezzotint.weights.folder.model_folder import shipped
 
 FOLDER = shipped("tiny-sd") / "tokenizer"
 TOOL = Path(__file__).parents[2] / "tools" / "make_tiny_sd_assets.py"

@@ -19,21 +19,22 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from mezzotint.data import catalogue as catalogues
-from mezzotint.data.loader import Loader
+from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.loading.loader import Loader
 from mezzotint.errors import WeightsError
 from mezzotint.families import sd
 from mezzotint.families.sdxl import Family
-from mezzotint.recipe.data import DataSettings
-from mezzotint.recipe.model import ModelSettings
+from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.sampling.sample import Request, sample_latents
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, Framing, Noised, TextEmbedding
-from mezzotint.weights import mindspore, write_single
-from mezzotint.weights.folder import open_folder, shipped
+from mezzotint.weights.files import mindspore
+from mezzotint.weights.folder.model_folder import open_folder, shipped
 from mezzotint.weights.layouts import mindone_sdxl
 from mezzotint.weights.layouts import sdxl as layout
-from mezzotint.weights.remains import Remains
+from mezzotint.weights.single_file import writing
+from mezzotint.weights.single_file.extras import Remains
 
 ENCODERS = ("text_encoder", "text_encoder_2")
 
@@ -391,7 +392,7 @@ def test_one_file_holds_the_same_model_and_goes_out_again(sdxl_folder: Path, fam
         assert found is not None
         tensors[name] = load_file(found.path)
     file = tmp_path / "model.safetensors"
-    save_file(write_single.assemble(layout.LAYOUT, folder, tensors, Remains()), file)
+    save_file(writing.assemble(layout.LAYOUT, folder, tensors, Remains()), file)
     settings = ModelSettings(family="sdxl", path=file, config=sdxl_folder)
     single = Family.load(settings)
     for part, module in family.parts().items():
@@ -410,7 +411,7 @@ def test_a_mindspore_checkpoint_is_the_same_model(sdxl_folder: Path, family: Fam
     found = {name: folder.weights(name) for name in mindone_sdxl.LAYOUT.networks}
     tensors = {name: load_file(place.path) for name, place in found.items() if place is not None}
     file = tmp_path / "model.ckpt"
-    mindspore.write(file, write_single.assemble(mindone_sdxl.LAYOUT, folder, tensors, Remains()))
+    mindspore.write(file, writing.assemble(mindone_sdxl.LAYOUT, folder, tensors, Remains()))
     loaded = Family.load(ModelSettings(family="sdxl", path=file, config=sdxl_folder))
     for part, module in family.parts().items():
         for name, tensor in module.state_dict().items():
@@ -423,7 +424,7 @@ def test_a_refiners_configurations_do_not_open_a_base_models_file(
     folder = open_folder(sdxl_folder)
     found = {name: folder.weights(name) for name in layout.LAYOUT.networks}
     tensors = {name: load_file(place.path) for name, place in found.items() if place is not None}
-    save_file(write_single.assemble(layout.LAYOUT, folder, tensors, Remains()), tmp_path / "model.safetensors")
+    save_file(writing.assemble(layout.LAYOUT, folder, tensors, Remains()), tmp_path / "model.safetensors")
     settings = ModelSettings(family="sdxl", path=tmp_path / "model.safetensors", config=refiner_folder)
     with pytest.raises(WeightsError, match=r"configurations in .* are of another model") as caught:
         Family.load(settings)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mezzotint import draws, probes
+from mezzotint import draws, fault_injection
 from mezzotint.run_folder import RunFolder
 from mezzotint.training import state
 
@@ -218,4 +218,4 @@ def test_a_flipped_bit_is_named_passed_over_and_the_end_is_the_same(shared_world
 def test_every_point_is_exercised_by_some_test() -> None:
     tests = Path(__file__).parents[1]
     text = "".join(path.read_text() for path in tests.rglob("test_*.py"))
-    assert [point for point in probes.POINTS if text.count(point) == 0] == []
+    assert [point for point in fault_injection.POINTS if text.count(point) == 0] == []

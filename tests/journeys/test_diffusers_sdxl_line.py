@@ -18,7 +18,7 @@ from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import
 from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.families.sdxl import Family
-from mezzotint.tasks import bench
+from mezzotint.tasks.bench import bench
 from mezzotint.training import state
 
 PICTURES = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "shapes6"

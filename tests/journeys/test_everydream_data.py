@@ -12,12 +12,13 @@ import pytest
 from PIL import Image
 
 from mezzotint import outside
-from mezzotint.data import plan, schedule_file
-from mezzotint.recipe.read import located
+from mezzotint.data.schedule import plan, schedule_file
+from mezzotint.recipe.reading.read import located
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.single import Runtime
-from mezzotint.tasks import _live, assemble
-from mezzotint.tasks._arguments import parse
+from mezzotint.tasks import assemble
+from mezzotint.tasks.reading.arguments import parse
+from mezzotint.tasks.train import _live_settings
 
 FILES = {
     "global.yaml": "tags: [a drawing]\nflip_p: 0.25\n",
@@ -93,13 +94,13 @@ def test_settings_changed_between_epochs_and_ctrl_c_lead_to_the_same_end(
 ) -> None:
     file = world.root / "live.yaml"
     told = {0: "objective: {noise_offset: 0.02}", 1: "objective: {noise_offset: 0.1, min_snr_gamma: 5}", 2: "{"}
-    decide = _live.LiveSettings._decide
+    decide = _live_settings.LiveSettings._decide
 
-    def changing(self: _live.LiveSettings, epoch: int) -> dict[str, Any]:
+    def changing(self: _live_settings.LiveSettings, epoch: int) -> dict[str, Any]:
         file.write_text(told.get(epoch, told[1]) + "\n")
         return decide(self, epoch)
 
-    monkeypatch.setattr(_live.LiveSettings, "_decide", changing)
+    monkeypatch.setattr(_live_settings.LiveSettings, "_decide", changing)
     words = settings(folder, run__live__path=str(file), run__epochs=3, run__steps=None, run__save__every="1 epoch")
     assert world.wait(world.fork("whole", **words)) == 0
     stopped = words | {"run__export__when_stopped": True, "run__export__name": "'{last}{name}-gs{micro_step:05}{ema}'"}

@@ -18,8 +18,8 @@ from PIL import Image
 
 from mezzotint import outside
 from mezzotint.cli import main
-from mezzotint.recipe import live as live_settings
-from mezzotint.tasks import _live
+from mezzotint.recipe.sections import live as live_settings
+from mezzotint.tasks.train import _live_settings
 from mezzotint.training import state
 
 MODEL = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
@@ -142,17 +142,17 @@ def test_a_train_json_that_changes_is_followed_from_the_next_epoch_on_and_the_li
             "save_every_n_epochs": 1, "save_ckpts_from_n_epochs": 3, "batch_size": 4},
         2: {"min_snr_gamma": None, "clip_skip": "much"},
     }  # fmt: skip
-    decide = _live.LiveSettings._decide
+    decide = _live_settings.LiveSettings._decide
 
-    def changing(self: _live.LiveSettings, epoch: int) -> dict[str, Any]:
+    def changing(self: _live_settings.LiveSettings, epoch: int) -> dict[str, Any]:
         written(here, **live | changes.get(epoch, {}))
         return decide(self, epoch)
 
-    monkeypatch.setattr(_live.LiveSettings, "_decide", changing)
+    monkeypatch.setattr(_live_settings.LiveSettings, "_decide", changing)
     written(here, **live)
     assert train("--zero_frequency_noise_ratio=0.05", "--no_save_ckpt") == 0
     said = capsys.readouterr().out
-    events = [e for e in outside.read_lines(run_of(here) / "history.jsonl") if e["event"] == _live.EVENT]
+    events = [e for e in outside.read_lines(run_of(here) / "history.jsonl") if e["event"] == _live_settings.EVENT]
     assert [event["epoch"] for event in events] == [0, 1, 2]
     wanted = {
         "objective.noise_offset": 0.05, "objective.zero_terminal_snr": False, "sample.guidance_rescale": 0.0,
@@ -269,17 +269,17 @@ def test_a_run_that_began_with_another_default_keeps_it(here: Path, capsys: pyte
 
 def live(here: Path, monkeypatch: pytest.MonkeyPatch, *epochs: dict[str, Any]) -> Callable[[], None]:
     """train.json says something else from each epoch on. Returns what makes it say again what it says now."""
-    decide = _live.LiveSettings._decide
+    decide = _live_settings.LiveSettings._decide
     whole = STEP | {"load_settings_every_epoch": True, "max_epochs": len(epochs), "save_every_n_epochs": 1}
 
-    def changing(self: _live.LiveSettings, epoch: int) -> dict[str, Any]:
+    def changing(self: _live_settings.LiveSettings, epoch: int) -> dict[str, Any]:
         written(here, **whole | epochs[epoch])
         return decide(self, epoch)
 
     def begin() -> None:
         written(here, **whole | {"zero_frequency_noise_ratio": 0.1})
 
-    monkeypatch.setattr(_live.LiveSettings, "_decide", changing)
+    monkeypatch.setattr(_live_settings.LiveSettings, "_decide", changing)
     begin()
     return begin
 
@@ -321,7 +321,9 @@ def test_a_schedule_that_the_model_cannot_have_leaves_the_offset_and_lets_everyt
     assert said.count("warning: zero_frequency_noise_ratio in train.json is not followed: objective.zero_termin") == 1
     assert "objective.noise_offset stays 0.1, objective.zero_terminal_snr stays false" in said
     assert "epoch 1: model.clip_skip is 1 from here, by clip_skip in train.json" in said
-    events = [e["values"] for e in outside.read_lines(run_of(here) / "history.jsonl") if e["event"] == _live.EVENT]
+    events = [
+        e["values"] for e in outside.read_lines(run_of(here) / "history.jsonl") if e["event"] == _live_settings.EVENT
+    ]
     assert [(e["objective.noise_offset"], e["model.clip_skip"]) for e in events] == [(0.1, 1)] * 3
 
 
@@ -330,7 +332,7 @@ def test_a_run_that_began_when_minus_one_acted_by_half_goes_on_so(
 ) -> None:
     before = tuple(path for path in live_settings.LIVE if path not in live_settings.SINCE_ZERO)
     begin = live(here, monkeypatch, *[{"zero_frequency_noise_ratio": -1}] * 3)
-    for module in (live_settings, _live):
+    for module in (live_settings, _live_settings):
         monkeypatch.setattr(module, "LIVE", before)
     assert train("--project_name=whole") == 0
     begin()

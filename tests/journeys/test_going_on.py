@@ -14,12 +14,12 @@ import torch
 
 from mezzotint import durable, outside
 from mezzotint.cli import main
-from mezzotint.data import catalogue as catalogues
+from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import CheckpointError, StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.training import state
-from mezzotint.weights import files
+from mezzotint.weights.files import tensor_files
 
 
 def steps_logged(folder: Path) -> list[int]:
@@ -104,7 +104,10 @@ def test_float32_masters_begin_as_the_files_weights_and_frozen_ones_are_exported
         "optim__ema__rule": "none",
     }  # fmt: skip
     assert world.train("run", **given) == 0
-    before, after = files.read(base / name), files.read(world.root / "run" / "exports" / "step-00000001" / name)
+    before, after = (
+        tensor_files.read(base / name),
+        tensor_files.read(world.root / "run" / "exports" / "step-00000001" / name),
+    )
     assert max(float((before[k] - after[k]).abs().max()) for k in before) < 1e-6
 
 

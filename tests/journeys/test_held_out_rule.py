@@ -21,9 +21,9 @@ import pytest
 import yaml
 
 from mezzotint.cli import main
-from mezzotint.tasks._arguments import parse
-from mezzotint.tasks._memory import Activations, Outline
-from mezzotint.tasks.check import check
+from mezzotint.tasks.check.check import check
+from mezzotint.tasks.check.memory import Activations, Outline
+from mezzotint.tasks.reading.arguments import parse
 
 HERE = Path(__file__).parent / "data" / "run_by_chance"
 HELD_OUT_BEFORE = ["00.png", "02.png", "04.png", "05.png", "07.png"]

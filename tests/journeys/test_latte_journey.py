@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from mezzotint.families.latte import Family
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.tasks import sample
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.tasks.sample import sample
 
 LATTE: dict[str, Any] = {
     "model__family": "latte",

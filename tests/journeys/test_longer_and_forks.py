@@ -11,7 +11,7 @@ import pytest
 from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.read import read_text
+from mezzotint.recipe.reading.read import read_text
 from mezzotint.run_folder import RunFolder
 from mezzotint.training import state
 

@@ -20,10 +20,10 @@ from safetensors.torch import load_file
 
 from mezzotint import outside
 from mezzotint.cli import main
-from mezzotint.dialects.mindone_sdxl import SHIPPED
+from mezzotint.dialects.mindone_sdxl._dialect import SHIPPED
 from mezzotint.families.sdxl import Family
-from mezzotint.recipe.read import read
-from mezzotint.tasks import bench
+from mezzotint.recipe.reading.read import read
+from mezzotint.tasks.bench import bench
 
 PICTURES = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "shapes6"
 YAML = "configs/training/sd_xl_base_finetune_910b.yaml"

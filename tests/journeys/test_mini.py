@@ -14,7 +14,7 @@ import torch
 from diffusers import DDIMScheduler, StableDiffusionPipeline
 
 from mezzotint.cli import main
-from mezzotint.weights.folder import shipped
+from mezzotint.weights.folder.model_folder import shipped
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from mini import lesson, measure, world

@@ -23,13 +23,13 @@ from torch import Tensor
 
 from mezzotint import outside
 from mezzotint.cli import main
-from mezzotint.data.cleaning import cleaner
+from mezzotint.data.files.caption_cleaning import cleaner
 from mezzotint.families.latte import Family
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.tasks import bench
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.tasks.bench import bench
 from mezzotint.training import state
-from mezzotint.weights import text_cache_npz
-from mezzotint.weights.folder import shipped
+from mezzotint.weights.files import text_cache_npz
+from mezzotint.weights.folder.model_folder import shipped
 
 OURS = ("data.cache.path=cache", "data.workers=0", "run.threads=1", "run.tensorboard=false")
 CAPTIONS = ("A Red Ball <br> example.com/ball.png", "A Green Ball", "A Blue Ball", "A Grey Ball")

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from mezzotint.cli import main
 from mezzotint.families.sdxl import Family
-from mezzotint.recipe.model import ModelSettings
+from mezzotint.recipe.sections.model import ModelSettings
 
 STEPS = 6
 

@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.families.sdxl import Family
-from mezzotint.recipe.model import ModelSettings
+from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.sampling.pictures import told_by
-from mezzotint.weights.files import read_header
+from mezzotint.weights.files.tensor_files import read_header
 
 CACHED = {"data__cache__latents": True, "data__cache__text": True, "data__cache__crops": 2}
 

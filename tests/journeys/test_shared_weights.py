@@ -13,10 +13,10 @@ from torch import Tensor
 
 from mezzotint import outside
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.run import ShardSettings
+from mezzotint.recipe.sections.run import ShardSettings
 from mezzotint.runtimes import fsdp
 from mezzotint.training import state
-from mezzotint.weights import files
+from mezzotint.weights.files import tensor_files
 
 # five samples in a batch: some steps leave a process without a sample of its own
 SETTINGS = {
@@ -73,7 +73,7 @@ def test_two_that_share_end_as_one_does(shared_world: Any, alone: Path, given: d
     assert values(folder, "val/loss") == pytest.approx(values(alone, "val/loss"), rel=1e-4)
     for suffix in ("", "-ema"):
         model = Path("exports") / f"step-00000004{suffix}" / "unet" / "diffusion_pytorch_model.safetensors"
-        assert_alike(files.read(folder / model), files.read(alone / model))
+        assert_alike(tensor_files.read(folder / model), tensor_files.read(alone / model))
     assert sorted(p.name for p in (folder / "samples" / "step-00000004").iterdir()) == ["00-raw.png", "00-shadow.png"]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from mezzotint import outside
 from mezzotint.cli import main
-from mezzotint.tasks._memory import Activations, Outline
+from mezzotint.tasks.check.memory import Activations, Outline
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 
 from mezzotint.cli import main
 from mezzotint.errors import CODES
-from mezzotint.tasks._memory import Activations, Outline
+from mezzotint.tasks.check.memory import Activations, Outline
 from mezzotint.weights.layouts.base import average
 
 ROOT = Path(__file__).parents[2]

@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.nets._causal_layers import Norm
 from mezzotint.nets.causal_vae import CausalVAE, CausalVAEConfig, Tiling, posterior
-from mezzotint.recipe.read import MODELS
-from mezzotint.weights.state import on_meta
+from mezzotint.recipe.reading.read import MODELS
+from mezzotint.weights.folder.state import on_meta
 
 TINY = CausalVAEConfig(hidden_size=32, hidden_size_mult=(1, 1, 1, 1), num_res_blocks=1)
 

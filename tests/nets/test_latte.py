@@ -16,10 +16,10 @@ from torch import Tensor
 from mezzotint.errors import WeightsError
 from mezzotint.nets import _latte_positions as positions
 from mezzotint.nets.latte import Latte, LatteConfig
-from mezzotint.recipe.read import MODELS
-from mezzotint.recipe.run import RecomputeSettings
+from mezzotint.recipe.reading.read import MODELS
+from mezzotint.recipe.sections.run import RecomputeSettings
 from mezzotint.runtimes.base import recompute_blocks
-from mezzotint.weights.state import on_meta
+from mezzotint.weights.folder.state import on_meta
 
 TINY = LatteConfig(
     num_layers=2,

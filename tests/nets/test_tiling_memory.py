@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mezzotint.families.latte import Family
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.weights.folder import shipped
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights.folder.model_folder import shipped
 
 SIDE, FRAMES, CHANNELS = 32, 9, 32
 PIECE = CHANNELS * FRAMES * SIDE**2 * 4

@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mezzotint.data.clip_transforms import port_square, project_long_side, project_square, to_bytes
-from mezzotint.data.pieces import to_pixels
+from mezzotint.data.loading.worker import to_pixels
+from mezzotint.data.media.clip_transforms import port_square, project_long_side, project_square, to_bytes
 
 DATA = Path(__file__).parent / "data" / "open-sora-plan"
 RECORD = load_file(DATA / "transforms.safetensors")

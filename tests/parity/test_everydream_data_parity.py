@@ -14,10 +14,11 @@ import pytest
 from PIL import Image
 
 from mezzotint import draws
-from mezzotint.data import balance, buckets, captions, cells, plan, schedule_file
-from mezzotint.data.catalogue import Catalogue, build
-from mezzotint.data.plan import PlanColumns
-from mezzotint.recipe.data import TABLES, DataSettings
+from mezzotint.data.buckets import buckets
+from mezzotint.data.catalogue.catalogue import Catalogue, build
+from mezzotint.data.schedule import _grouping, balance, captions, plan, schedule_file
+from mezzotint.data.schedule.plan import PlanColumns
+from mezzotint.recipe.sections.data import TABLES, DataSettings
 from mezzotint.shapes import Size
 
 DATA = Path(__file__).parent / "data" / "everydream2"
@@ -347,7 +348,7 @@ def test_lists_are_joined_into_windows_as_in_the_record(case: dict[str, Any]) ->
         found = [joined[i : i + case["size"]] for i in range(0, len(joined), case["size"])]
         return [sorted(lengths[of_list[one]] if one in of_list else -1 for one in window) for window in found]
 
-    ours = cells.packed(case["input"], case["filler"], case["size"])
+    ours = _grouping.packed(case["input"], case["filler"], case["size"])
     assert windows(ours) == windows(case["output"])
     assert sorted(ours) == sorted(case["output"])
 

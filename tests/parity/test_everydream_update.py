@@ -13,16 +13,16 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.recipe.optim import AdaCoor, OptimSettings, ScheduleSettings
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.run import RunSettings, ScalerSettings
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.recipe.sections.optim import AdaCoor, OptimSettings, ScheduleSettings
+from mezzotint.recipe.sections.run import RunSettings, ScalerSettings
 from mezzotint.tasks.assemble import rate_factor
 from mezzotint.training import lr
-from mezzotint.training.precision import LossScale, Precision
-from mezzotint.training.rules import AdaCoorRule
-from mezzotint.training.shadow import decay_for
-from mezzotint.training.trained import trained_parameters
+from mezzotint.training.ema import decay_for
+from mezzotint.training.optimizers.rules import AdaCoorRule
+from mezzotint.training.precision.policy import LossScale, Precision
+from mezzotint.training.trainable import trained_parameters
 from mezzotint.training.update import Shadow
 
 DATA = Path(__file__).parent / "data" / "everydream2"

@@ -15,12 +15,13 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 
-from mezzotint.data import catalogue as catalogues
-from mezzotint.data import media, plan, resampling
-from mezzotint.data.catalogue import Catalogue
-from mezzotint.data.loader import Loader
-from mezzotint.data.pieces import read_picture
-from mezzotint.recipe.data import DataSettings
+from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.loading.loader import Loader
+from mezzotint.data.loading.worker import read_picture
+from mezzotint.data.media import _opencv_resize, decoding
+from mezzotint.data.schedule import plan
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size, cover
 from mezzotint.stages import Placement
 
@@ -90,7 +91,7 @@ def test_the_chain_of_several_sizes_is_the_same_to_the_bit(batch: dict[str, Any]
     factor = max(height / old_height, width / old_width)
     resized = Size(int(np.ceil(old_width * factor - 1e-9)), int(np.ceil(old_height * factor - 1e-9)))
     placed = Placement(Size(width, height), resized, tuple(batch["crop"][place]))
-    found = media.picture(
+    found = decoding.picture(
         path, placed, resize="bilinear", antialias=False, background="#ffffff", max_pixels=1_000_000
     )  # fmt: skip
     assert np.array_equal(found, recorded(f"multi_aspect/e{batch['epoch']}b{batch['batch']}/image")[place])
@@ -101,5 +102,5 @@ def test_a_picture_resized_is_opencvs_to_the_bit(name: str) -> None:
     kind, size = name.split(".")
     height, width = map(int, size.split("x"))
     with Image.open(DATA / "pictures" / "a.png") as image:
-        found = resampling.resize(np.asarray(image.convert("RGB")), Size(width, height), kind)
+        found = _opencv_resize.resize(np.asarray(image.convert("RGB")), Size(width, height), kind)
     assert np.array_equal(found, OPENCV[name])

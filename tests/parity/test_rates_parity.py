@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from mezzotint.recipe.optim import ScheduleSettings
+from mezzotint.recipe.sections.optim import ScheduleSettings
+from mezzotint.training.ema import decay_at
 from mezzotint.training.lr import factor
-from mezzotint.training.shadow import decay_at
 
 DATA = Path(__file__).parent / "data"
 LENGTHS = {"warm10_total100": (10, 100), "warm0_total50": (0, 50)}

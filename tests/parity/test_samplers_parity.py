@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mezzotint.diffusion.schedule import Schedule
-from mezzotint.recipe.sample import SampleSettings, SolverName
+from mezzotint.recipe.sections.sample import SampleSettings, SolverName
 from mezzotint.sampling.denoiser import Denoiser
 from mezzotint.sampling.descents import DESCENTS, trajectory
 from mezzotint.sampling.guidance import thresholded

@@ -25,7 +25,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.stages import Noised, TextEmbedding
-from mezzotint.tasks import _foreign
+from mezzotint.tasks.reading import foreign
 
 DATA = Path(__file__).parent / "data" / "diffusers"
 RECORD = json.loads((DATA / "train_step_sd.json").read_text())
@@ -53,7 +53,7 @@ def line(case: str) -> list[str]:
 
 
 def translated(case: str) -> Recipe:
-    return _foreign.reading("diffusers-sd", line(case), (), Launched()).recipe
+    return foreign.reading("diffusers-sd", line(case), (), Launched()).recipe
 
 
 class AtGivenTimesteps(Objective):

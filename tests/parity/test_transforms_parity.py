@@ -16,13 +16,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mezzotint.data import catalogue as catalogues
-from mezzotint.data.loader import Loader
-from mezzotint.data.plan import placement
+from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.loading.loader import Loader
+from mezzotint.data.schedule.plan import placement
 from mezzotint.dialects.base import Launched
-from mezzotint.recipe.data import DataSettings
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
-from mezzotint.tasks import _foreign
+from mezzotint.tasks.reading import foreign
 
 DATA = Path(__file__).parent / "data" / "diffusers"
 RECORD: dict[str, Any] = json.loads((DATA / "transforms.json").read_text())
@@ -47,7 +47,7 @@ def settings_of(pictures: Path, *flags: str) -> DataSettings:
     """Those of the script's line, one picture a batch."""
     line = ["--pretrained_model_name_or_path=sd", f"--train_data_dir={pictures}", "--resolution=64", "--center_crop",
             "--train_batch_size=1", *flags]  # fmt: skip
-    return _foreign.reading("diffusers-sd", line, (), Launched()).recipe.data
+    return foreign.reading("diffusers-sd", line, (), Launched()).recipe.data
 
 
 @pytest.mark.parametrize("version", VERSIONS)

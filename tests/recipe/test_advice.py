@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mezzotint.recipe import advice, reference
-from mezzotint.recipe.paths import by_path
-from mezzotint.recipe.read import read_text
+from mezzotint.recipe.reading.paths import by_path
+from mezzotint.recipe.reading.read import read_text
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,18 @@ import pytest
 
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.foreign_names import EVERY, FOREIGN_NAMES, KOHYA, ONE, SIMPLE, foreign, value_of
-from mezzotint.recipe.nearest import advice, nearest
-from mezzotint.recipe.paths import by_path, sections
-from mezzotint.recipe.read import read_text
+from mezzotint.recipe.reading.foreign_names import (
+    EVERY,
+    FOREIGN_NAMES,
+    KOHYA,
+    ONE,
+    SIMPLE,
+    foreign,
+    value_of,
+)
+from mezzotint.recipe.reading.nearest import advice, nearest
+from mezzotint.recipe.reading.paths import by_path, sections
+from mezzotint.recipe.reading.read import read_text
 
 
 def test_every_name_leads_to_something_that_there_is_or_says_what_to_do() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mezzotint.recipe.nearest import advice, nearest
-from mezzotint.recipe.paths import settings
+from mezzotint.recipe.reading.nearest import advice, nearest
+from mezzotint.recipe.reading.paths import settings
 
 
 @pytest.mark.parametrize(

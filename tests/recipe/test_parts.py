@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.optim import AdaCoor, AdamW, ScheduleSettings
-from mezzotint.recipe.read import read_text
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.optim import AdaCoor, AdamW, ScheduleSettings
 
 BOTH = "schema: 1\nmodel: {train: [denoiser, text_encoder]}\n"
 

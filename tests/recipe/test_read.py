@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from mezzotint import __version__
 from mezzotint.errors import Problem, RecipeError
 from mezzotint.recipe.base import Every
-from mezzotint.recipe.paths import settings
-from mezzotint.recipe.read import (
+from mezzotint.recipe.reading.paths import settings
+from mezzotint.recipe.reading.read import (
     SCHEMA_COMMENT,
     Reading,
     digest_of,
@@ -320,8 +320,8 @@ def test_what_ships_goes_by_its_name_unless_something_of_that_name_lies_here(
     (tmp_path / "ships" / "data" / "foxes").mkdir(parents=True)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setattr("mezzotint.recipe.read.MODELS", tmp_path / "ships" / "models")
-    monkeypatch.setattr("mezzotint.recipe.read.DATA", tmp_path / "ships" / "data")
+    monkeypatch.setattr("mezzotint.recipe.reading.read.MODELS", tmp_path / "ships" / "models")
+    monkeypatch.setattr("mezzotint.recipe.reading.read.DATA", tmp_path / "ships" / "data")
     reading = read_text("model: {path: small}\ndata: {path: foxes}\n")
     shipped = located(reading)
     assert shipped.model.path == tmp_path / "ships" / "models" / "small"
@@ -345,7 +345,7 @@ def test_a_missing_recipe_names_the_nearest(tmp_path: Path, monkeypatch: pytest.
 def test_a_shipped_recipe_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "tiny_cpu.yaml"
     file.write_text("run: {name: shipped}")
-    monkeypatch.setattr("mezzotint.recipe.read.shipped_recipes", lambda: {"tiny_cpu": file})
+    monkeypatch.setattr("mezzotint.recipe.reading.read.shipped_recipes", lambda: {"tiny_cpu": file})
     for name in ("tiny_cpu", "tiny-cpu", "tiny_cpu.yaml"):
         assert read(name).recipe.run.name == "shipped"
 
@@ -386,7 +386,7 @@ def test_reading_imports_no_torch_and_answers_within_two_seconds(tmp_path: Path)
     st.sampled_from([setting.path for setting in settings()]),
 )
 def test_any_value_anywhere_is_taken_or_refused_in_words(value: object, path: str) -> None:
-    from mezzotint.recipe.checking import check
+    from mezzotint.recipe.reading._problems import check
 
     tree: dict[str, object] = {}
     here = tree

@@ -11,10 +11,10 @@ import pytest
 
 from mezzotint.errors import RecipeError
 from mezzotint.recipe import reference
-from mezzotint.recipe.paths import sections
-from mezzotint.recipe.read import shipped_recipes
+from mezzotint.recipe.reading.paths import sections
+from mezzotint.recipe.reading.read import shipped_recipes
+from mezzotint.recipe.reading.yaml_rules import load
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.yaml_rules import load
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mezzotint.recipe.paths import settings
-from mezzotint.recipe.read import read_text
+from mezzotint.recipe.reading.paths import settings
+from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import Difference, differences, judge, unknown_allowances
 

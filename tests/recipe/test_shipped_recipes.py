@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mezzotint.recipe.read import read, shipped_recipes
+from mezzotint.recipe.reading.read import read, shipped_recipes
 
 
 @pytest.mark.parametrize("name", [name for name in shipped_recipes() if name.startswith(("sd15", "sd21", "sdxl"))])

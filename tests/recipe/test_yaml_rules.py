@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint.errors import Problem, RecipeError
-from mezzotint.recipe import yaml_rules
-from mezzotint.recipe.yaml_rules import load, scalar
+from mezzotint.recipe.reading import yaml_rules
+from mezzotint.recipe.reading.yaml_rules import load, scalar
 
 
 @pytest.mark.parametrize(

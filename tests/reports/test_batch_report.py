@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mezzotint.data.catalogue import Catalogue, build
-from mezzotint.recipe.data import DataSettings
+from mezzotint.data.catalogue.catalogue import Catalogue, build
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.reports import batch_report
 
 

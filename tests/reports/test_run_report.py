@@ -17,9 +17,9 @@ from mezzotint.reports import loss_plot
 from mezzotint.reports.run_report import curves_of, read_metrics, run_report, smoothed, summary
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
-from mezzotint.training.metrics_log import MetricsLog
+from mezzotint.training.callbacks._running_mean import Smoothed
+from mezzotint.training.callbacks.metrics_log import MetricsLog
 from mezzotint.training.progress import Progress
-from mezzotint.training.smoothed import Smoothed
 
 
 def made_up_run(folder: RunFolder, steps: int, *, bad: int | None = None) -> None:

@@ -9,7 +9,7 @@ import torch.multiprocessing as mp
 from torch import nn
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.run import RecomputeSettings, RunSettings
+from mezzotint.recipe.sections.run import RecomputeSettings, RunSettings
 from mezzotint.runtimes import base, ddp, single
 
 

@@ -16,7 +16,7 @@ from mezzotint.diffusion.prediction import PREDICTIONS, target
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sample import SampleSettings, SolverName, ThresholdingSettings
+from mezzotint.recipe.sections.sample import SampleSettings, SolverName, ThresholdingSettings
 from mezzotint.sampling.denoiser import Denoiser
 from mezzotint.sampling.descents import DESCENTS, descend
 from mezzotint.sampling.levels import kept, levels, timesteps

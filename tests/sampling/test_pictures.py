@@ -12,7 +12,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngImageFile, PngInfo
 
 from mezzotint import __version__
-from mezzotint.recipe.sample import SampleSettings, SolverName
+from mezzotint.recipe.sections.sample import SampleSettings, SolverName
 from mezzotint.sampling import pictures
 from mezzotint.sampling.sample import Request
 from mezzotint.shapes import Size

@@ -9,12 +9,12 @@ import torch
 from mezzotint import draws
 from mezzotint.diffusion.noise import normal
 from mezzotint.families.sd import Family
-from mezzotint.recipe.model import ModelSettings
+from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.sampling.guidance import guided, together
 from mezzotint.sampling.sample import Picture, Request, as_bytes, embedded, initial_noise, sample
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
-from mezzotint.weights.folder import shipped
+from mezzotint.weights.folder.model_folder import shipped
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from mezzotint.diffusion.prediction import target
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.recipe.sample import SOLVER_CLASSES, SampleSettings, Spacing
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.recipe.sections.sample import SOLVER_CLASSES, SampleSettings, Spacing
 from mezzotint.sampling.sample import Request, initial_noise, sample_latents, step_noise
 from mezzotint.sampling.solvers import FROM_PURE_NOISE, SOLVERS, STOCHASTIC, Solver, SolverName
 from mezzotint.shapes import Size

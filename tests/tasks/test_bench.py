@@ -13,18 +13,18 @@ import torch
 from PIL import Image
 
 from mezzotint.cli import main
-from mezzotint.data import buckets
-from mezzotint.data.plan import PlanColumns, Timeline, plan
+from mezzotint.data.buckets import buckets
+from mezzotint.data.schedule.plan import PlanColumns, Timeline, plan
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.data import DataSettings
-from mezzotint.recipe.read import located, read_text
+from mezzotint.recipe.reading.read import located, read_text
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
-from mezzotint.tasks import _bench_page, _bench_pictures, bench
-from mezzotint.tasks._arguments import parse_with
-from mezzotint.tasks._bench_flops import PEAKS, flops_of_samples, peak_flops
-from mezzotint.tasks._bench_page import Context
-from mezzotint.tasks._bench_protocol import Protocol, bar_seconds, ips
-from mezzotint.tasks._bench_run import Measured, Step, counts
+from mezzotint.tasks.bench import _page, _pictures, bench
+from mezzotint.tasks.bench._flops import PEAKS, flops_of_samples, peak_flops
+from mezzotint.tasks.bench._page import Context
+from mezzotint.tasks.bench._protocol import Protocol, bar_seconds, ips
+from mezzotint.tasks.bench._run import Measured, Step, counts
+from mezzotint.tasks.reading.arguments import parse_with
 
 BENCHMARK = [
     *("--use_ema", "--resolution=512", "--center_crop", "--random_flip", "--train_batch_size=8"),
@@ -118,7 +118,7 @@ def row(steps: list[Step], **changed: Any) -> dict[str, Any]:
         "processes": 8, "device": "NVIDIA X", "is_gpu": True, "warm_up": 1, "flops": {Size(512, 512): 2 * 10**12},
         "peak": 100e12, "target": 0.0456,
     }  # fmt: skip
-    return _bench_page.row(measured, Context(**given | changed), [])
+    return _page.row(measured, Context(**given | changed), [])
 
 
 def test_a_row_tells_what_was_timed() -> None:
@@ -151,12 +151,12 @@ def test_the_published_readings_stand_side_by_side() -> None:
 
 def test_the_table_says_what_a_reading_is_worth() -> None:
     document = {"recipe": "x", "processes": 8, "device": "NVIDIA X", "rows": [row([step(1.0)] * 30)] * 2}
-    page = "\n".join(_bench_page.table(document))
+    page = "\n".join(_page.table(document))
     for words in ("0.0455 (below 0.0456)", "says nothing about learning", "0.2000 to 0.1000", "14 micro-batches",
                   "takes every update for a full one", "64 %", "differences within the spread"):  # fmt: skip
         assert words in page, words
     unknown = {**document, "rows": [row([step(1.0)] * 3, peak=None, target=None)]}
-    page = "\n".join(_bench_page.table(unknown))
+    page = "\n".join(_page.table(unknown))
     assert "no peak on record" in page
     assert "last micro-batch" not in page
 
@@ -171,8 +171,8 @@ def test_rounds_measure_the_rows_in_turn() -> None:
     assert all((settings == recipe) == name.startswith("as written") for name, settings, _ in arms)
     told = {"recipe": "x", "processes": 8, "device": "NVIDIA X"}
     rows = [row([step(1.0)] * 3) | {"name": name} for name, _, _ in arms]
-    assert "rows ran in turn" in "\n".join(_bench_page.table({**told, "rows": rows}))
-    assert "--rounds=2 measures them in turn" in "\n".join(_bench_page.table({**told, "rows": rows[:2]}))
+    assert "rows ran in turn" in "\n".join(_page.table({**told, "rows": rows}))
+    assert "--rounds=2 measures them in turn" in "\n".join(_page.table({**told, "rows": rows[:2]}))
     assert bench._options({}, dialect=None).rounds == 1
 
 
@@ -239,23 +239,23 @@ def test_peaks_are_found_by_the_devices_own_name() -> None:
 
 
 def test_the_stand_in_is_drawn_once_and_always_the_same(tmp_path: Path) -> None:
-    folder = _bench_pictures.folder_of(tmp_path, 12, 48)
-    _bench_pictures.draw(folder, 12, 48)
+    folder = _pictures.folder_of(tmp_path, 12, 48)
+    _pictures.draw(folder, 12, 48)
     assert len(list(folder.glob("*.png"))) == len(list(folder.glob("*.txt"))) == 12
-    image, caption = _bench_pictures.picture(3, 48)
+    image, caption = _pictures.picture(3, 48)
     with Image.open(folder / "00003.png") as kept:
         assert kept.size == (48, 48)
         assert np.array_equal(np.asarray(kept), np.asarray(image))
     assert (folder / "00003.txt").read_text().strip() == caption
     assert len({path.read_bytes() for path in folder.glob("*.png")}) == 12
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    _bench_pictures.draw(folder, 12, 48)
+    _pictures.draw(folder, 12, 48)
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
 def test_captions_tell_the_pictures_apart() -> None:
-    captions = [_bench_pictures.picture(number, 16)[1] for number in range(833)]
+    captions = [_pictures.picture(number, 16)[1] for number in range(833)]
     assert len(set(captions)) > 800
 
 

@@ -18,22 +18,22 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from mezzotint import draws, probes
-from mezzotint.data import buckets
-from mezzotint.data import catalogue as catalogues
-from mezzotint.data import loader as loaders
-from mezzotint.data.cache import Store
-from mezzotint.data.cached import LatentCache, TextCache
-from mezzotint.data.catalogue import Catalogue
+from mezzotint import draws, fault_injection
+from mezzotint.data.buckets import buckets
+from mezzotint.data.cache.entries import LatentCache, TextCache
+from mezzotint.data.cache.store import Store
+from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.loading import loader as loaders
 from mezzotint.diffusion import noise
 from mezzotint.errors import CacheError, DatasetError, RecipeError
 from mezzotint.families.base import Encodes, ModelFamily, posterior_sample
 from mezzotint.families.sd import Family
-from mezzotint.recipe.data import DataSettings
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
-from mezzotint.tasks import cache
-from mezzotint.tasks._wanted import wanted_latents
-from mezzotint.tasks.cache import CacheSummary, fill
+from mezzotint.tasks.cache import cache
+from mezzotint.tasks.cache.cache import CacheSummary, fill
+from mezzotint.tasks.cache.wanted import wanted_latents
 
 SIZES = [(32, 32), (40, 40), (64, 32), (32, 64), (48, 40), (33, 50)]
 
@@ -359,7 +359,7 @@ def test_a_full_cache_in_a_folder_that_cannot_be_written_is_good_enough(
 
 def _fill_and_report(root: Path, fault: str, out: Any, **changes: Any) -> None:
     torch.set_num_threads(1)
-    probes.arm(fault)
+    fault_injection.arm(fault)
     found = filled(root, **changes)
     out.put((found.pictures, found.captions, found.summary.encoded))
 

@@ -18,15 +18,19 @@ from mezzotint import durable
 from mezzotint.errors import CheckpointError, DatasetError, MezzotintError, RecipeError, StorageError, WeightsError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.base import Every
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.recipe.read import read
+from mezzotint.recipe.reading.read import read
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks import _check_page, _exports, announce, assemble, cache, check
-from mezzotint.tasks._estimates import refuse_full_disk, times_due
-from mezzotint.tasks._memory import Activations, Outline
+from mezzotint.tasks import assemble
+from mezzotint.tasks.cache import cache
+from mezzotint.tasks.check import check
+from mezzotint.tasks.check import page as _check_page
+from mezzotint.tasks.check._estimates import refuse_full_disk, times_due
+from mezzotint.tasks.check.memory import Activations, Outline
+from mezzotint.tasks.train import announce, exports
 from mezzotint.training import state
-from mezzotint.weights.folder import shipped
+from mezzotint.weights.folder.model_folder import shipped
 
 SIZES = [(64, 64)] * 5 + [(128, 64)] * 3
 
@@ -419,7 +423,7 @@ def test_an_export_is_as_large_as_check_says(export: str, quick: Path) -> None:
     assert found.disk is not None
     model = opened(found.recipe)
     place = quick / "exports"
-    _exports.write(model, found.recipe, found.recipe.run.export, place, "x", model.update.masters)
+    exports.write(model, found.recipe, found.recipe.run.export, place, "x", model.update.masters)
     on_disk = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
     assert abs(on_disk - found.disk.export) < 200_000, "headers are on top; another type would be a megabyte"
 

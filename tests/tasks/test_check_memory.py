@@ -17,19 +17,19 @@ from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.sd import Family
-from mezzotint.recipe.model import ModelSettings
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.runtimes.base import Launch, recompute_blocks
 from mezzotint.runtimes.single import Runtime
 from mezzotint.shapes import Size
 from mezzotint.stages import Noised
 from mezzotint.tasks import assemble
-from mezzotint.tasks._memory import Outline, memory, memory_of
-from mezzotint.training import attention
-from mezzotint.training.precision import Precision
-from mezzotint.training.trained import trained_parameters
+from mezzotint.tasks.check.memory import Outline, memory, memory_of
+from mezzotint.training.precision import attention
+from mezzotint.training.precision.policy import Precision
+from mezzotint.training.trainable import trained_parameters
 from mezzotint.training.trainer import attending
-from mezzotint.weights.folder import shipped
+from mezzotint.weights.folder.model_folder import shipped
 
 SQUARE, WIDE, TALL = Size(64, 64), Size(128, 64), Size(64, 128)
 UNET_15 = {
@@ -220,7 +220,7 @@ def test_a_device_holds_its_share_or_the_micro_batch(tiny: Path) -> None:
 def test_attention_of_a_package_is_counted_as_torchs_own(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RecipeError, match=r"mezzotint\[xformers\]"):
         memory(recipe(tiny, model__attention="xformers"), {SQUARE: 1})
-    monkeypatch.setattr("mezzotint.training.attention.find_spec", lambda name: object())
+    monkeypatch.setattr("mezzotint.training.precision.attention.find_spec", lambda name: object())
     counted = memory(recipe(tiny, model__attention="xformers"), {SQUARE: 1})
     assert counted == memory(recipe(tiny), {SQUARE: 1})
 
@@ -253,7 +253,7 @@ def test_a_full_size_model_is_counted_from_its_configurations_alone(tmp_path: Pa
     script = (
         "import json, re, sys; from pathlib import Path\n"
         "from mezzotint.recipe.recipe import Recipe; from mezzotint.shapes import Size\n"
-        "from mezzotint.tasks._memory import memory\n"
+        "from mezzotint.tasks.check.memory import memory\n"
         "r = Recipe.model_validate({'model': {'path': sys.argv[1], 'weights': 'random'}})\n"
         "m = memory(r, {Size(512, 512): 4})\n"
         # not ru_maxrss: Linux lets a child begin with the peak of the process that started it

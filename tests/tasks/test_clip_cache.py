@@ -16,21 +16,22 @@ from PIL import Image
 from torch import Tensor, nn
 
 from mezzotint import draws
-from mezzotint.data import catalogue as catalogues
-from mezzotint.data import clip_visits
-from mezzotint.data.cached import LatentCache, TextCache, as_still
-from mezzotint.data.catalogue import Catalogue, stills_settings
-from mezzotint.data.loader import Loader
-from mezzotint.data.pieces import to_pixels
+from mezzotint.data.cache.entries import LatentCache, TextCache, as_still
+from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.catalogue.catalogue import Catalogue, stills_settings
+from mezzotint.data.loading.loader import Loader
+from mezzotint.data.loading.worker import to_pixels
+from mezzotint.data.schedule import clip_visits
 from mezzotint.diffusion import noise
 from mezzotint.errors import CacheError
 from mezzotint.families.base import Encodes, Grid, ModelFamily
-from mezzotint.recipe.data import DataSettings
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, TextEmbedding
-from mezzotint.tasks import assemble, cache
-from mezzotint.tasks._filling import CacheSummary, fill
-from mezzotint.weights import text_cache_npz
+from mezzotint.tasks import assemble
+from mezzotint.tasks.cache import cache
+from mezzotint.tasks.cache._filling import CacheSummary, fill
+from mezzotint.weights.files import text_cache_npz
 
 CPU = torch.device("cpu")
 

@@ -16,11 +16,13 @@ from torch import Tensor
 
 from mezzotint.cli import main
 from mezzotint.families.sd import Family
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.weights import components, merge, modelspec
-from mezzotint.weights.files import read_metadata
-from mezzotint.weights.folder import shipped
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights import merge
+from mezzotint.weights.files.tensor_files import read_metadata
+from mezzotint.weights.folder import components
+from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.layouts.base import average
+from mezzotint.weights.single_file import modelspec
 
 FOLDER = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 
@@ -252,7 +254,7 @@ def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_the_shipped_vocabulary_travels_into_a_folder(tmp_path: Path) -> None:
-    from mezzotint.weights.folder import copy_component
+    from mezzotint.weights.folder.model_folder import copy_component
 
     copy_component(shipped("sd1") / "tokenizer", tmp_path / "tokenizer")
     names = {path.name for path in (tmp_path / "tokenizer").iterdir()}

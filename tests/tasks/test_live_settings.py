@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mezzotint import outside
-from mezzotint.recipe.live import LIVE, live_values, with_live
-from mezzotint.recipe.read import read_text
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.live import LIVE, live_values, with_live
 from mezzotint.training import state
 
 

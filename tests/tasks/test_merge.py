@@ -16,10 +16,12 @@ from torch import Tensor
 
 from mezzotint.errors import MezzotintError
 from mezzotint.families.sdxl import Family
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.tasks import convert
+from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks import merge as verb
-from mezzotint.weights import files, merge, mindspore, modelspec
+from mezzotint.tasks.convert import convert
+from mezzotint.weights import merge
+from mezzotint.weights.files import mindspore, tensor_files
+from mezzotint.weights.single_file import modelspec
 
 SD = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 UNET = "unet/diffusion_pytorch_model.safetensors"
@@ -85,7 +87,7 @@ def test_a_trained_denoiser_takes_its_place_whatever_the_forms(
     for name in ("out.safetensors", "out.ckpt"):
         merged(*given, tmp_path / name, *config)
         assert convert.run([str(tmp_path / "model"), str(tmp_path / f"other-{name}")]) == 0
-        assert same(files.read(tmp_path / name), files.read(tmp_path / f"other-{name}"))
+        assert same(tensor_files.read(tmp_path / name), tensor_files.read(tmp_path / f"other-{name}"))
     assert modelspec.is_sealed(tmp_path / "out.safetensors")
 
 
@@ -217,14 +219,14 @@ def test_what_does_not_belong_together_is_refused_by_name(
 
 def test_tensors_written_in_turn_make_the_file_that_the_library_reads(tmp_path: Path) -> None:
     tensors = {"b": torch.arange(6.0).reshape(2, 3), "a": torch.ones(3, dtype=torch.float16), "c": torch.tensor(5)}
-    told = {n: files.TensorInfo(files.kind_of(t.dtype), tuple(t.shape)) for n, t in tensors.items()}
-    files.write_in_turn(tmp_path / "x.safetensors", told, iter(tensors.items()), {"format": "pt", "word": "☃"})
+    told = {n: tensor_files.TensorInfo(tensor_files.kind_of(t.dtype), tuple(t.shape)) for n, t in tensors.items()}
+    tensor_files.write_in_turn(tmp_path / "x.safetensors", told, iter(tensors.items()), {"format": "pt", "word": "☃"})
     assert same(load_file(tmp_path / "x.safetensors"), tensors)
-    assert files.read_metadata(tmp_path / "x.safetensors")["word"] == "☃"
-    assert same(files.read(tmp_path / "x.safetensors"), tensors)
+    assert tensor_files.read_metadata(tmp_path / "x.safetensors")["word"] == "☃"
+    assert same(tensor_files.read(tmp_path / "x.safetensors"), tensors)
     tensors["b"][0, 0] = float("nan")
     with pytest.raises(MezzotintError, match="not finite"):
-        files.write_in_turn(tmp_path / "y.safetensors", told, iter(tensors.items()))
+        tensor_files.write_in_turn(tmp_path / "y.safetensors", told, iter(tensors.items()))
     assert [path.name for path in tmp_path.iterdir()] == ["x.safetensors"]
 
 

@@ -17,12 +17,13 @@ from PIL import Image
 from mezzotint.cli import main
 from mezzotint.errors import OutOfMemory, RecipeError
 from mezzotint.recipe import advice
-from mezzotint.recipe.read import ASSETS, read, read_text
+from mezzotint.recipe.reading.read import ASSETS, read, read_text
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks import _check_page, _dry, _prompts, check
-from mezzotint.tasks._failures import named_failures
-from mezzotint.tasks._memory import Activations, Outline
-from mezzotint.tasks._notes import knowledge
+from mezzotint.tasks.check import _dry_run, check, page
+from mezzotint.tasks.check.memory import Activations, Outline
+from mezzotint.tasks.check.notes import knowledge
+from mezzotint.tasks.prompts import cleaning
+from mezzotint.tasks.train._failures import named_failures
 from mezzotint.weights import kinds
 
 Captured = pytest.CaptureFixture[str]
@@ -123,7 +124,7 @@ def test_a_setting_in_a_hint_is_quoted_as_a_shell_wants_it(here: Path, capsys: C
     ],
 )
 def test_sample_takes_what_user_interfaces_call_its_switches(words: list[str], asked: dict[str, Any]) -> None:
-    from mezzotint.tasks._sample_words import parse
+    from mezzotint.tasks.sample._words import parse
 
     found = parse(["model", "--prompt=x", *words])
     assert {name: getattr(found, name) for name in asked} == asked
@@ -146,14 +147,14 @@ def test_help_of_sample_shows_how_to_begin_with_a_picture(capsys: Captured) -> N
     ],
 )
 def test_signs_of_other_programs_in_prompts_are_told_once(prompts: list[str], shown: str) -> None:
-    assert _prompts.sign_notes(prompts) == [
+    assert cleaning.sign_notes(prompts) == [
         f"prompts are taken as plain text, so that nothing is chosen or weighted by {shown}"
     ]
 
 
 @pytest.mark.parametrize("prompt", ["a fox (in snow)", "16:9 {wide}", "(portrait: a fox)", "snake_case"])
 def test_plain_prompts_are_not_remarked_upon(prompt: str) -> None:
-    assert _prompts.sign_notes([prompt]) == []
+    assert cleaning.sign_notes([prompt]) == []
 
 
 def test_sample_tells_of_signs_and_of_what_the_model_knows(here: Path, capsys: Captured) -> None:
@@ -213,13 +214,13 @@ def test_check_ends_with_whether_a_step_fits_and_with_a_status_of_its_own(
     assert said.partition("does not fit: ")[2].startswith("a step's peak is ")
     assert "more than the 1 kB that are free on cpu; set run.micro_batch=1 (the mathematics stays the same)" in said
     found = check.check(read(line[0], line[1:]))
-    assert _check_page.document(found)["fits"] is False
+    assert page.document(found)["fits"] is False
     found.at_hand = 10**12
-    last = _check_page.page(found)[-1]
+    last = page.page(found)[-1]
     assert last.startswith("fits: a step's peak is ")
     assert last.endswith(" MB of the 1 TB that are free on cpu")
     found.problems.append(RecipeError("something"))
-    assert "fits: " not in _check_page.page(found)[-1], "what is wrong counts before what fits"
+    assert "fits: " not in page.page(found)[-1], "what is wrong counts before what fits"
 
 
 @pytest.mark.parametrize(
@@ -242,7 +243,7 @@ def test_advice_for_less_memory_leaves_out_what_the_recipe_has(settings: list[st
 def test_a_shortage_of_memory_advises_what_is_not_done_yet(tmp_path: Path) -> None:
     recipe = read_text("run: {micro_batch: 1, recompute: {enabled: true}}").recipe
     device: Any = SimpleNamespace(device="cuda:0")
-    for shortage in (named_failures(device, RunFolder(tmp_path), "", recipe), _dry._named_shortage(recipe)):
+    for shortage in (named_failures(device, RunFolder(tmp_path), "", recipe), _dry_run._named_shortage(recipe)):
         with pytest.raises(OutOfMemory) as caught, shortage:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
         assert str(caught.value).endswith("Tried to allocate 2 GiB); take a data.resolution below 512")

@@ -13,13 +13,14 @@ import pytest
 from PIL import Image
 
 from mezzotint import outside
-from mezzotint.data import buckets
-from mezzotint.data.catalogue import Catalogue, build
-from mezzotint.recipe.read import located, read
+from mezzotint.data.buckets import buckets
+from mezzotint.data.catalogue.catalogue import Catalogue, build
+from mezzotint.recipe.reading.read import located, read
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling.pictures import told_by
 from mezzotint.sampling.prompt_file import PromptFile
-from mezzotint.tasks import _lost_words, _preview_prompts
+from mezzotint.tasks import long_captions
+from mezzotint.tasks.prompts import previews
 
 
 def report_of(folder: Path) -> dict[str, dict[str, Any]]:
@@ -79,7 +80,7 @@ def test_odd_pictures_and_captions_are_counted_and_named(world: Any, capsys: pyt
 def test_of_very_many_long_captions_some_are_looked_at_and_the_rest_is_estimated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_lost_words, "_LOOKED_AT", 10)
+    monkeypatch.setattr(long_captions, "_LOOKED_AT", 10)
     seen: list[int] = []
 
     class Family:
@@ -94,11 +95,11 @@ def test_of_very_many_long_captions_some_are_looked_at_and_the_rest_is_estimated
         (root / f"{number:02d}.txt").write_text("word " * (100 if number % 2 else 20 if number % 4 else 5))
     recipe = read("mini", [f"data.path={root}"]).recipe
     catalogue = build(recipe.data, tmp_path / "index", workers=1)
-    lost = _lost_words.lost_words(cast(Any, Family()), catalogue)
+    lost = long_captions.lost_words(cast(Any, Family()), catalogue)
     assert lost is not None
     assert seen == [2, 10], "one look for the room, and no caption that is sure to fit"
     assert lost.long == 45
-    (said,) = _lost_words.note(lost, catalogue)
+    (said,) = long_captions.note(lost, catalogue)
     assert re.match(rf"about {round(lost.cut * 4.5)} captions of 60 \(told from 10 of the longer ones\) are", said)
 
 
@@ -106,14 +107,14 @@ def test_previews_of_captions_differ_and_have_the_size_their_picture_is_trained_
     """The shipped data set's fourth picture is wide: asked for as a square, training looked harmful."""
     recipe = located(read("mini", ["data.path=shapes"]))
     dataset = _dataset(build(recipe.data, tmp_path, workers=1))
-    lines = _preview_prompts._lines(recipe, PromptFile(()), dataset)
+    lines = previews._lines(recipe, PromptFile(()), dataset)
     assert [(line.prompt, line.width, line.height) for line in lines][2:] == [
         ("a blue triangle on a white ground", 64, 64),
         ("a yellow circle on a black ground", 80, 48),
     ]
     asked = located(read("mini", ["data.path=shapes", "sample.size=[64,64]"]))
-    assert {line.width for line in _preview_prompts._lines(asked, PromptFile(()), dataset)} == {None}
-    of_file = _preview_prompts._lines(recipe, PromptFile((), {"size": (64, 64)}), dataset)
+    assert {line.width for line in previews._lines(asked, PromptFile(()), dataset)} == {None}
+    of_file = previews._lines(recipe, PromptFile((), {"size": (64, 64)}), dataset)
     assert {line.width for line in of_file} == {None}
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.data import DataSettings
-from mezzotint.recipe.read import located, read_text
+from mezzotint.recipe.reading.read import located, read_text
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.tasks import assemble
-from mezzotint.tasks._notes import notes, of_data
+from mezzotint.tasks.check.notes import notes, of_data
 
 
 def said(*words: str, prediction: str = "epsilon", device: str = "cpu", buckets: int | None = 3) -> str:

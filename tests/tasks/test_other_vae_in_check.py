@@ -10,8 +10,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from mezzotint.families.sd import Family
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.tasks._model_files import components
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.tasks.check._model_files import components
 
 MODEL = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 

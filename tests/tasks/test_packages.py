@@ -12,11 +12,11 @@ from torch import nn
 
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.optim import Library, OptimSettings
+from mezzotint.recipe.sections.optim import Library, OptimSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch
-from mezzotint.tasks import announce
-from mezzotint.tasks._arguments import parse, parse_with
+from mezzotint.tasks.reading.arguments import parse, parse_with
+from mezzotint.tasks.train import announce
 from mezzotint.training.update import Update
 
 CANARY = "from pathlib import Path\nPath(__file__).with_name('canary').write_text('ran')\n"

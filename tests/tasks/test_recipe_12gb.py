@@ -7,10 +7,10 @@ import re
 import pytest
 import torch
 
-from mezzotint.recipe.read import MODELS, read, shipped_recipes
+from mezzotint.recipe.reading.read import MODELS, read, shipped_recipes
 from mezzotint.shapes import Size
-from mezzotint.tasks._memory import Outline, memory_of
-from mezzotint.training import rules
+from mezzotint.tasks.check.memory import Outline, memory_of
+from mezzotint.training.optimizers import rules
 from mezzotint.training.update import CHUNK
 
 

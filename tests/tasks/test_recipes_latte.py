@@ -12,9 +12,9 @@ import pytest
 
 from mezzotint import outside
 from mezzotint.cli import main
-from mezzotint.recipe.read import MODELS, read, shipped_recipes
+from mezzotint.recipe.reading.read import MODELS, read, shipped_recipes
 from mezzotint.shapes import Size
-from mezzotint.tasks._memory import Outline, memory_of
+from mezzotint.tasks.check.memory import Outline, memory_of
 
 
 @pytest.fixture(scope="module")

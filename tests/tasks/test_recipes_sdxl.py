@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from mezzotint.cli import main
-from mezzotint.recipe.read import MODELS, read, shipped_recipes
+from mezzotint.recipe.reading.read import MODELS, read, shipped_recipes
 from mezzotint.shapes import Size
-from mezzotint.tasks._memory import Outline, memory_of
+from mezzotint.tasks.check.memory import Outline, memory_of
 from mezzotint.training.update import CHUNK
 
 RECIPES = ("sdxl", "sdxl-cached", "sdxl-multi-aspect", "sdxl-24gb")

@@ -19,14 +19,14 @@ from mezzotint import __version__
 from mezzotint.cli import VERBS, main
 from mezzotint.errors import CheckpointError, MezzotintError, RecipeError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.model import ModelSettings
+from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.sampling import grids, pictures
 from mezzotint.sampling.prompt_file import Line, read_line
 from mezzotint.sampling.sample import Request, sample
 from mezzotint.shapes import Size
-from mezzotint.tasks import _sample_model
-from mezzotint.tasks import sample as verb
-from mezzotint.tasks._sample_words import FLAGS, parse
+from mezzotint.tasks.sample import _model
+from mezzotint.tasks.sample import sample as verb
+from mezzotint.tasks.sample._words import FLAGS, parse
 
 FOLDER = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 QUICK = ("--size=32x32", "--steps=2", "--guidance=1", "run.device=cpu")
@@ -251,7 +251,7 @@ def test_zero_terminal_snr_of_the_recipe_is_sampled_as_it_was_trained(trained: A
     }
     assert trained.train("zero", **given) == 0
     seen: list[float] = []
-    opened = _sample_model.open_model(_sample_model.find(str(trained.root / "zero"), []), None)
+    opened = _model.open_model(_model.find(str(trained.root / "zero"), []), None)
     opened.family.parts()["denoiser"].register_forward_pre_hook(lambda _, inputs: seen.append(float(inputs[1].max())))
     request = Request("a", Size(32, 32))
     assert opened.objective.schedule.zero_terminal
@@ -481,7 +481,7 @@ def test_memory_that_does_not_suffice_is_named(
     def full(*_: Any, **__: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")
 
-    monkeypatch.setattr("mezzotint.tasks._drawing.drawn", full)
+    monkeypatch.setattr("mezzotint.tasks.sample._drawing.drawn", full)
     assert main(["sample", str(FOLDER), "--prompt=a", f"--out={tmp_path}"]) == 5
     assert "write --batch=1" in capsys.readouterr().err
 

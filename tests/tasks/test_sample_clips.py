@@ -14,11 +14,11 @@ from PIL import Image
 
 from mezzotint.errors import RecipeError
 from mezzotint.families.latte import Family
-from mezzotint.recipe.read import read_text
+from mezzotint.recipe.reading.read import read_text
 from mezzotint.sampling import pictures, video
 from mezzotint.sampling.sample import Request, initial_noise, sample, step_noise
 from mezzotint.shapes import Size
-from mezzotint.tasks import sample as verb
+from mezzotint.tasks.sample import sample as verb
 
 QUICK = ("model.family=latte", "model.weights=random", "run.device=cpu", "--size=32x32", "--steps=2", "--guidance=2")
 

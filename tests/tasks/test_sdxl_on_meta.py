@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mezzotint.recipe.read import located, read_text
+from mezzotint.recipe.reading.read import located, read_text
 from mezzotint.shapes import Size
-from mezzotint.tasks._memory import Outline, memory_of
+from mezzotint.tasks.check.memory import Outline, memory_of
 
 UNETS = {"sdxl": 2_567_463_684, "sdxl-refiner": 2_259_526_660}
 ENCODERS = {"text_encoder": 123_060_480, "text_encoder_2": 694_659_840}

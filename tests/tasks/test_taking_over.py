@@ -10,14 +10,14 @@ import pytest
 import torch
 from diffusers.models.embeddings import Timesteps
 
-from mezzotint.data import mindone_cache
-from mezzotint.data.loader import Loader
+from mezzotint.data.files import mindone_arrays
+from mezzotint.data.loading.loader import Loader
 from mezzotint.families.sdxl import Family
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.recipe.read import located
+from mezzotint.recipe.reading.read import located
+from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.tasks import assemble
-from mezzotint.tasks._arguments import parse
+from mezzotint.tasks.reading.arguments import parse
 
 SIZES = [(100, 200, 0, 12, 48, 64), (64, 48, 8, 0, 64, 48), (48, 48, 0, 0, 48, 48)]
 CAPTIONS = ["a cat", "a dog", ""]
@@ -32,7 +32,7 @@ def family(sdxl_folder: Path) -> Family:
 def folder(tmp_path: Path, family: Family) -> Path:
     """A cache as MindONE writes it: latents not scaled, everything with a leading axis."""
     place = tmp_path / "cache_data"
-    for name in mindone_cache.FOLDERS:
+    for name in mindone_arrays.FOLDERS:
         (place / name).mkdir(parents=True)
     with torch.no_grad():
         text = family.encode_text(CAPTIONS)
@@ -40,9 +40,9 @@ def folder(tmp_path: Path, family: Family) -> Path:
     for number, sizes in enumerate(SIZES):
         height, width = sizes[4:]
         latents = np.random.default_rng(number).standard_normal((1, 4, height // 8, width // 8)).astype(np.float32)
-        vector = np.concatenate([text.pooled[number].numpy(), *(mindone_cache.sinusoid(n, 8) for n in sizes)])
+        vector = np.concatenate([text.pooled[number].numpy(), *(mindone_arrays.sinusoid(n, 8) for n in sizes)])
         arrays = (latents, vector[None], text.states[number][None].numpy())
-        for where, array in zip(mindone_cache.FOLDERS, arrays, strict=True):
+        for where, array in zip(mindone_arrays.FOLDERS, arrays, strict=True):
             np.save(place / where / f"{number}.npy", array)
     rows = "".join(f'{number}.jpg," "\n' for number in range(3))
     (place / "img_txt_rank0.csv").write_text(f"dir,text\n{rows}")

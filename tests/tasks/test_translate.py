@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint.cli import main
-from mezzotint.dialects import _writing
+from mezzotint.dialects.shared import writing
 from mezzotint.errors import RecipeError, WeightsError
-from mezzotint.recipe import yaml_rules
-from mezzotint.recipe.read import read, read_text
-from mezzotint.tasks import _arguments, _foreign, _hub, translate
+from mezzotint.recipe.reading import yaml_rules
+from mezzotint.recipe.reading.read import read, read_text
+from mezzotint.tasks import translate
+from mezzotint.tasks.reading import arguments, foreign
+from mezzotint.tasks.reading import hub as _hub
 
 LINE = ("--pretrained_model_name_or_path=sd15", "--train_data_dir=photos")
 
@@ -41,7 +43,7 @@ def test_what_is_printed_is_a_recipe_that_reads_to_the_same(
 ) -> None:
     text = printed(capsys, "--as", "diffusers-sd", "--", *LINE, *more)
     (tmp_path / "recipe.yaml").write_text(text, "utf-8")
-    wanted = _foreign.reading("diffusers-sd", [*LINE, *more], (), _foreign.Launched())
+    wanted = foreign.reading("diffusers-sd", [*LINE, *more], (), foreign.Launched())
     assert read(tmp_path / "recipe.yaml").recipe == wanted.recipe
     assert read(tmp_path / "recipe.yaml").digest == wanted.digest
 
@@ -92,12 +94,12 @@ def test_a_command_that_is_not_understood_is_answered_with_its_form(words: list[
 
 def test_other_verbs_take_a_foreign_line_with_their_own_switches_and_settings(tmp_path: Path) -> None:
     words = ["--as", "diffusers-sd", "optim.lr=1e-6", "--processes=2", "--", *LINE, f"--output_dir={tmp_path}"]
-    reading, given = _arguments.parse_with(words, "check", {"--processes=N": "as N"})
+    reading, given = arguments.parse_with(words, "check", {"--processes=N": "as N"})
     assert given == {"--processes": "2"}
     assert (reading.recipe.optim.lr, reading.recipe.data.batch_size, reading.recipe.run.folder) == (1e-6, 32, tmp_path)
     assert any(note.startswith("--seed: not given") for note in reading.notes)
     with pytest.raises(RecipeError, match="no switch --jsno"):
-        _arguments.parse_with(["--as", "diffusers-sd", "--jsno", "--", *LINE], "check", {"--json": "a document"})
+        arguments.parse_with(["--as", "diffusers-sd", "--jsno", "--", *LINE], "check", {"--json": "a document"})
 
 
 def test_a_foreign_line_is_answered_without_torch() -> None:
@@ -120,7 +122,7 @@ scalars = st.one_of(
 @given(st.dictionaries(st.sampled_from("abcdef"), scalars | st.lists(scalars, max_size=4), max_size=5))
 def test_every_value_is_written_so_that_our_own_rules_read_it_back(values: dict[str, object]) -> None:
     tree = {"model": {"deep": dict(values)}} if values else {"model": {}}
-    text = _writing.as_yaml(tree, {"model.deep.a": "--flag\nwith a break"})
+    text = writing.as_yaml(tree, {"model.deep.a": "--flag\nwith a break"})
     document = yaml_rules.load(text, "written")
     assert document.problems == ()
     assert document.tree == tree
@@ -144,14 +146,14 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def model_of(name: str, *more: str) -> Path:
     words = ["--as", "diffusers-sd", "--", f"--pretrained_model_name_or_path={name}", "--train_data_dir=x", *more]
-    return _arguments.parse(words, "train").recipe.model.path
+    return arguments.parse(words, "train").recipe.model.path
 
 
 def test_a_hub_id_is_found_in_the_local_cache_at_its_revision(hub: Path) -> None:
     assert model_of("some/model") == hub / "snapshots" / "c0ffee"
     assert model_of("some/model", "--revision=fp16") == hub / "snapshots" / "beef"
     assert model_of("some/model", "--revision=beef") == hub / "snapshots" / "beef"
-    assert _arguments.parse(["tiny_cpu", "model.path=some/model@fp16"], "train").recipe.model.path.name == "beef"
+    assert arguments.parse(["tiny_cpu", "model.path=some/model@fp16"], "train").recipe.model.path.name == "beef"
 
 
 def test_a_hub_id_that_is_not_in_the_cache_says_how_to_fetch_it(hub: Path) -> None:
@@ -190,11 +192,11 @@ def test_the_cache_lies_where_the_hub_s_programs_put_it(environ: dict[str, str],
 
 def test_an_autoencoder_is_found_by_its_hub_id_too(hub: Path) -> None:
     words = ["tiny_cpu", "model.family=sdxl", "model.path=tiny-sdxl", "model.vae=some/model@fp16"]
-    found = _arguments.parse(words, "train")
+    found = arguments.parse(words, "train")
     assert found.recipe.model.vae == hub / "snapshots" / "beef"
     assert str(found.recipe.model.path) == "tiny-sdxl"
     line = ["--pretrained_model_name_or_path=some/model", "--train_data_dir=x"]
     with pytest.raises(WeightsError, match="`hf download some/vae` puts it there"):
-        _arguments.parse(
+        arguments.parse(
             ["--as", "diffusers-sdxl", "--", *line, "--pretrained_vae_model_name_or_path=some/vae"], "train"
         )

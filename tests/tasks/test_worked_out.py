@@ -10,12 +10,14 @@ import torch
 
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.recipe.read import read
-from mezzotint.tasks import _settling, cache, check, resume
-from mezzotint.tasks._memory import Activations, Outline
+from mezzotint.recipe.reading.read import read
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.tasks.cache import cache
+from mezzotint.tasks.check import check
+from mezzotint.tasks.check.memory import Activations, Outline
+from mezzotint.tasks.train import _settling, resume
 from mezzotint.training import state
-from mezzotint.weights import files
+from mezzotint.weights.files import tensor_files
 
 
 @pytest.fixture
@@ -104,7 +106,7 @@ def test_an_exported_average_can_be_trained_on_its_own(world: Any) -> None:
     [average] = (world.root / "first" / "exports").glob("*-ema")
     assert world.train("second", model__path=average, model__weights="files", run__steps=1, optim__lr=1e-5) == 0
     shadow = state.read(next((world.root / "first" / "checkpoints").iterdir())).tensors
-    exported = files.read(average / "unet" / "diffusion_pytorch_model.safetensors")
+    exported = tensor_files.read(average / "unet" / "diffusion_pytorch_model.safetensors")
     trained = state.read(next((world.root / "second" / "checkpoints").iterdir())).tensors
     for name, tensor in exported.items():
         assert torch.equal(tensor, shadow[f"ema/denoiser/{name}"])

@@ -14,9 +14,9 @@ from diffusers import StableDiffusionPipeline
 from transformers import CLIPTokenizer
 
 from mezzotint.families.sd import Family
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.weights import components
-from mezzotint.weights.folder import shipped
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights.folder import components
+from mezzotint.weights.folder.model_folder import shipped
 from mini import make_model, make_tokenizer, measure, record, world
 from mini.card import card
 

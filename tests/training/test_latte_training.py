@@ -14,8 +14,8 @@ from torch import Tensor
 
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.families.latte import Family
-from mezzotint.recipe.objective import ObjectiveSettings
-from mezzotint.recipe.run import RecomputeSettings
+from mezzotint.recipe.sections.objective import ObjectiveSettings
+from mezzotint.recipe.sections.run import RecomputeSettings
 from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.stages import Batch, TextEmbedding
 from mezzotint.training.latents import latents_of

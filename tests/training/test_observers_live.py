@@ -12,7 +12,7 @@ import pytest
 
 from mezzotint import durable
 from mezzotint.stages import StepReport
-from mezzotint.training.live import LiveLine, Voice, duration
+from mezzotint.training.callbacks.progress_line import LiveLine, Voice, duration
 from mezzotint.training.progress import Progress
 
 

@@ -17,11 +17,11 @@ from mezzotint import durable, outside
 from mezzotint.errors import StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
-from mezzotint.training.metrics_log import MetricsLog, SampleLog, truncate
+from mezzotint.training.callbacks._running_mean import Smoothed
+from mezzotint.training.callbacks._scalars import TAGS
+from mezzotint.training.callbacks.metrics_log import MetricsLog, SampleLog, truncate
+from mezzotint.training.callbacks.tensorboard_log import TensorBoardLog
 from mezzotint.training.progress import Progress
-from mezzotint.training.scalars import TAGS
-from mezzotint.training.smoothed import Smoothed
-from mezzotint.training.tensorboard_log import TensorBoardLog
 from mezzotint.training.trainer import sample_keys_digest
 
 
@@ -262,7 +262,7 @@ def test_an_installed_tensorflow_is_not_imported(folder: RunFolder, tmp_path: Pa
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
         "from pathlib import Path\n"
         "from mezzotint.run_folder import RunFolder\n"
-        "from mezzotint.training.tensorboard_log import TensorBoardLog\n"
+        "from mezzotint.training.callbacks.tensorboard_log import TensorBoardLog\n"
         f"TensorBoardLog(RunFolder(Path({str(folder.path)!r})), 1).numbers(1, {{'val/loss': 0.5}})\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -14,22 +14,22 @@ import pytest
 import torch
 from PIL import Image
 
-from mezzotint import __version__, probes
+from mezzotint import __version__, fault_injection
 from mezzotint.errors import StorageError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.base import Every
-from mezzotint.recipe.sample import SampleSettings
+from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import grids
 from mezzotint.sampling.pictures import told_by
 from mezzotint.sampling.sample import Request, embedded
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, TextEmbedding
+from mezzotint.training.callbacks.previews import Previews, PreviewsElsewhere, Wanted
+from mezzotint.training.callbacks.validation import Validation, spread
 from mezzotint.training.latents import latents_of
-from mezzotint.training.previews import Previews, PreviewsElsewhere, Wanted
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainer import Trainer
-from mezzotint.training.validation import Validation, spread
 
 Make = Callable[..., Any]
 CPU = torch.device("cpu")
@@ -416,7 +416,7 @@ def test_a_disk_that_refuses_previews_is_a_storage_error_that_training_survives(
 
 
 def test_the_preview_probe_is_reached(trainer: Trainer, folder: RunFolder) -> None:
-    probes.arm("preview.begin@1:raise")
+    fault_injection.arm("preview.begin@1:raise")
     with pytest.raises(RuntimeError, match=r"preview\.begin"):
         previews(trainer, folder).look(None, Progress(step=2, last_step=9))
 

@@ -6,10 +6,10 @@ import pytest
 from torch import nn
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.recipe.optim import AdamW, OptimSettings
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.recipe.sections.optim import AdamW, OptimSettings
 from mezzotint.training import patterns
-from mezzotint.training.trained import trained_parameters
+from mezzotint.training.trainable import trained_parameters
 from mezzotint.training.update import Update
 
 NET = {"denoiser": nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))}

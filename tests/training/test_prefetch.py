@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from mezzotint.data.loading.prefetch import Prefetched
 from mezzotint.errors import DatasetError
 from mezzotint.stages import Batch, StepBatches
-from mezzotint.training.prefetch import Prefetched
 
 CPU = torch.device("cpu")
 

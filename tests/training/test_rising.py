@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mezzotint.training.rising import Rising
+from mezzotint.training.callbacks._overfit_warning import Rising
 
 
 def told(losses: list[float]) -> list[int]:

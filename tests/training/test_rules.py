@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.optim import OptimSettings
+from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.training.update import Update
 
 NADAM = {"kind": "library", "class_name": "torch.optim.NAdam", "options": {"momentum_decay": 4e-3}}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mezzotint import probes
+from mezzotint import fault_injection
 from mezzotint.errors import CheckpointError, Diverged, StorageError
 from mezzotint.training import state
 
@@ -110,12 +110,12 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
 @pytest.mark.parametrize("point", ["checkpoint.begin", "checkpoint.file", "checkpoint.manifest"])
 def test_a_full_disk_leaves_the_older_checkpoint_and_nothing_half_written(tmp_path: Path, point: str) -> None:
     write(tmp_path, 1)
-    probes.arm(f"{point}@1:enospc")
+    fault_injection.arm(f"{point}@1:enospc")
     try:
         with pytest.raises((StorageError, OSError)):
             write(tmp_path, 2)
     finally:
-        probes.arm("")
+        fault_injection.arm("")
     assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]
     assert state.damage(tmp_path / "step-00000001") is None
 

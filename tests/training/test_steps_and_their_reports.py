@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from mezzotint.families.sd import Family
-from mezzotint.recipe.run import RecomputeSettings
+from mezzotint.recipe.sections.run import RecomputeSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import norms_of, recompute_blocks
 from mezzotint.stages import StepReport, TextEmbedding
 from mezzotint.training import state
+from mezzotint.training.callbacks.tensorboard_log import TensorBoardLog
 from mezzotint.training.progress import Progress
-from mezzotint.training.tensorboard_log import TensorBoardLog
 
 Make = Callable[..., Any]
 

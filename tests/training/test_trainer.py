@@ -14,9 +14,9 @@ from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.errors import Diverged, RecipeError, StorageError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.base import Every
-from mezzotint.recipe.objective import ObjectiveSettings
+from mezzotint.recipe.sections.objective import ObjectiveSettings
 from mezzotint.stages import Condition, Noised, StepReport, TextEmbedding
-from mezzotint.training.observers import Observer, Saver, Wish
+from mezzotint.training.callbacks.base import Observer, Saver, Wish
 from mezzotint.training.progress import Progress
 
 Make = Callable[..., Any]

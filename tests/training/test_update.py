@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.optim import OptimSettings
-from mezzotint.recipe.read import read_text
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.runtimes.base import norms_of
 from mezzotint.training.update import Shadow, Update
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.profiler import profile
 
-from mezzotint.recipe.optim import OptimSettings
-from mezzotint.training import rules, update
+from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.training import update
+from mezzotint.training.optimizers import rules
 from mezzotint.training.update import Update, chunked
 
 AT_ONCE = 1 << 60

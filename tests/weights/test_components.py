@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save_file
 from transformers import CLIPTextModel
 
 from mezzotint.errors import WeightsError
-from mezzotint.weights import components, files
+from mezzotint.weights.files import tensor_files
+from mezzotint.weights.folder import components
 
 TEXT: dict[str, Any] = {
     "hidden_size": 16,
@@ -49,7 +50,7 @@ def _same(one: torch.nn.Module, two: torch.nn.Module) -> bool:
 
 def test_text_encoders_are_written_with_the_level_that_older_readers_need(tmp_path: Path) -> None:
     path, _ = _text_file(tmp_path)
-    assert all(name.startswith("text_model.") for name in files.read_header(path))
+    assert all(name.startswith("text_model.") for name in tensor_files.read_header(path))
 
 
 def test_text_encoders_are_read_with_and_without_that_level_and_with_position_ids(tmp_path: Path) -> None:
@@ -96,7 +97,7 @@ def test_weights_that_do_not_fit_are_told_with_counts_and_names_before_they_are_
     del state["text_model.final_layer_norm.bias"]
     state["text_model.final_layer_norm.weight"] = torch.ones(3)
     save_file(state, path)
-    monkeypatch.setattr("mezzotint.weights.files.read", lambda *a: pytest.fail("must not be read"))
+    monkeypatch.setattr("mezzotint.weights.files.tensor_files.read", lambda *a: pytest.fail("must not be read"))
     with pytest.raises(WeightsError) as caught:
         components.load("clip_text", TEXT, path, where=HERE)
     assert caught.value.code == "E1405"
@@ -141,7 +142,7 @@ def test_a_text_encoder_of_any_type_opens_in_float32_as_all_else_in_diffusers(
     module = components.draw("clip_text", TEXT, 0, "text_encoder", where=HERE)
     config = {k: v for k, v in TEXT.items() if k != "torch_dtype"} | told | {"_name_or_path": "/home/me"}
     components.write("clip_text", module.state_dict(), config, tmp_path / "t", name)
-    kinds = {info.dtype for info in files.read_header(tmp_path / "t" / "model.safetensors").values()}
+    kinds = {info.dtype for info in tensor_files.read_header(tmp_path / "t" / "model.safetensors").values()}
     assert kinds == {name.upper().replace("FP", "F")}
     assert "/home/me" not in (tmp_path / "t" / "config.json").read_text()
     assert CLIPTextModel.from_pretrained(tmp_path / "t", local_files_only=True).dtype == torch.float32

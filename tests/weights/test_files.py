@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch.autograd.profiler import profile
 
 from mezzotint.errors import StorageError, WeightsError
-from mezzotint.weights import files
+from mezzotint.weights.files import tensor_files
 
 
 @pytest.fixture
@@ -32,35 +32,35 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         "count": torch.tensor(7),
         "none": torch.empty(0, 3),
     }
-    files.write(tensors, tmp_path / "x.safetensors", {"step": "3"})
-    back = files.read(tmp_path / "x.safetensors")
+    tensor_files.write(tensors, tmp_path / "x.safetensors", {"step": "3"})
+    back = tensor_files.read(tmp_path / "x.safetensors")
     assert back.keys() == tensors.keys()
     assert all(torch.equal(back[k], tensors[k]) and back[k].dtype == tensors[k].dtype for k in tensors)
-    assert files.read_metadata(tmp_path / "x.safetensors") == {"step": "3"}
+    assert tensor_files.read_metadata(tmp_path / "x.safetensors") == {"step": "3"}
     assert os.listdir(tmp_path) == ["x.safetensors"]
 
 
 def test_the_header_alone_tells_types_and_shapes(sound: Path) -> None:
-    assert files.read_header(sound) == {"a": ("F32", (2, 3)), "b": ("BF16", (4,))}
+    assert tensor_files.read_header(sound) == {"a": ("F32", (2, 3)), "b": ("BF16", (4,))}
 
 
 def test_tensors_that_share_memory_or_are_not_contiguous_are_written_apart(tmp_path: Path) -> None:
     base = torch.arange(12.0).reshape(3, 4)
     tensors = {"whole": base, "turned": base.T, "row": base[1], "again": base}
-    files.write(tensors, tmp_path / "x.safetensors")
-    back = files.read(tmp_path / "x.safetensors")
+    tensor_files.write(tensors, tmp_path / "x.safetensors")
+    back = tensor_files.read(tmp_path / "x.safetensors")
     assert all(torch.equal(back[k], tensors[k]) for k in tensors)
 
 
 def test_only_the_named_tensors_are_read(sound: Path) -> None:
-    assert files.read(sound, ["b"]).keys() == {"b"}
+    assert tensor_files.read(sound, ["b"]).keys() == {"b"}
     with pytest.raises(WeightsError, match=r"lacks 1 tensor \(z\)") as caught:
-        files.read(sound, ["b", "z"])
+        tensor_files.read(sound, ["b", "z"])
     assert caught.value.code == "E1405"
 
 
 def test_read_tensors_outlive_their_file(sound: Path) -> None:
-    back = files.read(sound)
+    back = tensor_files.read(sound)
     with sound.open("r+b") as file:
         file.truncate(0)
     assert torch.equal(back["a"], torch.arange(6.0).reshape(2, 3))
@@ -94,7 +94,7 @@ def test_a_file_that_is_no_model_is_named_with_the_likely_reason(tmp_path: Path,
     content, reason = BROKEN[kind]
     path = tmp_path / "model.safetensors"
     path.write_bytes(content)
-    for read in (files.read_header, files.read):
+    for read in (tensor_files.read_header, tensor_files.read):
         with pytest.raises(WeightsError, match=reason) as caught:
             read(path)
         assert caught.value.code == "E1402"
@@ -105,13 +105,13 @@ def test_a_file_that_is_no_model_is_named_with_the_likely_reason(tmp_path: Path,
 def test_a_cut_short_file_is_called_so(sound: Path, kept: int) -> None:
     sound.write_bytes(sound.read_bytes()[:kept])
     with pytest.raises(WeightsError, match="cut short") as caught:
-        files.read_header(sound)
+        tensor_files.read_header(sound)
     assert caught.value.code == "E1402"
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"nothing\.safetensors") as caught:
-        files.read(tmp_path / "nothing.safetensors")
+        tensor_files.read(tmp_path / "nothing.safetensors")
     assert caught.value.code == "E1401"
 
 
@@ -123,11 +123,11 @@ def test_values_that_are_not_finite_are_refused(tmp_path: Path, value: float, dt
     path = tmp_path / "x.safetensors"
     save_file({"good": torch.ones(2), "bad": spoilt}, path)
     with pytest.raises(WeightsError, match="bad has 1 of 5") as caught:
-        files.read(path)
+        tensor_files.read(path)
     assert caught.value.code == "E1403"
-    assert files.read(path, ["good"]).keys() == {"good"}
+    assert tensor_files.read(path, ["good"]).keys() == {"good"}
     with pytest.raises(WeightsError, match="bad has 1 of 5"):
-        files.write({"bad": spoilt}, tmp_path / "new.safetensors")
+        tensor_files.write({"bad": spoilt}, tmp_path / "new.safetensors")
     assert os.listdir(tmp_path) == ["x.safetensors"]
 
 
@@ -139,7 +139,7 @@ def test_a_full_disk_leaves_the_old_file(sound: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StorageError, match="make room") as caught:
-        files.write({"a": torch.zeros(9)}, sound)
+        tensor_files.write({"a": torch.zeros(9)}, sound)
     assert caught.value.code == "E1701"
     assert str(sound) in caught.value.message
     assert sound.read_bytes() == before
@@ -155,7 +155,7 @@ def test_a_file_is_byte_for_byte_what_the_library_writes(tmp_path: Path) -> None
         "h": torch.ones(3).to(torch.float8_e4m3fn), "i": torch.ones(2, dtype=torch.int32),
         "j": torch.ones(2, dtype=torch.int16), "k": torch.ones(2, dtype=torch.int8),
     }  # fmt: skip
-    files.write(tensors, tmp_path / "ours")
+    tensor_files.write(tensors, tmp_path / "ours")
     save_file(tensors, tmp_path / "theirs", metadata={"format": "pt"})
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
 
@@ -164,7 +164,7 @@ def test_a_file_is_written_with_one_copy_of_a_tensor_at_a_time(tmp_path: Path) -
     """32 tensors of 1 MB in another type and another order in memory: one of them is copied at a time."""
     tensors = {f"{number:02}": torch.ones(512, 512).t() for number in range(32)}
     with profile(profile_memory=True) as seen:
-        files.write(tensors, tmp_path / "x.safetensors", dtype=torch.float16)
+        tensor_files.write(tensors, tmp_path / "x.safetensors", dtype=torch.float16)
     events = [event for event in seen.kineto_results.events() if event.name() == "[memory]"]
     taken = max(accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
     assert 2**19 <= taken <= 3 * 2**20
@@ -176,14 +176,14 @@ def test_a_bound_on_the_size_of_files_is_a_storage_error(sound: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
         with pytest.raises(StorageError, match="make room on the disk"):
-            files.write({"a": torch.zeros(100_000)}, sound.with_name("large.safetensors"))
+            tensor_files.write({"a": torch.zeros(100_000)}, sound.with_name("large.safetensors"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert os.listdir(sound.parent) == [sound.name]
 
 
 def test_a_written_file_has_the_rights_of_any_new_file(tmp_path: Path) -> None:
-    files.write({"a": torch.zeros(1)}, tmp_path / "x.safetensors")
+    tensor_files.write({"a": torch.zeros(1)}, tmp_path / "x.safetensors")
     (tmp_path / "plain").touch()
     assert (tmp_path / "x.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
@@ -198,9 +198,9 @@ def test_shards_are_read_as_one(tmp_path: Path) -> None:
     save_file({"a": torch.ones(1)}, tmp_path / "s-1.safetensors")
     save_file({"b": torch.zeros(2)}, tmp_path / "s-2.safetensors")
     index = _index(tmp_path, {"weight_map": {"a": "s-1.safetensors", "b": "s-2.safetensors"}})
-    assert files.read_header(index) == {"a": ("F32", (1,)), "b": ("F32", (2,))}
-    assert files.read(index).keys() == {"a", "b"}
-    assert files.read(index, ["b"]).keys() == {"b"}
+    assert tensor_files.read_header(index) == {"a": ("F32", (1,)), "b": ("F32", (2,))}
+    assert tensor_files.read(index).keys() == {"a", "b"}
+    assert tensor_files.read(index, ["b"]).keys() == {"b"}
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_shards_are_read_as_one(tmp_path: Path) -> None:
 def test_an_index_names_plain_files_beside_it_and_nothing_else(tmp_path: Path, table: object, reason: str) -> None:
     save_file({"a": torch.ones(1)}, tmp_path.parent / "secret.safetensors")
     with pytest.raises(WeightsError, match=reason) as caught:
-        files.read(_index(tmp_path, table))
+        tensor_files.read(_index(tmp_path, table))
     assert caught.value.code == "E1404"
 
 
@@ -228,4 +228,4 @@ def test_a_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
     save_file({"a": torch.zeros(1), "b": torch.zeros(1)}, tmp_path / "s-2.safetensors")
     index = _index(tmp_path, {"weight_map": {"a": "s-1.safetensors", "b": "s-2.safetensors"}})
     with pytest.raises(WeightsError, match="another shard"):
-        files.read_header(index)
+        tensor_files.read_header(index)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mezzotint.errors import WeightsError
-from mezzotint.weights import fingerprint
+from mezzotint.weights.files import fingerprint
 
 
 def test_moving_and_renaming_change_nothing_and_one_bit_changes_all(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from mezzotint.errors import WeightsError
-from mezzotint.weights import folder
+from mezzotint.weights.folder import model_folder
 
 
 def _file(path: Path) -> Path:
@@ -21,22 +21,22 @@ def _file(path: Path) -> Path:
 
 def test_the_plain_file_is_preferred_to_a_variant(tmp_path: Path) -> None:
     variant = _file(tmp_path / "diffusion_pytorch_model.fp16.safetensors")
-    assert folder.find_weights(tmp_path) == folder.FoundWeights(variant, "fp16")
+    assert model_folder.find_weights(tmp_path) == model_folder.FoundWeights(variant, "fp16")
     plain = _file(tmp_path / "diffusion_pytorch_model.safetensors")
-    assert folder.find_weights(tmp_path) == folder.FoundWeights(plain)
+    assert model_folder.find_weights(tmp_path) == model_folder.FoundWeights(plain)
 
 
 def test_shards_are_found_by_their_index(tmp_path: Path) -> None:
     index = tmp_path / "model.safetensors.index.json"
     index.write_text("{}")
-    assert folder.find_weights(tmp_path) == folder.FoundWeights(index)
+    assert model_folder.find_weights(tmp_path) == model_folder.FoundWeights(index)
 
 
 def test_no_weights_are_no_error_and_pickled_ones_are(tmp_path: Path) -> None:
-    assert folder.find_weights(tmp_path) is None
+    assert model_folder.find_weights(tmp_path) is None
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02.")
     with pytest.raises(WeightsError, match=r"only pytorch_model\.bin, a pickle") as caught:
-        folder.find_weights(tmp_path)
+        model_folder.find_weights(tmp_path)
     assert caught.value.code == "E1408"
 
 
@@ -47,14 +47,14 @@ def test_no_weights_are_no_error_and_pickled_ones_are(tmp_path: Path) -> None:
 def test_a_damaged_configuration_is_named(tmp_path: Path, content: str, reason: str) -> None:
     (tmp_path / "model_index.json").write_text(content)
     with pytest.raises(WeightsError, match=reason) as caught:
-        folder.open_folder(tmp_path)
+        model_folder.open_folder(tmp_path)
     assert caught.value.code == "E1409"
     assert "model_index.json" in caught.value.message
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"model\.path") as caught:
-        folder.open_folder(tmp_path / "nowhere")
+        model_folder.open_folder(tmp_path / "nowhere")
     assert caught.value.code == "E1401"
 
 
@@ -63,19 +63,19 @@ def test_a_name_that_is_nowhere_is_answered_with_where_it_was_looked_for(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(WeightsError) as caught:
-        folder.open_folder(Path("sd15"))
+        model_folder.open_folder(Path("sd15"))
     for words in (f"in {tmp_path}", "beside the recipe", "tiny-sd", "a model's folder or file"):
         assert words in caught.value.message
     assert "hf download" not in caught.value.message
     with pytest.raises(WeightsError, match="`hf download OWNER/NAME` does it"):
-        folder.open_folder(Path("CompVis/stable-diffusion-v1-4"))
+        model_folder.open_folder(Path("CompVis/stable-diffusion-v1-4"))
 
 
 def test_a_configuration_forgets_where_it_was_made(tmp_path: Path) -> None:
     (tmp_path / "unet").mkdir()
     (tmp_path / "unet" / "config.json").write_text(json.dumps({"_name_or_path": "/home/me/x", "in_channels": 4}))
     (tmp_path / "model_index.json").write_text("{}")
-    assert folder.open_folder(tmp_path).config("unet") == {"in_channels": 4}
+    assert model_folder.open_folder(tmp_path).config("unet") == {"in_channels": 4}
 
 
 def test_copying_leaves_programs_pickles_and_paths_behind(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_copying_leaves_programs_pickles_and_paths_behind(tmp_path: Path) -> Non
         (source / name).write_text("x")
     (source / "config.json").write_text(json.dumps({"_name_or_path": "/home/me/x", "a": 1}))
     (source / "notes.json").write_bytes(b'{ "as":\r\n "it is" }')
-    folder.copy_component(source, tmp_path / "copy")
+    model_folder.copy_component(source, tmp_path / "copy")
     copied = {p.name: p.read_bytes() for p in (tmp_path / "copy").iterdir()}
     assert copied.keys() == {"diffusion_pytorch_model.safetensors", "config.json", "notes.json"}
     assert copied[kept.name] == kept.read_bytes()
@@ -96,32 +96,32 @@ def test_copying_leaves_programs_pickles_and_paths_behind(tmp_path: Path) -> Non
 def test_copying_keeps_a_pickle_that_is_all_there_is(tmp_path: Path) -> None:
     (tmp_path / "checker").mkdir()
     (tmp_path / "checker" / "pytorch_model.bin").write_text("x")
-    folder.copy_component(tmp_path / "checker", tmp_path / "copy")
+    model_folder.copy_component(tmp_path / "checker", tmp_path / "copy")
     assert [p.name for p in (tmp_path / "copy").iterdir()] == ["pytorch_model.bin"]
 
 
 def test_copying_gives_a_lone_variant_the_plain_name(tmp_path: Path) -> None:
     _file(tmp_path / "vae" / "diffusion_pytorch_model.fp16.safetensors")
-    folder.copy_component(tmp_path / "vae", tmp_path / "copy")
+    model_folder.copy_component(tmp_path / "vae", tmp_path / "copy")
     assert [p.name for p in (tmp_path / "copy").iterdir()] == ["diffusion_pytorch_model.safetensors"]
 
 
 def test_a_tokenizer_gets_the_files_that_older_readers_need(tmp_path: Path) -> None:
     model = {"vocab": {"a": 0, "b": 1, "ab</w>": 2}, "merges": [["a", "b</w>"], "a b"]}
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model}))
-    folder.complete_tokenizer(tmp_path)
+    model_folder.complete_tokenizer(tmp_path)
     assert json.loads((tmp_path / "vocab.json").read_text()) == model["vocab"]
     assert (tmp_path / "merges.txt").read_text() == "#version: 0.2\na b</w>\na b\n"
 
 
 def test_the_shipped_model_is_found_by_name() -> None:
-    assert "tiny-sd" in folder.shipped_names()
-    assert (folder.shipped("tiny-sd") / "unet" / "config.json").is_file()
+    assert "tiny-sd" in model_folder.shipped_names()
+    assert (model_folder.shipped("tiny-sd") / "unet" / "config.json").is_file()
     with pytest.raises(WeightsError, match="tiny-sd"):
-        folder.shipped("huge-sd")
+        model_folder.shipped("huge-sd")
 
 
 def test_a_place_that_is_taken_is_not_written_over(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="already there") as caught:
-        folder.begin(tmp_path)
+        model_folder.begin(tmp_path)
     assert caught.value.code == "E1410"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from mezzotint.weights import components
-from mezzotint.weights.folder import shipped
+from mezzotint.weights.folder import components
+from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.keymap import Entry, Table
 from mezzotint.weights.layouts.base import average
 from mezzotint.weights.layouts.sd import LAYOUT

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from mezzotint.weights import kinds
-from mezzotint.weights.files import TensorInfo
+from mezzotint.weights.files.tensor_files import TensorInfo
 
 
 def _header(**shapes: tuple[int, ...]) -> dict[str, TensorInfo]:

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from mezzotint.errors import WeightsError
 from mezzotint.nets.causal_vae import CausalVAE, CausalVAEConfig
 from mezzotint.nets.latte import Latte, LatteConfig
-from mezzotint.recipe.read import MODELS
-from mezzotint.weights import state
-from mezzotint.weights.files import InFile, TensorInfo
+from mezzotint.recipe.reading.read import MODELS
+from mezzotint.weights.files.tensor_files import InFile, TensorInfo
+from mezzotint.weights.folder import state
 from mezzotint.weights.layouts.latte import LAYOUT, UNREAD, for_diffusers, of_autoencoder, of_denoiser
 
 SMALL = LatteConfig(

@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mezzotint.errors import WeightsError
-from mezzotint.weights import _mindspore_wire as wire
-from mezzotint.weights import files, mindspore
+from mezzotint.weights.files import _mindspore_wire as wire
+from mezzotint.weights.files import mindspore, tensor_files
 
 RECORD = Path(__file__).parents[1] / "parity" / "data" / "mindone-sdxl" / "mixed.ckpt"
 DTYPES = (
@@ -135,10 +135,10 @@ def test_a_large_tensor_lies_in_slices_of_nearly_one_size(tmp_path: Path, limit:
     assert [value.size for value in values if value.name == "x"] == sizes
     assert {value.dims for value in values if value.name == "x"} == {(5, 2)}
     assert everything(path)["x"].equal(tensor)
-    assert files.read_header(path) == {
-        "before": files.TensorInfo("F32", (1,)),
-        "x": files.TensorInfo("F32", (5, 2)),
-        "after": files.TensorInfo("F32", (1,)),
+    assert tensor_files.read_header(path) == {
+        "before": tensor_files.TensorInfo("F32", (1,)),
+        "x": tensor_files.TensorInfo("F32", (5, 2)),
+        "after": tensor_files.TensorInfo("F32", (1,)),
     }
 
 
@@ -340,12 +340,12 @@ def test_model_files_are_told_by_content_whatever_their_ending(tmp_path: Path) -
     for name, is_ours in (("x.safetensors", True), ("y.ckpt", False)):
         path = tmp_path / name
         assert mindspore.is_mindspore(path) is is_ours
-        assert files.read_header(path)["a.weight"] == files.TensorInfo("BF16", (2, 3))
-        found = files.read(path)
+        assert tensor_files.read_header(path)["a.weight"] == tensor_files.TensorInfo("BF16", (2, 3))
+        found = tensor_files.read(path)
         assert all(found[key].equal(tensor) for key, tensor in tensors.items())
-    assert files.read_metadata(tmp_path / "x.safetensors") == {"note": "from a trainer"}
+    assert tensor_files.read_metadata(tmp_path / "x.safetensors") == {"note": "from a trainer"}
     with pytest.raises(WeightsError, match="lacks 1 tensor"):
-        files.read(tmp_path / "x.safetensors", ["c"])
+        tensor_files.read(tmp_path / "x.safetensors", ["c"])
 
 
 @pytest.mark.parametrize(
@@ -360,14 +360,14 @@ def test_other_files_are_not_taken_for_one(tmp_path: Path, content: bytes) -> No
     path = made(tmp_path / "x.ckpt", content)
     assert not mindspore.is_mindspore(path)
     with pytest.raises(WeightsError) as caught:
-        files.read_header(path)
+        tensor_files.read_header(path)
     assert caught.value.code == "E1402"
 
 
 def test_an_encrypted_checkpoint_is_named(tmp_path: Path) -> None:
     path = made(tmp_path / "x.ckpt", (0x7F3A5ED8).to_bytes(4, "little") + bytes(100))
     with pytest.raises(WeightsError, match="MindSpore checkpoint that was encrypted"):
-        files.read_header(path)
+        tensor_files.read_header(path)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -380,13 +380,13 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_spoilt_values_are_refused_as_in_any_file(tmp_path: Path) -> None:
     mindspore.write(tmp_path / "x.ckpt", {"x": torch.tensor([1.0, float("nan")])})
     with pytest.raises(WeightsError, match="1 of 2 values that are not finite"):
-        files.read(tmp_path / "x.ckpt")
+        tensor_files.read(tmp_path / "x.ckpt")
 
 
 def test_the_name_of_weights_follows_names_types_shapes_and_bytes(tmp_path: Path) -> None:
     def digest(**tensors: Tensor) -> str:
         mindspore.write(tmp_path / "x.ckpt", tensors, slice_bytes=8)
-        return files.digest(tmp_path / "x.ckpt", ("a", "b"))
+        return tensor_files.digest(tmp_path / "x.ckpt", ("a", "b"))
 
     a, b = torch.arange(4.0), torch.ones(2)
     first = digest(a=a, b=b)
@@ -394,4 +394,4 @@ def test_the_name_of_weights_follows_names_types_shapes_and_bytes(tmp_path: Path
     others = [digest(a=a + 1, b=b), digest(a=a.reshape(2, 2), b=b), digest(a=a.int(), b=b), digest(a=a, c=b)]
     assert len({first, *others}) == 5
     save_file({"a": a, "b": b}, tmp_path / "y.safetensors")
-    assert files.digest(tmp_path / "y.safetensors", ("a", "b")) == first
+    assert tensor_files.digest(tmp_path / "y.safetensors", ("a", "b")) == first

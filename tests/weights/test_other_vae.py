@@ -12,12 +12,12 @@ from safetensors.torch import load_file, save_file
 
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.weights import components
-from mezzotint.weights.folder import open_folder
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights.folder import components
+from mezzotint.weights.folder.model_folder import open_folder
+from mezzotint.weights.folder.other_vae import OtherVae, open_vae
 from mezzotint.weights.keymap import Part
 from mezzotint.weights.layouts import base
-from mezzotint.weights.other_vae import OtherVae, open_vae
 
 MODEL = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 WEIGHTS = MODEL / "vae" / "diffusion_pytorch_model.safetensors"

@@ -23,8 +23,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mezzotint.errors import WeightsError
-from mezzotint.weights import pickled
-from mezzotint.weights.pickled import Limits
+from mezzotint.weights.files import pickled
+from mezzotint.weights.files.pickled import Limits
 
 Save = Callable[[Any, Path], None]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import avg_pool2d
 
-from mezzotint.weights import components, plain_vae
+from mezzotint.weights.folder import components, plain_vae
 
 
 def _vae(widths: list[int], groups: int, layers: int = 1) -> dict[str, Any]:

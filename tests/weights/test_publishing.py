@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mezzotint import probes
+from mezzotint import fault_injection
 from mezzotint.errors import WeightsError
-from mezzotint.weights import publishing
+from mezzotint.weights.folder import publishing
 
 
 def exported(folder: Path, *names: str, text: str = "one") -> Path:
@@ -73,7 +73,7 @@ def test_a_kill_leaves_no_index_and_the_next_end_finishes(tmp_path: Path, monkey
     def reach(name: str) -> None:
         raise Killed
 
-    monkeypatch.setattr(probes, "reach", reach)
+    monkeypatch.setattr(fault_injection, "reach", reach)
     with pytest.raises(Killed):
         publishing.publish(export, out)
     assert not (out / publishing.INDEX).exists(), "what is half old and half new is no model"

@@ -12,7 +12,7 @@ from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteSchedule
 from diffusers.schedulers.scheduling_pndm import PNDMScheduler
 
 from mezzotint.diffusion import preconditioning
-from mezzotint.weights.scheduler_file import corrected, prediction_of
+from mezzotint.weights.folder.scheduler_file import corrected, prediction_of
 
 PNDM: dict[str, Any] = {"_class_name": "PNDMScheduler", "beta_start": 0.00085, "skip_prk_steps": True}
 EULER: dict[str, Any] = {"_class_name": "EulerDiscreteScheduler", "prediction_type": "v_prediction"}

@@ -19,14 +19,17 @@ from torch import Tensor
 
 from mezzotint.cli import main
 from mezzotint.errors import WeightsError
-from mezzotint.weights import components, kinds, known_layouts, mindspore, modelspec
-from mezzotint.weights.export import Replaced, write_model
-from mezzotint.weights.files import TensorInfo, read_header, read_metadata
-from mezzotint.weights.folder import open_folder, shipped
+from mezzotint.weights import kinds
+from mezzotint.weights.files import mindspore
+from mezzotint.weights.files.tensor_files import TensorInfo, read_header, read_metadata
+from mezzotint.weights.folder import components
+from mezzotint.weights.folder.export import Replaced, write_model
+from mezzotint.weights.folder.model_folder import open_folder, shipped
 from mezzotint.weights.keymap import Entry, KeyMap, Shape, Table
 from mezzotint.weights.layouts import mindone_sdxl, sd, sdxl
 from mezzotint.weights.layouts.mindone_sdxl import decays, mindspore_name, plain_name, stability_name
-from mezzotint.weights.single_file import SingleFile, open_single
+from mezzotint.weights.single_file import known_layouts, modelspec
+from mezzotint.weights.single_file.single_file import SingleFile, open_single
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "mindone-sdxl"
 LAYOUTS = {"sdxl": (sdxl.LAYOUT, mindone_sdxl.LAYOUT), "sdxl-refiner": (sdxl.REFINER, mindone_sdxl.REFINER)}
@@ -495,8 +498,8 @@ def test_shipped_configurations_are_chosen_for_full_size_files(
     """By the header alone; the file is one whose values nobody has."""
     header = header_of(model, LAYOUTS[model][which])
     (tmp_path / "x.ckpt").write_bytes(b"")
-    monkeypatch.setattr("mezzotint.weights.files.read_header", lambda path: header)
-    monkeypatch.setattr("mezzotint.weights.files.read_metadata", lambda path: {})
+    monkeypatch.setattr("mezzotint.weights.files.tensor_files.read_header", lambda path: header)
+    monkeypatch.setattr("mezzotint.weights.files.tensor_files.read_metadata", lambda path: {})
     single = open_single(tmp_path / "x.ckpt", sdxl.LAYOUT)
     assert single.folder.root == shipped(model)
     assert single.layout is LAYOUTS[model][which]

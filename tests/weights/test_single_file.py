@@ -19,12 +19,13 @@ from torch import Tensor
 from mezzotint.cli import main
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.weights import components, modelspec, single_file
-from mezzotint.weights.files import read_metadata
-from mezzotint.weights.folder import shipped
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights.files.tensor_files import read_metadata
+from mezzotint.weights.folder import components
+from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.layouts.base import average
 from mezzotint.weights.layouts.sd import LAYOUT
+from mezzotint.weights.single_file import modelspec, single_file
 
 FOLDER = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 PARTS = ("denoiser", "text_encoder", "vae")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mezzotint.errors import CacheError
-from mezzotint.weights.text_cache_npz import TextFile, name_of, read, write
+from mezzotint.weights.files.text_cache_npz import TextFile, name_of, read, write
 
 STATES = np.arange(12, dtype=np.float32).reshape(4, 3) / 7
 MASK = np.array([1, 1, 0, 0], dtype=np.uint8)

@@ -25,7 +25,7 @@ from mezzotint import durable
 from mezzotint.cli import main as mezzotint
 from mezzotint.families.sd import Family
 from mezzotint.sampling import grids
-from mezzotint.weights.folder import shipped
+from mezzotint.weights.folder.model_folder import shipped
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from mini import check_vae, lesson, measure, night, world

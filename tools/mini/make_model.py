@@ -19,8 +19,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mezzotint.weights import components, files
-from mezzotint.weights.folder import write_json
+from mezzotint.weights.files import tensor_files
+from mezzotint.weights.folder import components
+from mezzotint.weights.folder.model_folder import write_json
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from mini.card import card
@@ -144,14 +145,14 @@ def _write_halved(component: str, source: Path, target: Path) -> None:
     network = _NETWORKS[component]
     config = json.loads((source / "config.json").read_text("utf-8"))
     told = {key: value for key, value in config.items() if key not in ("_diffusers_version", "transformers_version")}
-    components.write(network, files.read(source / components.file_name(network)), told, target, "fp16")
+    components.write(network, tensor_files.read(source / components.file_name(network)), told, target, "fp16")
 
 
 def _parameters(folder: Path) -> dict[str, int]:
     """How many numbers each component has."""
     counts = {}
     for component, network in _NETWORKS.items():
-        header = files.InFile(folder / component / components.file_name(network)).header()
+        header = tensor_files.InFile(folder / component / components.file_name(network)).header()
         counts[component] = sum(_product(info.shape) for info in header.values())
     return counts
 

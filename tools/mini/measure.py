@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mezzotint.families.sd import Family
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.recipe.sample import SolverName
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.recipe.sections.sample import SolverName
 from mezzotint.sampling.sample import Request, sample
 from mezzotint.shapes import Size
-from mezzotint.weights import components
+from mezzotint.weights.folder import components
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from mini import recognise, world

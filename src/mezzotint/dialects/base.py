@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
-from mezzotint.dialects import _files, _launchers, _reading
-from mezzotint.dialects._launchers import Pasted
-from mezzotint.dialects._reading import Form, Parsed, Spec, Value
+from mezzotint.dialects.shared import launchers, reading, setting_files
+from mezzotint.dialects.shared.launchers import Pasted
+from mezzotint.dialects.shared.reading import Form, Parsed, Spec, Value
 from mezzotint.errors import Problem, RecipeError
 
 Outcome = Literal["mapped", "computed", "without effect", "refused"]
@@ -213,8 +213,8 @@ class Dialect:
         done, E1019 a launcher of several processes, with the line to type. ahead: read such a line as if its processes
         were there, and tell the lines to type.
         """
-        swept, notes = _reading.without_signs(arguments)
-        pasted = (self.expand(swept) if self.expand else None) or _launchers.strip(swept, self.scripts)
+        swept, notes = reading.without_signs(arguments)
+        pasted = (self.expand(swept) if self.expand else None) or launchers.strip(swept, self.scripts)
         if pasted.tool == "bash" and pasted.problems:
             raise RecipeError(f"the line of {self.name}", problems=pasted.problems)
         self._knows(pasted.script)
@@ -224,7 +224,7 @@ class Dialect:
             lines = tuple(pasted.lines(self.name))
         if not pasted.problems:
             pasted.insist(self.name, launched.processes)
-        parsed = _reading.parse(pasted.words, {row.flag: _spec(row) for row in self.rows})
+        parsed = reading.parse(pasted.words, {row.flag: _spec(row) for row in self.rows})
         files, renamed = self._lay_files(parsed)
         every = (
             *self.rows,
@@ -263,14 +263,14 @@ class Dialect:
         if tool is None:
             known = ", ".join(dict.fromkeys(["train", "cache", "check", "bench", *(tool.verb for tool in self.tools)]))
             raise RecipeError(f"--as {self.name} is for the verbs {known}, not for {verb}", code="E1018")
-        swept, notes = _reading.without_signs(arguments)
-        pasted = _launchers.strip(swept, tool.scripts)
+        swept, notes = reading.without_signs(arguments)
+        pasted = launchers.strip(swept, tool.scripts)
         if pasted.script and pasted.script not in tool.scripts:
             raise RecipeError(
                 f"mezzotint {verb} --as {self.name} reads the line of {tool.scripts[0]}, not of {pasted.script}",
                 code="E1018",
             )
-        parsed = _reading.parse(pasted.words, {row.flag: _spec(row) for row in tool.rows})
+        parsed = reading.parse(pasted.words, {row.flag: _spec(row) for row in tool.rows})
         given = {row.flag: _given(parsed, row) for row in tool.rows}
         draft = Draft(given, frozenset(parsed.given), Launched())
         draft.problems += [*pasted.problems, *parsed.problems]
@@ -293,12 +293,12 @@ class Dialect:
         files: dict[str, str] = {}
         if self.config and parsed.given.get(self.config):
             name = str(parsed.given[self.config])
-            found = _files.read(name, f"--{self.config}", {row.flag: _spec(row) for row in self.rows})
+            found = setting_files.read(name, f"--{self.config}", {row.flag: _spec(row) for row in self.rows})
             parsed.problems += found.problems
             for flag, value in found.given.items():
                 if flag not in parsed.given:
                     parsed.given[flag] = value
-                    files[flag] = _files.short(name)
+                    files[flag] = setting_files.short(name)
         renamed = _renamed(parsed, files, self.rows)
         for table in self.tables:
             _lay_table(table, parsed, files, {row.flag: row for row in self.rows}[table.flag])
@@ -335,14 +335,14 @@ def _lay_table(table: Table, parsed: Parsed, files: dict[str, str], row: Row) ->
     name = parsed.given.get(table.flag) or row.default
     if name is None:
         return
-    is_absent = parsed.given.get(table.flag) is None and not _files.is_there(str(name))
+    is_absent = parsed.given.get(table.flag) is None and not setting_files.is_there(str(name))
     for one in table.rows:
-        files[table.prefix + one.flag] = f"the {name} that ships" if is_absent else _files.short(str(name))
+        files[table.prefix + one.flag] = f"the {name} that ships" if is_absent else setting_files.short(str(name))
     if is_absent:
         parsed.under |= {table.prefix + key: value for key, value in table.shipped.items()}
         return
     called = _called(table.flag, files.get(table.flag, ""))
-    found = _files.read(str(name), called, {one.flag: _spec(one) for one in table.rows})
+    found = setting_files.read(str(name), called, {one.flag: _spec(one) for one in table.rows})
     parsed.problems += found.problems
     parsed.given |= {table.prefix + key: value for key, value in found.given.items()}
 

@@ -21,11 +21,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mezzotint import durable, probes
+from mezzotint import durable, fault_injection
 from mezzotint.errors import StorageError
 from mezzotint.families._latte_files import Source
 from mezzotint.nets.latte import LatteConfig
-from mezzotint.weights import components, files, fingerprint, folder, scheduler_file, t5
+from mezzotint.weights.files import fingerprint, tensor_files
+from mezzotint.weights.folder import components, model_folder, scheduler_file, t5
 
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 
@@ -59,27 +60,27 @@ def write(
 ) -> None:
     """Writes `target`, which must not exist, aside; syncs and renames it. weights: trained tensors by
     `part/parameter`."""
-    probes.reach("export.begin")
+    fault_injection.reach("export.begin")
     scheduler = scheduler_file.corrected(source.scheduler, prediction=prediction, zero_terminal=zero_terminal)
     aside: Path | None = None
     try:
-        aside = folder.begin(target)
+        aside = model_folder.begin(target)
         there = {"scheduler": _INDEX["scheduler"]}
         _write_denoiser(aside, source, _state(source, parts, weights, "denoiser"), dtype, there)
-        folder.write_json(aside / "scheduler" / "scheduler_config.json", scheduler)
+        model_folder.write_json(aside / "scheduler" / "scheduler_config.json", scheduler)
         _write_besides(aside, source, parts, dtype, there)
         index: dict[str, Any] = {"_class_name": _PIPELINE, **{k: there[k] for k in sorted(there)}}
         index["scheduler"] = ["diffusers", scheduler["_class_name"]]
-        folder.write_json(aside / "model_index.json", index)
-        folder.finish(aside, target)
+        model_folder.write_json(aside / "model_index.json", index)
+        model_folder.finish(aside, target)
     except OSError as error:
         full = error.errno in durable.FULL
         remedy = "make room on the disk" if full else "check the folder and its permissions"
         raise StorageError(f"{target}: the export could not be written ({error}); {remedy}", code="E1701") from error
     finally:
         if aside is not None:
-            folder.discard(aside)
-    probes.reach("export.renamed")
+            model_folder.discard(aside)
+    fault_injection.reach("export.renamed")
 
 
 def _state(
@@ -104,7 +105,7 @@ def _write_denoiser(
         return
     told = {k: v for k, v in config.items() if k not in (*_OF_DIFFUSERS, *_NOT_OF_DIFFUSERS)}
     told |= {"_class_name": "LatteTransformer3DModel", "sample_size": source.config.sample_size[0]}
-    folder.write_json(aside / "transformer" / "config.json", told)
+    model_folder.write_json(aside / "transformer" / "config.json", told)
     _second_name(aside / WEIGHTS, aside / "transformer" / WEIGHTS)
     there["transformer"] = _INDEX["transformer"]
 
@@ -138,7 +139,7 @@ def _write_besides(
             told = source.part("vae").config
             components.write("causal_vae", _state(source, parts, {}, "vae"), told, aside / "vae", dtype)
         else:
-            folder.copy_component(source.part("vae").where.parent, aside / "vae")
+            model_folder.copy_component(source.part("vae").where.parent, aside / "vae")
     if not source.own_text:
         return
     there |= {"text_encoder": _INDEX["text_encoder"], "tokenizer": _INDEX["tokenizer"]}
@@ -147,7 +148,7 @@ def _write_besides(
         tensors = _state(source, parts, {}, "text_encoder")
         components.write("t5_text", tensors, text.config, aside / "text_encoder", dtype)
     else:
-        folder.copy_component(text.where.parent, aside / "text_encoder")
+        model_folder.copy_component(text.where.parent, aside / "text_encoder")
     if source.tokenizer is not None and source.tokenizer != text.where.parent:
         _copy_words(source.tokenizer, aside / "tokenizer")
 
@@ -157,7 +158,7 @@ def _copy_words(words: Path, target: Path) -> None:
     for name in t5.TOKENIZER_FILES:
         if (words / name).is_file():
             shutil.copyfile(words / name, target / name)
-            files.sync(target / name)
+            tensor_files.sync(target / name)
 
 
 def _second_name(file: Path, name: Path) -> None:
@@ -166,4 +167,4 @@ def _second_name(file: Path, name: Path) -> None:
         os.link(file, name)
     except OSError:
         shutil.copyfile(file, name)
-        files.sync(name)
+        tensor_files.sync(name)

@@ -22,11 +22,13 @@ from mezzotint.errors import WeightsError
 from mezzotint.families.base import Prediction
 from mezzotint.nets.causal_vae import CausalVAE, CausalVAEConfig
 from mezzotint.nets.latte import Latte, LatteConfig
-from mezzotint.recipe.latte import LatteSettings
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.weights import fingerprint, kinds, pickled, state, t5
-from mezzotint.weights.files import InFile, Stored
-from mezzotint.weights.folder import find_weights, read_json
+from mezzotint.recipe.families.latte import LatteSettings
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights import kinds
+from mezzotint.weights.files import fingerprint, pickled
+from mezzotint.weights.files.tensor_files import InFile, Stored
+from mezzotint.weights.folder import state, t5
+from mezzotint.weights.folder.model_folder import find_weights, read_json
 from mezzotint.weights.layouts import latte as layout
 
 SCALE = 0.18215

@@ -14,15 +14,17 @@ from typing import Any, ClassVar, Literal, Self, cast
 import torch
 from torch import Tensor, nn
 
-from mezzotint import probes
+from mezzotint import fault_injection
 from mezzotint.diffusion.forms import Form
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families._stable_files import Kin, Source, of_part, open_source, open_tokenizer, require_layers
 from mezzotint.families.base import Grid, ModelFamily, Prediction
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.weights import fingerprint, known_layouts, mindspore, partial, scheduler_file
-from mezzotint.weights.export import Replaced, write_model
-from mezzotint.weights.remains import drop_average, remains_of
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights.files import fingerprint, mindspore
+from mezzotint.weights.folder import scheduler_file
+from mezzotint.weights.folder.export import Replaced, write_model
+from mezzotint.weights.single_file import known_layouts, partial
+from mezzotint.weights.single_file.extras import drop_average, remains_of
 
 
 class StableFamily(ModelFamily):
@@ -149,7 +151,7 @@ class StableFamily(ModelFamily):
 
         Raises WeightsError E1410 when the folder is there, E1403 when a weight is not finite, StorageError E1701.
         """
-        probes.reach("export.begin")
+        fault_injection.reach("export.begin")
         source = self._source
         taught = self.taught or Form(prediction)
         config = scheduler_file.corrected(
@@ -168,7 +170,7 @@ class StableFamily(ModelFamily):
         single = source.single if source.weights == "files" else None
         besides = remains_of(single).write if single is not None else drop_average
         write_model(folder, source.folder, replaced, scheduler=config, dtype=dtype, besides=besides)
-        probes.reach("export.renamed")
+        fault_injection.reach("export.renamed")
 
     def export_parts(
         self,
@@ -179,14 +181,14 @@ class StableFamily(ModelFamily):
         dtype: Literal["fp32", "fp16", "bf16"],
     ) -> None:
         """See ModelFamily. Raises WeightsError E1403, E1416, StorageError E1701."""
-        probes.reach("export.begin")
+        fault_injection.reach("export.begin")
         source = self._source
         components = [source.component(part) for part in source.parts]
         layout = known_layouts.for_components(components, "mindone" if file.suffix == mindspore.SUFFIX else "")
         assert layout is not None, components
         replaced = {source.component(part): self._replaced(part, of_part(weights, part)) for part in parts}
         partial.write(file, layout, replaced, dtype)
-        probes.reach("export.renamed")
+        fault_injection.reach("export.renamed")
 
     def _tokenizer(self, part: str) -> Any:
         if part not in self._tokenizers:

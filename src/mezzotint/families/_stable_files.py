@@ -19,16 +19,25 @@ from transformers.models.clip.tokenization_clip import CLIPTokenizer
 from mezzotint import outside
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import Prediction
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.weights import components, files, fingerprint, kinds, plain_vae, scheduler_file
-from mezzotint.weights.components import Network
-from mezzotint.weights.export import Replaced
-from mezzotint.weights.files import Stored, TensorInfo
-from mezzotint.weights.folder import FoundWeights, ModelFolder, open_folder, read_json, require_plain, tokenizer_files
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights import kinds
+from mezzotint.weights.files import fingerprint, tensor_files
+from mezzotint.weights.files.tensor_files import Stored, TensorInfo
+from mezzotint.weights.folder import components, plain_vae, scheduler_file
+from mezzotint.weights.folder.components import Network
+from mezzotint.weights.folder.export import Replaced
+from mezzotint.weights.folder.model_folder import (
+    FoundWeights,
+    ModelFolder,
+    open_folder,
+    read_json,
+    require_plain,
+    tokenizer_files,
+)
+from mezzotint.weights.folder.other_vae import OtherVae, open_vae
 from mezzotint.weights.keymap import Family, KeyMap
-from mezzotint.weights.other_vae import OtherVae, open_vae
-from mezzotint.weights.overlay import Overlay
-from mezzotint.weights.single_file import SingleFile, open_single
+from mezzotint.weights.single_file.overlay import Overlay
+from mezzotint.weights.single_file.single_file import SingleFile, open_single
 
 Configs = Mapping[str, Mapping[str, Any]]
 Joint = tuple[str, Any, Any]
@@ -125,7 +134,7 @@ class Source:
         stored = self._stored(part)
         if part == "denoiser" and self.whole_depth:
             stored = _Shallower(
-                files.InFile(stored) if isinstance(stored, Path) else stored, frozenset(self._left_out())
+                tensor_files.InFile(stored) if isinstance(stored, Path) else stored, frozenset(self._left_out())
             )
         return components.load(network, config, stored, where=where)
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from mezzotint.diffusion.forms import Form
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
-from mezzotint.recipe.model import ModelSettings
+from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
-from mezzotint.weights.files import Stored
+from mezzotint.weights.files.tensor_files import Stored
 
 Prediction = Literal["epsilon", "v", "x0", "edm", "v-edm", "epsilon-unscaled"]
 Encodes = Literal["media", "text"]

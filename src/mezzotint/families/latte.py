@@ -19,12 +19,12 @@ from mezzotint.families import _latte_export
 from mezzotint.families._latte_files import FRAMES, PIXELS, SCALE, Source, open_source
 from mezzotint.families.base import Grid, ModelFamily, Prediction
 from mezzotint.nets.causal_vae import CausalVAE, Tiling, posterior
-from mezzotint.recipe.latte import LatteSettings
-from mezzotint.recipe.model import ModelSettings
+from mezzotint.recipe.families.latte import LatteSettings
+from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
-from mezzotint.weights import t5
-from mezzotint.weights.files import Stored
-from mezzotint.weights.folder import shipped
+from mezzotint.weights.files.tensor_files import Stored
+from mezzotint.weights.folder import t5
+from mezzotint.weights.folder.model_folder import shipped
 
 _PARTS = ("denoiser", "text_encoder", "vae")
 

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from mezzotint.families._stable import StableFamily, like_parameters
 from mezzotint.families._stable_files import Configs, Joint, Kin, open_source, read_folder
-from mezzotint.recipe.model import ModelSettings
+from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
-from mezzotint.weights.folder import shipped
+from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.layouts import sd
 
 _TINY: dict[str, dict[str, Any]] = {

@@ -23,9 +23,9 @@ from torch import Tensor
 from mezzotint.families._stable import StableFamily, like_parameters
 from mezzotint.families._stable_files import Configs, Joint, Kin, open_source, read_folder
 from mezzotint.families.base import Intake
-from mezzotint.recipe.model import ModelSettings
+from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
-from mezzotint.weights.folder import ModelFolder, shipped
+from mezzotint.weights.folder.model_folder import ModelFolder, shipped
 from mezzotint.weights.layouts import sdxl
 
 AESTHETIC_SCORE, NEGATIVE_AESTHETIC_SCORE = 6.0, 2.5

@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from mezzotint.recipe.base import FREE, Section
-from mezzotint.recipe.data import DataSettings
-from mezzotint.recipe.model import ModelSettings
-from mezzotint.recipe.objective import ObjectiveSettings
-from mezzotint.recipe.optim import OptimSettings
-from mezzotint.recipe.run import RunSettings
-from mezzotint.recipe.sample import SampleSettings
+from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.recipe.sections.objective import ObjectiveSettings
+from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.recipe.sections.run import RunSettings
+from mezzotint.recipe.sections.sample import SampleSettings
 
 SHARED_OPTIMIZERS = ("adamw", "adacoor", "adam-weight-decay", "lion")
 """Optimizers that move each number by itself, and so work on rows of a tensor."""

@@ -16,9 +16,18 @@ from pydantic.json_schema import GenerateJsonSchema
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.advice import ADVICE
 from mezzotint.recipe.base import ChangeKind, Every, Section
-from mezzotint.recipe.foreign_names import Foreign, foreign
-from mezzotint.recipe.nearest import nearest
-from mezzotint.recipe.paths import Setting, Shape, by_path, first_sentence, one_line, owner, sections, settings
+from mezzotint.recipe.reading.foreign_names import Foreign, foreign
+from mezzotint.recipe.reading.nearest import nearest
+from mezzotint.recipe.reading.paths import (
+    Setting,
+    Shape,
+    by_path,
+    first_sentence,
+    one_line,
+    owner,
+    sections,
+    settings,
+)
 from mezzotint.recipe.recipe import Recipe
 
 ON_RESUME: dict[ChangeKind, str] = {

@@ -13,10 +13,10 @@ from typing import Any
 
 from mezzotint.errors import Problem
 from mezzotint.recipe.base import ChangeKind, Every
-from mezzotint.recipe.nearest import advice
-from mezzotint.recipe.paths import Setting, by_path, sections, settings
+from mezzotint.recipe.reading.nearest import advice
+from mezzotint.recipe.reading.paths import Setting, by_path, sections, settings
+from mezzotint.recipe.reading.wording import shown
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.wording import shown
 
 BEFORE = MappingProxyType({"data.holdout.rule": "chance"})
 """What held before there was a setting, where that is not its default: for recorded recipes that do not have it yet."""

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import durable
-from mezzotint.data import buckets
-from mezzotint.data.balance import Fill, fills
-from mezzotint.data.catalogue import Catalogue, readable
-from mezzotint.data.plan import plan_columns
-from mezzotint.recipe.data import DataSettings
+from mezzotint.data.buckets import buckets
+from mezzotint.data.catalogue.catalogue import Catalogue, readable
+from mezzotint.data.schedule.balance import Fill, fills
+from mezzotint.data.schedule.plan import plan_columns
+from mezzotint.recipe.sections.data import DataSettings
 
 UNDERSIZED = "undersized_images.txt"
 HEAD = ("name", "bucket", "pictures", "over", "to add", "filled up")

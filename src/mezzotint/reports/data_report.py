@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from mezzotint import durable
-from mezzotint.data import buckets, findings
-from mezzotint.data.catalogue import Catalogue, readable
-from mezzotint.data.colour import conversions_of
-from mezzotint.data.indexing import LONG_CAPTION_WORDS
-from mezzotint.data.plan import PlanColumns
+from mezzotint.data.buckets import buckets
+from mezzotint.data.catalogue import findings
+from mezzotint.data.catalogue.catalogue import Catalogue, readable
+from mezzotint.data.catalogue.indexing import LONG_CAPTION_WORDS
+from mezzotint.data.media.colour import conversions_of
+from mezzotint.data.schedule.plan import PlanColumns
 from mezzotint.recipe.counting import counted
-from mezzotint.recipe.data import DataSettings
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Epoch
 

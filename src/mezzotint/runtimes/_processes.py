@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mezzotint.recipe.run import RunSettings
+from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base
 
 _PATIENCE = datetime.timedelta(days=30)

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mezzotint import registry
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.run import RecomputeSettings, RunSettings
+from mezzotint.recipe.sections.run import RecomputeSettings, RunSettings
 from mezzotint.runtimes._launch import Launch as Launch
 
 Scope = Literal["all", "part", "tensor"]

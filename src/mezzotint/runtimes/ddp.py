@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mezzotint.recipe.run import RunSettings
+from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base
 from mezzotint.runtimes._processes import Processes
 

@@ -23,7 +23,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.run import RunSettings, ShardSettings
+from mezzotint.recipe.sections.run import RunSettings, ShardSettings
 from mezzotint.runtimes import base
 from mezzotint.runtimes._processes import Processes
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from mezzotint.recipe.run import RunSettings
+from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base
 
 

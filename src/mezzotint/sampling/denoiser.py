@@ -18,7 +18,7 @@ from mezzotint.diffusion import preconditioning
 from mezzotint.diffusion.forms import Form
 from mezzotint.diffusion.preconditioning import Scaling, ScalingName
 from mezzotint.diffusion.schedule import Schedule
-from mezzotint.recipe.sample import ThresholdingSettings
+from mezzotint.recipe.sections.sample import ThresholdingSettings
 from mezzotint.sampling.guidance import rescaled, thresholded
 
 Network = Callable[[Tensor, Tensor], Tensor]

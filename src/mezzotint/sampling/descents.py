@@ -26,7 +26,7 @@ from diffusers.schedulers.scheduling_heun_discrete import HeunDiscreteScheduler
 from torch import Tensor
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sample import SolverName
+from mezzotint.recipe.sections.sample import SolverName
 from mezzotint.sampling.solvers import ExactLms
 
 Denoise = Callable[[Tensor, float], Tensor]

@@ -19,7 +19,7 @@ import yaml
 
 from mezzotint import outside
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sample import SOLVER_CLASSES, SolverName
+from mezzotint.recipe.sections.sample import SOLVER_CLASSES, SolverName
 
 NEW_EACH_TIME = -1
 """A seed that stands for another one at each drawing."""

@@ -18,7 +18,7 @@ from mezzotint.diffusion.forms import Form
 from mezzotint.diffusion.noise import normal
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.sample import FramingSettings, SampleSettings, SolverName, Spacing
+from mezzotint.recipe.sections.sample import FramingSettings, SampleSettings, SolverName, Spacing
 from mezzotint.sampling.denoiser import Denoiser
 from mezzotint.sampling.descents import descend, require
 from mezzotint.sampling.guidance import Predict, guided, together, zeros_like

@@ -28,8 +28,8 @@ from torch import Tensor
 from mezzotint.diffusion.prediction import to_x_0
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sample import SolverName as SolverName
-from mezzotint.recipe.sample import Spacing
+from mezzotint.recipe.sections.sample import SolverName as SolverName
+from mezzotint.recipe.sections.sample import Spacing
 from mezzotint.sampling import library_solvers
 from mezzotint.sampling.levels import chosen_spacing
 

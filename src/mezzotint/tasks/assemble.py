@@ -14,24 +14,26 @@ from numpy.typing import NDArray
 from torch import nn
 
 from mezzotint import registry
-from mezzotint.data import catalogue as catalogues
-from mezzotint.data.cached import LatentCache, TextCache, is_cache
-from mezzotint.data.catalogue import Catalogue
-from mezzotint.data.loader import plan_columns
-from mezzotint.data.plan import Timeline
+from mezzotint.data.cache.entries import LatentCache, TextCache, is_cache
+from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.loading.loader import plan_columns
+from mezzotint.data.schedule.plan import Timeline
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.families.base import Encodes, Intake, ModelFamily, Prediction
 from mezzotint.recipe.base import Every
-from mezzotint.recipe.data import DataSettings, HoldoutSettings
-from mezzotint.recipe.optim import OptimSettings
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
+from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
+from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
-from mezzotint.tasks import _clips
-from mezzotint.training import attention, decay, half, shadow
-from mezzotint.training.precision import DTYPES, LossScale, Precision, cast
-from mezzotint.training.trained import trained_parameters
+from mezzotint.tasks import clip_rules
+from mezzotint.training import ema as shadow
+from mezzotint.training.optimizers import weight_decay
+from mezzotint.training.precision import attention, mixed
+from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast
+from mezzotint.training.trainable import trained_parameters
 from mezzotint.training.update import Update
 
 
@@ -247,7 +249,7 @@ def encoders(recipe: Recipe, kind: type[ModelFamily], device: torch.device) -> C
     def load(what: Encodes) -> ModelFamily:
         parts = kind.text_parts if what == "text" else ("vae",)
         family = kind.load(recipe.model, only=parts, seed=recipe.run.seed)
-        _clips.refuse_unfit(recipe, family.grid)
+        clip_rules.refuse_unfit(recipe, family.grid)
         for part, module in family.parts().items():
             cast(module.requires_grad_(False).eval(), precision.of_frozen(part))
             module.to(device)
@@ -292,7 +294,7 @@ def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
     length."""
     kind = family_class(recipe)
     family = kind.load(recipe.model, only=needed_parts(recipe), seed=recipe.run.seed)
-    _clips.refuse_unfit(recipe, family.grid)
+    clip_rules.refuse_unfit(recipe, family.grid)
     trained = trained_parameters(family.parts(), recipe.model, kind.trainable)
     precision = Precision.of(recipe.run)
     for name, module in family.parts().items():
@@ -301,11 +303,11 @@ def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
     prediction = recipe.model.prediction or family.prediction
     objective = Objective(recipe.objective, family.schedule, prediction)
     family.taught = objective.form
-    optim = decay.resolved(resolved(recipe.optim, steps), family.parts(), list(trained))
+    optim = weight_decay.resolved(resolved(recipe.optim, steps), family.parts(), list(trained))
     model = Model(family, trained, objective.to(runtime.device), prediction, precision, optim)
     attention.set_up(family.parts()["denoiser"], recipe.model.attention)
     blocks = list(family.blocks())
-    half.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)
+    mixed.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)
     if recipe.run.compile:
         model.compiled_blocks = compile_blocks(blocks)
     if recipe.run.recompute.enabled:

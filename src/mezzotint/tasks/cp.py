@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mezzotint.errors import RecipeError, StorageError
-from mezzotint.recipe.read import ASSETS, SCHEMA_COMMENT, shipped_recipes
+from mezzotint.recipe.reading.read import ASSETS, SCHEMA_COMMENT, shipped_recipes
 
 
 def run(arguments: Sequence[str]) -> int:

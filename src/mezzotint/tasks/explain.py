@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from mezzotint.errors import CODES, RecipeError, explain_code
 from mezzotint.recipe import reference
-from mezzotint.recipe.paths import one_line
+from mezzotint.recipe.reading.paths import one_line
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from mezzotint import registry
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.read import MODELS, SCHEMA_COMMENT, shipped_recipes
-from mezzotint.tasks import _foreign
+from mezzotint.recipe.reading.read import MODELS, SCHEMA_COMMENT, shipped_recipes
+from mezzotint.tasks.reading import foreign
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -37,7 +37,7 @@ def _kinds() -> dict[str, Callable[[], dict[str, str]]]:
         "models": _models,
         "families": lambda: registry.about("families"),
         "formats": lambda: registry.about("data/formats"),
-        "dialects": lambda: {name: _foreign.dialect(name).about for name in registry.names("dialects")},
+        "dialects": lambda: {name: foreign.dialect(name).about for name in registry.names("dialects")},
         "runtimes": lambda: registry.about("runtimes"),
     }
 

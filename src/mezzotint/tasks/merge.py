@@ -18,13 +18,14 @@ from torch import Tensor
 
 from mezzotint import durable
 from mezzotint.errors import RecipeError, WeightsError
-from mezzotint.recipe.read import MODELS, locate
-from mezzotint.tasks import convert
-from mezzotint.weights import files, known_layouts, mindspore, pickled, write_single
-from mezzotint.weights.components import DTypeName
-from mezzotint.weights.export import Replaced, write_model
+from mezzotint.recipe.reading.read import MODELS, locate
+from mezzotint.tasks.convert import convert
+from mezzotint.weights.files import mindspore, pickled, tensor_files
+from mezzotint.weights.folder.components import DTypeName
+from mezzotint.weights.folder.export import Replaced, write_model
 from mezzotint.weights.merge import Merge, made, open_base, open_other, planned
-from mezzotint.weights.remains import drop_average
+from mezzotint.weights.single_file import known_layouts, writing
+from mezzotint.weights.single_file.extras import drop_average
 
 _FLAGS = ("--weights", "--dtype", "--ema", "--config", "--report")
 
@@ -156,7 +157,7 @@ def _to_file(wish: Wish, merged: Merge) -> Iterator[str]:
         mindspore.write(wish.destination, _finite(wish.destination, made(merged, plan), lenient))
     else:
         predicts = "v" if base.scheduler.get("prediction_type") == "v_prediction" else "epsilon"
-        described = write_single.described(base.folder, predicts, wish.destination.stem)
+        described = writing.described(base.folder, predicts, wish.destination.stem)
         convert.write_plan(wish.destination, merged, plan, described)
     counts = Counter(one.kind for one in plan)
     yield f"  {len(plan)} tensors: " + ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
@@ -164,7 +165,7 @@ def _to_file(wish: Wish, merged: Merge) -> Iterator[str]:
 
 def _finite(path: Path, tensors: Iterator[tuple[str, Tensor]], lenient: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
     for name, tensor in tensors:
-        files.require_finite(path, {name: tensor}, unchecked=lenient)
+        tensor_files.require_finite(path, {name: tensor}, unchecked=lenient)
         yield name, tensor
 
 

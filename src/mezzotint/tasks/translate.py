@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import wrap
 
-from mezzotint.dialects._writing import as_yaml
 from mezzotint.dialects.base import Translation
+from mezzotint.dialects.shared.writing import as_yaml
 from mezzotint.errors import RecipeError
 from mezzotint.runtimes._launch import Launch
-from mezzotint.tasks import _foreign
-from mezzotint.tasks._arguments import FOREIGN, process_count, take
+from mezzotint.tasks.reading import foreign
+from mezzotint.tasks.reading.arguments import FOREIGN, process_count, take
 
 FLAGS = {
     "--as=NAME": "the dialect of the line after `--`; `mezzotint ls dialects` lists them",
@@ -32,8 +32,8 @@ def run(arguments: Sequence[str]) -> int:
     if unknown:
         what = f"{unknown[0]!r} is not understood; it takes --as NAME, --processes=N, and the foreign line after --"
         raise RecipeError(f"mezzotint translate: {what}", code="E1012")
-    place = _foreign.launched(Launch.read(), process_count(asked, "translate"))
-    print(text(_foreign.translation(asked.dialect, asked.foreign, place), asked.dialect), end="")
+    place = foreign.launched(Launch.read(), process_count(asked, "translate"))
+    print(text(foreign.translation(asked.dialect, asked.foreign, place), asked.dialect), end="")
     return 0
 
 

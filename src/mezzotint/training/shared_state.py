@@ -13,10 +13,10 @@ from typing import Any
 
 from torch import Tensor
 
-from mezzotint import durable, probes
+from mezzotint import durable, fault_injection
 from mezzotint.errors import Diverged, MezzotintError, StorageError
 from mezzotint.runtimes.base import Runtime
-from mezzotint.training import rows, state
+from mezzotint.training import sharding, state
 
 
 def write(
@@ -34,7 +34,7 @@ def write(
     Raises, on every process, the Diverged or StorageError that any of them has met.
     """
     final = folder / state.name_of(step)
-    probes.reach("checkpoint.begin")
+    fault_injection.reach("checkpoint.begin")
     aside = Path(runtime.share(str(state.aside_of(folder, step))))
     told = runtime.gather(json.dumps(_attempt(lambda: _write_mine(aside, final, runtime, tensors))))
     answers = [json.loads(answer) for answer in told]
@@ -47,7 +47,7 @@ def write(
                 "step": step,
                 "recipe": recipe_digest,
                 "files": {name: file for answer in answers for name, file in answer["files"].items()},
-                "tensors": rows.joined([answer["tensors"] for answer in answers]),
+                "tensors": sharding.joined([answer["tensors"] for answer in answers]),
             }
             outcome = _attempt(lambda: _complete(aside, final, manifest, values))
         outcome = json.loads(runtime.share(json.dumps(outcome)))
@@ -64,7 +64,7 @@ def _write_mine(aside: Path, final: Path, runtime: Runtime, tensors: Mapping[str
     mine = {
         name: tensor
         for name, tensor in tensors.items()
-        if (runtime.is_first if (share := rows.share_of(name, runtime.shares)) is None else _counts(runtime, share))
+        if (runtime.is_first if (share := sharding.share_of(name, runtime.shares)) is None else _counts(runtime, share))
     }
     state.refuse_non_finite(mine)
     ending = f"-{runtime.rank + 1:05d}-of-{runtime.world_size:05d}"
@@ -72,13 +72,13 @@ def _write_mine(aside: Path, final: Path, runtime: Runtime, tensors: Mapping[str
         aside.mkdir(parents=True, exist_ok=True)
         listing = state.write_files(aside, mine, ending)
     table = {
-        name: rows.table_entry(tensor, state.file_of(name, ending), rows.share_of(name, runtime.shares))
+        name: sharding.table_entry(tensor, state.file_of(name, ending), sharding.share_of(name, runtime.shares))
         for name, tensor in mine.items()
     }
     return {"files": listing, "tensors": table}
 
 
-def _counts(runtime: Runtime, share: rows.Share) -> bool:
+def _counts(runtime: Runtime, share: sharding.Share) -> bool:
     """Whether this process writes its rows of a tensor: there are some, and no other writes the same."""
     is_empty_tensor = 0 in share.shape and runtime.is_first
     return is_empty_tensor or (runtime.is_writer and share.start < share.stop)

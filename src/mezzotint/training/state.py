@@ -29,10 +29,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mezzotint import durable, outside, probes
+from mezzotint import durable, fault_injection, outside
 from mezzotint.errors import CheckpointError, Diverged
-from mezzotint.training import rows
-from mezzotint.weights import files
+from mezzotint.training import sharding
+from mezzotint.weights.files import tensor_files
 
 SCHEMA, SCHEMA_OF_ROWS = 1, 2
 _NAME = re.compile(r"step-(\d{8,})")
@@ -78,7 +78,7 @@ def write(
     """
     refuse_non_finite(tensors)
     final = folder / name_of(step)
-    probes.reach("checkpoint.begin")
+    fault_injection.reach("checkpoint.begin")
     aside = aside_of(folder, step)
     size = sum(t.numel() * t.element_size() for t in tensors.values())
     try:
@@ -110,9 +110,9 @@ def write_files(aside: Path, tensors: Mapping[str, Tensor], ending: str = "") ->
     for name, tensor in tensors.items():
         by_file.setdefault(file_of(name, ending), {})[name] = tensor.detach()
     for file, content in sorted(by_file.items()):
-        files.write(content, aside / file, {"format": "pt"})
+        tensor_files.write(content, aside / file, {"format": "pt"})
         listing[file] = {"bytes": (aside / file).stat().st_size, "sha256": durable.sha256(aside / file)}
-        probes.reach("checkpoint.file")
+        fault_injection.reach("checkpoint.file")
     return listing
 
 
@@ -122,13 +122,13 @@ def complete(aside: Path, final: Path, manifest: Mapping[str, Any], values: Mapp
     told = {"bytes": (aside / "state.json").stat().st_size, "sha256": durable.sha256(aside / "state.json")}
     listing = {**manifest["files"], "state.json": told}
     durable.write_json(aside / "manifest.json", {**manifest, "files": listing})
-    probes.reach("checkpoint.manifest")
+    fault_injection.reach("checkpoint.manifest")
     durable.sync_folder(aside)
     if final.exists():
         durable.remove_tree(final)
     os.replace(aside, final)
     durable.sync_folder(final.parent)
-    probes.reach("checkpoint.renamed")
+    fault_injection.reach("checkpoint.renamed")
 
 
 def file_of(name: str, ending: str = "") -> str:
@@ -205,14 +205,14 @@ def _table_damage(path: Path, manifest: Mapping[str, Any]) -> str | None:
     found = {
         file: {
             name: {"shape": list(info.shape), "dtype": _TORCH_NAMES.get(info.dtype, info.dtype)}
-            for name, info in files.read_header(path / file).items()
+            for name, info in tensor_files.read_header(path / file).items()
         }
         for file in manifest["files"]
         if file.endswith(".safetensors")
     }
     told = manifest.get("tensors")
     if manifest["schema"] == SCHEMA_OF_ROWS:
-        return rows.damage(told, found)
+        return sharding.damage(told, found)
     there = {name: {**kept, "file": file} for file, tensors in found.items() for name, kept in tensors.items()}
     return None if told == there else "manifest.json tells of other tensors than its files hold"
 
@@ -253,7 +253,7 @@ def read(path: Path, *, tensors: bool = True) -> Restored:
     return Restored(path, int(manifest["step"]), tensors_of(path) if tensors else {}, values, shapes)
 
 
-def tensors_of(path: Path, shares: Mapping[str, rows.Share] = MappingProxyType({})) -> dict[str, Tensor]:
+def tensors_of(path: Path, shares: Mapping[str, sharding.Share] = MappingProxyType({})) -> dict[str, Tensor]:
     """The tensors of a checkpoint that is known to verify, by flat name. shares: by parameter, the rows that this
     process holds; of the parameters that are not named, and of numbers that belong to none, everything.
 
@@ -263,10 +263,10 @@ def tensors_of(path: Path, shares: Mapping[str, rows.Share] = MappingProxyType({
     found: dict[str, Tensor] = {}
     for file in manifest["files"]:
         if file.endswith(".safetensors"):
-            for name, held in files.read(path / file).items():
+            for name, held in tensor_files.read(path / file).items():
                 told = manifest["tensors"][name]
                 start = next((p["start"] for p in told.get("rows", ()) if p["file"] == file), 0)
-                rows.take(found, name, held, tuple(told["shape"]), start, rows.share_of(name, shares))
+                sharding.take(found, name, held, tuple(told["shape"]), start, sharding.share_of(name, shares))
     return found
 
 
@@ -290,18 +290,18 @@ def prune(folder: Path, keep: int | None) -> list[Path]:
             if damage(path) is None:
                 whole.append(path)
         elif whole:
-            probes.reach("checkpoint.prune")
+            fault_injection.reach("checkpoint.prune")
             durable.remove_tree(path)
             gone.append(path)
     return gone
 
 
 def fits(
-    restored: Restored, expected: Mapping[str, Tensor], shares: Mapping[str, rows.Share] = MappingProxyType({})
+    restored: Restored, expected: Mapping[str, Tensor], shares: Mapping[str, sharding.Share] = MappingProxyType({})
 ) -> None:
     """Checks names and shapes of a checkpoint's tensors against the run's own. shares: what this process holds of each
     parameter, where it does not hold all. Raises CheckpointError E1502 with counts and first names."""
-    wanted = {name: rows.whole_shape(name, tensor, shares) for name, tensor in expected.items()}
+    wanted = {name: sharding.whole_shape(name, tensor, shares) for name, tensor in expected.items()}
     missing = [name for name in wanted if name not in restored.shapes and not name.startswith("scaler/")]
     wrong = [name for name, shape in wanted.items() if restored.shapes.get(name, shape) != shape]
     spare = [name for name in restored.shapes if name not in wanted and not name.startswith(("scaler/", "opt."))]

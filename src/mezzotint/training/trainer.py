@@ -16,20 +16,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from mezzotint import draws, probes
+from mezzotint import draws, fault_injection
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.errors import Diverged, RecipeError, StorageError
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.optim import OptimSettings
-from mezzotint.recipe.run import RunSettings
+from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import Batch, Loss, StepBatches, StepReport, TextEmbedding
 from mezzotint.training import lr
+from mezzotint.training.callbacks.base import Observer, Wish
 from mezzotint.training.latents import latents_of
-from mezzotint.training.observers import Observer, Wish
-from mezzotint.training.precision import LossScale, Precision
+from mezzotint.training.precision.policy import LossScale, Precision
 from mezzotint.training.progress import Progress
-from mezzotint.training.trained import MovementWatch
+from mezzotint.training.trainable import MovementWatch
 from mezzotint.training.update import Update
 
 _SAVE, _STOP, _FIRST_CLOCK = 1, 2, 8
@@ -204,7 +204,7 @@ class Trainer:
 
     def step(self, batches: StepBatches) -> Pending:
         """One optimizer step. Nothing in it is read back to the host."""
-        probes.reach("step.begin")
+        fault_injection.reach("step.begin")
         device = self.runtime.device
         made = _Made(torch.zeros(1, dtype=torch.float32, device=device))
         for number in range(len(batches.batches)):
@@ -221,7 +221,7 @@ class Trainer:
                         made.timesteps.append(level)
                     del loss
                 del batch  # before the next one is moved to the device
-        probes.reach("step.backward")
+        fault_injection.reach("step.backward")
         if self.watch is not None and batches.step == self.progress.first_step:
             self.watch.check_gradients(self.trained, self.runtime.agree)
         return self._apply(batches, self.runtime.total(made.total)[0] / batches.count, made)
@@ -263,7 +263,7 @@ class Trainer:
         due = self.optim.ema.rule != "none" and (batches.step + 1) % self.optim.ema.interval == 0
         self.update.apply(loss_scale=scale, norms=norms, found_inf=found_inf, lr=rates, moves_shadow=due)
         self.scale.update(found_inf, batches.step)
-        probes.reach("step.end")
+        fault_injection.reach("step.end")
         numbers = torch.stack([loss, norm, found_inf, loss_is_finite, scale])
         return Pending.of(batches, made.keys, torch.cat([numbers, *made.timesteps, *made.losses]), rates)
 

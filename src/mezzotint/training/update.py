@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.optim import AdaCoor, OptimSettings
+from mezzotint.recipe.sections.optim import AdaCoor, OptimSettings
+from mezzotint.training.ema import decay_at
+from mezzotint.training.optimizers.rules import rule_for
 from mezzotint.training.patterns import MAY_BE_IDLE, bare
-from mezzotint.training.rules import rule_for
-from mezzotint.training.shadow import decay_at
 
 Item = TypeVar("Item")
 _COUNTS = ("opt.applied", "opt.shadow_updates")

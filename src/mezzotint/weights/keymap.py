@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from mezzotint.weights.components import Network
+    from mezzotint.weights.folder.components import Network
 
 Shape = tuple[int, ...]
 Describe = Callable[[Sequence[str]], Iterator["Entry"]]

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mezzotint.weights import mindspore
-from mezzotint.weights.files import TensorInfo, read_header
-from mezzotint.weights.folder import read_json
+from mezzotint.weights.files import mindspore
+from mezzotint.weights.files.tensor_files import TensorInfo, read_header
+from mezzotint.weights.folder.model_folder import read_json
 from mezzotint.weights.keymap import Family
 
 _CHANNELS = {

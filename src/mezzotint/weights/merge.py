@@ -14,14 +14,15 @@ from pathlib import Path
 from torch import Tensor
 
 from mezzotint.errors import WeightsError
-from mezzotint.weights import claims, files, known_layouts, pickled, write_single
-from mezzotint.weights.claims import Claim, Shapes
-from mezzotint.weights.components import DTypeName
-from mezzotint.weights.files import SIZES
-from mezzotint.weights.folder import ModelFolder, find_weights, open_folder
+from mezzotint.weights.files import pickled, tensor_files
+from mezzotint.weights.files.tensor_files import SIZES
+from mezzotint.weights.folder.components import DTypeName
+from mezzotint.weights.folder.model_folder import ModelFolder, find_weights, open_folder
 from mezzotint.weights.keymap import Entry, KeyMap, Shape
-from mezzotint.weights.remains import Remains, read_remains, remains_of
-from mezzotint.weights.single_file import open_single
+from mezzotint.weights.single_file import known_layouts, match_tensors, writing
+from mezzotint.weights.single_file.extras import Remains, read_remains, remains_of
+from mezzotint.weights.single_file.match_tensors import Claim, Shapes
+from mezzotint.weights.single_file.single_file import open_single
 
 CHUNK = 256 << 20
 """Bytes of tensors that are read at once; a tensor that is larger is read alone."""
@@ -76,13 +77,13 @@ def open_base(path: Path, *, config: Path | None = None, store: Path | None = No
         layout = known_layouts.for_components([n for n in known_layouts.component_names() if folder.has(n)])
         if layout is None:
             raise WeightsError(f"{path}: is no whole model of SD 1.x, SD 2.x or SDXL; give one first", code="E1452")
-        shapes = claims.shapes_of(folder, layout)
+        shapes = match_tensors.shapes_of(folder, layout)
         told: Mapping[str, object] = folder.config("scheduler", "scheduler_config.json")
         base = Base(_of_folder(path, layout, shapes), folder, layout, shapes, read_remains(path), told)
     else:
         single = open_single(path, None, config=config, store=store)
-        shapes = claims.shapes_of(single.folder, single.layout)
-        claim = claims.of_file(single.file, single.layout, shapes)
+        shapes = match_tensors.shapes_of(single.folder, single.layout)
+        claim = match_tensors.of_file(single.file, single.layout, shapes)
         told = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
         base = Base(Source(path, (claim,)), single.folder, single.layout, shapes, remains_of(single), told)
     _require_whole(base.source, base.shapes)
@@ -101,7 +102,7 @@ def open_other(path: Path, base: Base, *, averaged: bool = False, store: Path | 
     file = path
     if path.suffix in pickled.SUFFIXES and pickled.is_pickled(path):
         file = pickled.as_safetensors(path, store or pickled.default_store())
-    return Source(path, (claims.of_file(file, base.layout, base.shapes, averaged=averaged),))
+    return Source(path, (match_tensors.of_file(file, base.layout, base.shapes, averaged=averaged),))
 
 
 def _of_folder(path: Path, layout: KeyMap, shapes: Shapes) -> Source:
@@ -111,7 +112,7 @@ def _of_folder(path: Path, layout: KeyMap, shapes: Shapes) -> Source:
         places = {path.name: path} if path.name in layout.networks else {}
     weights = {component: find_weights(place) for component, place in places.items()}
     found = tuple(
-        claims.of_component(where.path, component, layout.networks[component], shapes)
+        match_tensors.of_component(where.path, component, layout.networks[component], shapes)
         for component, where in weights.items()
         if where is not None
     )
@@ -129,7 +130,7 @@ def _require_whole(source: Source, shapes: Shapes) -> None:
         lacking = source.lacks(component, wanted)
         if lacking:
             raise WeightsError(
-                f"{source.path}: lacks {files.some(lacking, 3)} of {component}; a whole model is needed here",
+                f"{source.path}: lacks {tensor_files.some(lacking, 3)} of {component}; a whole model is needed here",
                 code="E1405",
             )
 
@@ -180,7 +181,7 @@ class Merge:
                 found |= sources[number].read(component, mine)
         if self.dtype is None:
             return found
-        return write_single.cast_component(self.base.source.path, found, self.dtype)
+        return writing.cast_component(self.base.source.path, found, self.dtype)
 
     def _summed(self, component: str, names: Collection[str]) -> dict[str, Tensor]:
         """Sums in float32, in the base's types."""
@@ -233,13 +234,13 @@ def _told(source: Source, base: Base) -> Iterator[str]:
             yield f"{source.path}: left out: {copies} averaged tensors; --ema=use takes them"
         other = [n for n in claim.besides if n not in claim.averages and not base.layout.is_extra(n)]
         if other:
-            yield f"{source.path}: left out, since the model has no such thing: {files.some(other)}"
+            yield f"{source.path}: left out, since the model has no such thing: {tensor_files.some(other)}"
     if source is base.source:
         return
     for component, wanted in base.shapes.items():
         lacking = source.lacks(component, wanted)
         if lacking and len(lacking) < len(wanted):
-            yield f"{source.path}: lacks {files.some(lacking, 3)} of {component}, which stay those before it"
+            yield f"{source.path}: lacks {tensor_files.some(lacking, 3)} of {component}, which stay those before it"
 
 
 # --- in the order of the result -------------------------------------------------------------------------------------
@@ -267,13 +268,13 @@ class Planned:
 def planned(merge: Merge, layout: KeyMap) -> list[Planned]:
     """The tensors of a single file in a layout, the widest types first, as safetensors wants them."""
     remains = merge.base.remains
-    around = write_single.around(layout, remains)
-    found = [Planned(name, tuple(t.shape), files.kind_of(t.dtype), ready=t) for name, t in around.items()]
+    around = writing.around(layout, remains)
+    found = [Planned(name, tuple(t.shape), tensor_files.kind_of(t.dtype), ready=t) for name, t in around.items()]
     for component, shapes in merge.base.shapes.items():
         config = merge.base.folder.config(component)
         for entry in layout.choose(component, config).table(list(shapes)).entries:
             written = entry.foreign, entry.foreign_shape(dict(shapes))
-            name, shape = write_single.spelling(layout, remains, written)
+            name, shape = writing.spelling(layout, remains, written)
             found.append(Planned(name, shape, merge.kind(component, entry.ours[0]), component, entry))
     return sorted(found, key=lambda one: (-SIZES[one.kind], one.name))
 

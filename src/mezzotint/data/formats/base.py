@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from mezzotint.data.listing import Listing
-from mezzotint.recipe.data import DataSettings
+from mezzotint.data.files.listing import Listing
+from mezzotint.recipe.sections.data import DataSettings
 
 
 class PictureStore(Protocol):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mezzotint.data import media
-from mezzotint.data.formats._beside import SIDECARS, samples
 from mezzotint.data.formats.base import Skipped, Source
+from mezzotint.data.formats.shared.sidecars import SIDECARS, samples
+from mezzotint.data.media import decoding
 from mezzotint.stages import Sample
 
-SUFFIXES = media.SUFFIXES | set(SIDECARS)
+SUFFIXES = decoding.SUFFIXES | set(SIDECARS)
 """Endings of the files that this format looks at."""
 
 

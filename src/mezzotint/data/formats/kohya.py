@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from mezzotint.data import media
-from mezzotint.data.folder_repeats import Repeated, repeated
-from mezzotint.data.formats._beside import SIDECARS, samples
 from mezzotint.data.formats.base import Noted, Skipped, Source
+from mezzotint.data.formats.shared.folder_repeats import Repeated, repeated
+from mezzotint.data.formats.shared.sidecars import SIDECARS, samples
+from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.counting import counted
 from mezzotint.stages import Sample
 
-SUFFIXES = media.SUFFIXES | set(SIDECARS)
+SUFFIXES = decoding.SUFFIXES | set(SIDECARS)
 """Endings of the files that this format looks at."""
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mezzotint.data import media
-from mezzotint.data.formats._finding import MANIFESTS, SUFFIXES, list_files
-from mezzotint.data.formats._table_samples import Kind, samples
 from mezzotint.data.formats.base import Noted, Skipped, Source
+from mezzotint.data.formats.shared.table_files import MANIFESTS, SUFFIXES, list_files
+from mezzotint.data.formats.shared.table_samples import Kind, samples
+from mezzotint.data.media import decoding
 from mezzotint.stages import Sample
 
 __all__ = ["MANIFESTS", "SUFFIXES", "list_files", "read_samples"]
 
-PICTURES = Kind(media.SUFFIXES, "picture", "image")
+PICTURES = Kind(decoding.SUFFIXES, "picture", "image")
 
 
 def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:

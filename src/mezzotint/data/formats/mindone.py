@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from mezzotint.data import media
-from mezzotint.data.formats._finding import is_table, without
-from mezzotint.data.formats._table_samples import Kind, samples
-from mezzotint.data.formats._tables import Wanted
+from mezzotint.data.files.listing import Listing, walk
 from mezzotint.data.formats.base import Noted, Skipped, Source
-from mezzotint.data.listing import Listing, walk
+from mezzotint.data.formats.shared.table_files import is_table, without
+from mezzotint.data.formats.shared.table_samples import Kind, samples
+from mezzotint.data.formats.shared.tables import Wanted
+from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.data import DataSettings
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
 
-SUFFIXES = media.SUFFIXES | {".csv"}
+SUFFIXES = decoding.SUFFIXES | {".csv"}
 """Endings of the files that this format looks at."""
 
 MANIFESTS = frozenset({".csv"})
 
 _COLUMNS = Wanted(("dir",), "text", "the first line of the table reads dir,text")
-_PICTURES = Kind(media.SUFFIXES, "picture", "dir", fixed=_COLUMNS, has_doubles=True)
+_PICTURES = Kind(decoding.SUFFIXES, "picture", "dir", fixed=_COLUMNS, has_doubles=True)
 
 
 def list_files(path: Path, _settings: DataSettings) -> Listing:

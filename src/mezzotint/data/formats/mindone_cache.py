@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from mezzotint.data import mindone_cache
-from mezzotint.data.formats._finding import without
-from mezzotint.data.formats._tables import Wanted, csv_rows
+from mezzotint.data.files import mindone_arrays
+from mezzotint.data.files.listing import Listing, walk
+from mezzotint.data.files.mindone_arrays import FOLDERS, SUFFIX
 from mezzotint.data.formats.base import Noted, Skipped, Source
-from mezzotint.data.listing import Listing, walk
-from mezzotint.data.mindone_cache import FOLDERS, SUFFIX
+from mezzotint.data.formats.shared.table_files import without
+from mezzotint.data.formats.shared.tables import Wanted, csv_rows
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.data import DataSettings
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
 
 SUFFIXES = frozenset({SUFFIX, ".csv"})
@@ -86,9 +86,9 @@ def _all(there: set[str]) -> Iterator[tuple[str, str]]:
 def _sample(source: Source, name: str, number: int) -> Sample:
     path = source.root / FOLDERS[0] / f"{name}{SUFFIX}"
     try:
-        digest = mindone_cache.text_digest_of(path)
+        digest = mindone_arrays.text_digest_of(path)
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror}", code="E1370") from error
-    told = ",".join(map(str, mindone_cache.sizes_of(path)))
+    told = ",".join(map(str, mindone_arrays.sizes_of(path)))
     key = source.prefix + (name if number == 1 else f"{name}#{number}")
     return Sample(key, path, (f"{name} {digest}",), repeats=source.repeats, overrides=(("sizes", told),))

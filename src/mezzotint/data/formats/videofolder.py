@@ -7,15 +7,15 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from mezzotint.data import clip_files
-from mezzotint.data.formats._beside import SIDECARS
-from mezzotint.data.formats._beside import samples as samples_beside
-from mezzotint.data.formats._finding import require_one_each, without
-from mezzotint.data.formats._table_samples import Kind
-from mezzotint.data.formats._table_samples import samples as samples_of_tables
+from mezzotint.data.files.listing import Listing, walk
 from mezzotint.data.formats.base import Noted, Skipped, Source
-from mezzotint.data.listing import Listing, walk
-from mezzotint.recipe.data import DataSettings
+from mezzotint.data.formats.shared.sidecars import SIDECARS
+from mezzotint.data.formats.shared.sidecars import samples as samples_beside
+from mezzotint.data.formats.shared.table_files import require_one_each, without
+from mezzotint.data.formats.shared.table_samples import Kind
+from mezzotint.data.formats.shared.table_samples import samples as samples_of_tables
+from mezzotint.data.media import clip_files
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
 
 MANIFESTS = frozenset({"metadata.jsonl", "metadata.csv"})

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mezzotint.weights.files import Stored, TensorInfo, some
+from mezzotint.weights.files.tensor_files import Stored, TensorInfo, some
 from mezzotint.weights.keymap import Entry, KeyMap, Part, Table
 
 UNREAD = "caption_projection.y_embedding"

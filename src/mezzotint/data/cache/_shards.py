@@ -1,0 +1,185 @@
+"""One shard of a cache store: a file of fixed-size rows, and an index that says what each row is.
+
+A shard has one writer at a time, which holds a lock on its index while it lives; everybody may read. Rows are synced
+before the index names them, so that whatever moment the writer is killed, each complete index record speaks of a
+complete row. A torn record at the end is recognised by its length or its check number and is ignored; the next owner
+writes over what lies behind the last row that is named.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mezzotint import durable, fault_injection, outside
+
+RECORD = np.dtype([("address", "u1", (32,)), ("row", "<u4"), ("check", "<u4"), ("checksum", "<u8")])
+"""One index record, 48 bytes: what the row is, where it lies, whether this record is whole, the row's checksum."""
+
+_FACTORS = np.array(
+    [0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F,
+     0xE7037ED1A0B428DB], dtype=np.uint64,
+)  # fmt: skip
+
+
+def records_of(addresses: NDArray[np.uint8], numbers: NDArray[np.int64], checksums: NDArray[np.uint64]) -> NDArray[Any]:
+    """Index records for rows. addresses: (n, 32). numbers: (n,) places in the shard. checksums: (n,)."""
+    records = np.zeros(len(addresses), dtype=RECORD)
+    records["address"] = addresses
+    records["row"] = numbers
+    records["checksum"] = checksums
+    records["check"] = _check(records)
+    return records
+
+
+def whole(records: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which index records are as they were written; a torn, zeroed or changed one is not."""
+    return np.asarray(records["check"] == _check(records), dtype=np.bool_)
+
+
+def _check(records: NDArray[Any]) -> NDArray[np.uint32]:
+    blank = records.copy()
+    blank["check"] = 0
+    words = blank.view("<u8").reshape(len(records), 6)
+    with np.errstate(over="ignore"):
+        mixed = (words * _FACTORS).sum(axis=1, dtype=np.uint64) ^ np.uint64(_FACTORS[0])
+    return np.asarray(mixed >> np.uint64(32), dtype=np.uint32)
+
+
+class Shard:
+    """The reader's side of a shard: maps its rows, reads index records that are new since the last look."""
+
+    def __init__(self, folder: Path, name: str, row_bytes: int) -> None:
+        self.name = name
+        self.rows_path = folder / f"{name}.rows"
+        self.index_path = folder / f"{name}.index"
+        self._row_bytes = row_bytes
+        self._seen = 0
+        self._mapped: NDArray[np.uint8] | None = None
+
+    def new_records(self) -> NDArray[Any]:
+        """Whole index records written since the last call, with rows that are there in full."""
+        try:
+            with outside.open_plain(self.index_path) as file:
+                file.seek(self._seen)
+                data = file.read()
+        except (FileNotFoundError, outside.NoPlainFile):
+            return np.zeros(0, dtype=RECORD)
+        data = data[: len(data) - len(data) % RECORD.itemsize]
+        self._seen += len(data)
+        records = np.frombuffer(data, dtype=RECORD)
+        return records[whole(records) & (records["row"] < self._rows_on_disk())]
+
+    def passed(self, num_records: int) -> None:
+        """Says that so many records, written by this process itself, need not be read again."""
+        self._seen += num_records * RECORD.itemsize
+
+    def mapped(self, last: int) -> NDArray[np.uint8]:
+        """The rows as (n, row_bytes) bytes, mapped read-only; n reaches row `last` if the file does."""
+        if self._mapped is None or last >= len(self._mapped):
+            n = self._rows_on_disk()
+            shape = (n, self._row_bytes)
+            empty = np.zeros((0, self._row_bytes), dtype=np.uint8)
+            self._mapped = np.asarray(np.memmap(self.rows_path, mode="r", shape=shape)) if n else empty
+        return self._mapped
+
+    def _rows_on_disk(self) -> int:
+        try:
+            return self.rows_path.stat().st_size // self._row_bytes
+        except FileNotFoundError:
+            return 0
+
+
+class ShardWriter:
+    """The one writer of a shard. Made by `open_writer`."""
+
+    def __init__(self, folder: Path, name: str, row_bytes: int, rows_fd: int, index_fd: int) -> None:
+        self.name = name
+        self._row_bytes = row_bytes
+        self._rows_fd = rows_fd
+        self._index_fd = index_fd
+        size = os.fstat(index_fd).st_size
+        size -= size % RECORD.itemsize
+        os.ftruncate(index_fd, size)
+        records = np.frombuffer(os.pread(index_fd, size, 0), dtype=RECORD)
+        records = records[whole(records)]
+        self._index_end = size
+        self.next_row = int(records["row"].max()) + 1 if len(records) else 0
+
+    def append(self, addresses: NDArray[np.uint8], rows: NDArray[np.uint8], checksums: NDArray[np.uint64]) -> int:
+        """Writes rows (n, row_bytes), syncs them, then tells the index. Returns the place of the first one.
+
+        Raises OSError when the disk is full; nothing is indexed then.
+        """
+        first = self.next_row
+        _write(self._rows_fd, rows.tobytes(), first * self._row_bytes)
+        os.fsync(self._rows_fd)
+        fault_injection.reach("cache.append")
+        records = records_of(addresses, np.arange(first, first + len(rows)), checksums)
+        try:
+            _write(self._index_fd, records.tobytes(), self._index_end)
+        except OSError:
+            os.ftruncate(self._index_fd, self._index_end)
+            raise
+        os.fsync(self._index_fd)
+        self._index_end += records.nbytes
+        self.next_row += len(rows)
+        fault_injection.reach("cache.commit")
+        return first
+
+    def close(self) -> None:
+        """Gives the lock back; another writer may go on with this shard."""
+        os.close(self._rows_fd)
+        os.close(self._index_fd)
+
+
+def open_writer(folder: Path, row_bytes: int, max_bytes: int) -> ShardWriter:
+    """A shard of this folder that no living process writes and that has room, else a new one.
+
+    Raises OSError when the folder cannot be written.
+    """
+    for index_path in sorted(folder.glob("*.index")):
+        rows_path = index_path.with_suffix(".rows")
+        if rows_path.is_file() and rows_path.stat().st_size < max_bytes:
+            writer = _take(folder, index_path.stem, row_bytes, os.O_RDWR)
+            if writer is not None:
+                return writer
+    while True:
+        writer = _take(folder, secrets.token_hex(8), row_bytes, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        if writer is not None:
+            durable.sync_folder(folder)
+            return writer
+
+
+def _take(folder: Path, name: str, row_bytes: int, flags: int) -> ShardWriter | None:
+    index_fd = os.open(folder / f"{name}.index", flags, 0o666)
+    rows_fd = -1
+    try:
+        fcntl.flock(index_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        rows_fd = os.open(folder / f"{name}.rows", flags, 0o666)
+        return ShardWriter(folder, name, row_bytes, rows_fd, index_fd)
+    except OSError as error:
+        for fd in filter(lambda fd: fd >= 0, (index_fd, rows_fd)):
+            os.close(fd)
+        if isinstance(error, (BlockingIOError, FileNotFoundError, FileExistsError)):
+            return None
+        raise
+
+
+def _write(fd: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def names_in(folder: Path) -> Sequence[str]:
+    """The shards of a folder, sorted; none when there is no such folder."""
+    return sorted(path.stem for path in folder.glob("*.index"))

@@ -1,0 +1,372 @@
+"""A content-addressed store of fixed-size rows on disk: it keeps numbers under 32-byte addresses and knows no encoder.
+
+One store holds rows of one kind, shape and type. Rows lie in shards (`shards.py`) and are read by memory map straight
+into the batch. Several processes may read and append at once, each into a shard of its own. A row is checked against
+its checksum when a process first reads it; a damaged one counts as absent from then on, in all processes, so that it is
+made again. Deleting or moving the folder is always harmless.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mezzotint import draws, durable, outside
+from mezzotint.data.cache import _shards
+from mezzotint.data.cache._shards import Shard, ShardWriter
+from mezzotint.errors import CacheError, StorageError
+
+Dtype = Literal["fp32", "fp16", "bf16"]
+DTYPES = MappingProxyType({"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16})
+Addresses = Sequence[bytes] | NDArray[np.uint8]
+
+SHARD_BYTES = 4 << 30
+"""A shard of this size is full; the next row starts a new one."""
+
+_CHECKED_BYTES = 16 << 20
+"""Rows are checked in blocks of so many bytes."""
+
+_UNKNOWN, _GOOD, _BAD = 0, 1, 2
+_DAMAGED = np.dtype([("shard", "S16"), ("row", "<u8")])
+
+
+class Store:
+    """Rows of one kind, shape and type by address. Entry numbers count from 0 and stay valid while the object lives.
+
+    folder: of all stores; this one lies in `kind-SHAPE-dtype` below it and is made when the first row is appended.
+    shape: of one row. dtype: of its numbers on disk.
+    """
+
+    def __init__(
+        self, folder: Path, *, kind: str, shape: tuple[int, ...], dtype: Dtype, shard_bytes: int = SHARD_BYTES
+    ) -> None:
+        self.folder = folder / f"{kind}-{'x'.join(map(str, shape))}-{dtype}"
+        self._made_of = (folder, kind, shape, dtype, shard_bytes)
+        self.shape = shape
+        self.dtype = DTYPES[dtype]
+        self.row_bytes = int(np.prod(shape)) * self.dtype.itemsize
+        self._shard_bytes = shard_bytes
+        self._factors = checksum_factors(self.row_bytes)
+        self._shards: list[Shard] = []
+        self._writer: ShardWriter | None = None
+        self._count = 0
+        self._address = np.zeros((0, 32), dtype=np.uint8)
+        self._place = np.zeros((0, 2), dtype=np.int64)  # shard, row
+        self._checksum = np.zeros(0, dtype=np.uint64)
+        self._state = np.zeros(0, dtype=np.uint8)
+        self._sorted = 0  # so many entries are in the sorted index; later ones are in _recent
+        self._prefix = np.zeros(0, dtype=np.uint64)
+        self._order = np.zeros(0, dtype=np.int64)
+        self._recent: dict[bytes, int] = {}
+        self._damage_seen = 0
+        self.refresh()
+        self._sort()
+
+    def __len__(self) -> int:
+        """Entries known to this object, damaged and double ones included."""
+        return self._count
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # a worker process opens its own maps and never inherits the right to write
+        return (_reopen, self._made_of)
+
+    def find(self, addresses: Addresses) -> NDArray[np.int64]:
+        """The entry of each address (n, 32), −1 where there is none or it is known to be damaged."""
+        wanted = as_addresses(addresses)
+        if self._recent and len(wanted) > 1024:
+            self._sort()
+        found = self._find_sorted(wanted)
+        if self._recent:
+            for i in np.flatnonzero(found < 0):
+                entry = self._recent.get(wanted[i].tobytes(), -1)
+                found[i] = entry if entry >= 0 and self._state[entry] != _BAD else -1
+        return found
+
+    def read(self, entries: NDArray[np.int64], out: Tensor | None = None) -> Tensor:
+        """Rows (n, *shape) of entries, in the store's type, copied from the memory map into `out` or a new tensor.
+
+        Raises CacheError E1303 when one of them is damaged; it counts as absent from then on.
+        """
+        if not self.verify(entries).all():
+            raise CacheError(
+                f"{self.folder}: a cached entry is damaged (its checksum does not fit); start `mezzotint cache` or "
+                "the training again, which make it anew",
+                code="E1303",
+            )
+        result = torch.empty((len(entries), *self.shape), dtype=self.dtype) if out is None else out
+        assert result.is_contiguous()
+        assert (result.dtype, result.shape) == (self.dtype, (len(entries), *self.shape))
+        target = result.view(-1).view(torch.uint8).numpy().reshape(len(entries), self.row_bytes)
+        places = self._place[entries]
+        for number in np.unique(places[:, 0]):
+            here = np.flatnonzero(places[:, 0] == number)
+            rows = places[here, 1]
+            mapped = self._shards[number].mapped(int(rows.max()))
+            if len(here) == len(entries):
+                np.take(mapped, rows, axis=0, out=target, mode="clip")
+            else:
+                target[here] = mapped[rows]
+        return result
+
+    def verify(self, entries: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each entry is as it was written. Computed once per entry and process, remembered afterwards.
+
+        Damaged ones are noted in the folder, so that every process counts them as absent.
+        """
+        unknown = np.unique(entries[self._state[entries] == _UNKNOWN])
+        at_once = max(_CHECKED_BYTES // self.row_bytes, 1)
+        for some in (unknown[i : i + at_once] for i in range(0, len(unknown), at_once)):
+            self._state[some] = np.where(self._are_whole(some), _GOOD, _BAD)
+            damaged = some[self._state[some] == _BAD]
+            if len(damaged):
+                self._note_damage(damaged)
+                self._sort()  # the index also finds a double of it, made later
+        return np.asarray(self._state[entries] == _GOOD, dtype=np.bool_)
+
+    def sound(self, addresses: Addresses) -> NDArray[np.int64]:
+        """`find` and `verify` in one: the entry of each address whose row is as it was written, −1 without one. Finds a
+        sound double of a damaged entry."""
+        wanted = as_addresses(addresses)
+        found = self.find(wanted)
+        open_ = np.flatnonzero(found >= 0)
+        while len(open_):
+            open_ = open_[~self.verify(found[open_])]
+            found[open_] = self.find(wanted[open_])
+            open_ = open_[found[open_] >= 0]
+        return found
+
+    def damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
+        """Which addresses have an entry that is known to be damaged, and no good one."""
+        wanted = as_addresses(addresses)
+        known = {self._address[e].tobytes() for e in np.flatnonzero(self._state[: self._count] == _BAD)}
+        bad = np.array([address.tobytes() in known for address in wanted], dtype=np.bool_)
+        return bad & (self.find(wanted) < 0)
+
+    def append(self, addresses: Addresses, rows: Tensor, *, names: Sequence[str] = ()) -> int:
+        """Adds rows (n, *shape) of any floating type; addresses that are there already are passed over. Returns how
+        many were written; they are durable then.
+
+        names: of the samples, for messages. Raises CacheError E1304 when a row has numbers that are not finite, E1301
+        when the folder cannot be written, StorageError E1708 when the disk is full.
+        """
+        wanted = as_addresses(addresses)
+        assert rows.shape == (len(wanted), *self.shape), (rows.shape, self.shape)
+        values = rows.detach().to("cpu", self.dtype).contiguous().flatten(1)
+        self._refuse_non_finite(values, names)
+        absent = np.flatnonzero(self.find(wanted) < 0)
+        absent = absent[np.sort(np.unique(wanted[absent], axis=0, return_index=True)[1])]
+        if len(absent):
+            data = values.view(torch.uint8).numpy()[absent]
+            self._write(wanted[absent], data)
+        return len(absent)
+
+    def refresh(self) -> None:
+        """Looks for entries that other processes have added or found damaged."""
+        known = {shard.name for shard in self._shards}
+        self._shards += [
+            Shard(self.folder, name, self.row_bytes) for name in _shards.names_in(self.folder) if name not in known
+        ]
+        first = self._count
+        for number, shard in enumerate(self._shards):
+            self._enter(number, shard.new_records())
+        self._remember(first)
+        self._read_damage(has_new=first != self._count)
+
+    def close_writer(self) -> None:
+        """Gives the lock on this process's shard back. A later `append` takes a shard again."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Bytes of all files of this store."""
+        return sum(p.stat().st_size for p in self.folder.glob("*")) if self.folder.is_dir() else 0
+
+    def _find_sorted(self, wanted: NDArray[np.uint8]) -> NDArray[np.int64]:
+        found = np.full(len(wanted), -1, dtype=np.int64)
+        prefix = _prefixes(wanted)
+        open_ = np.arange(len(wanted))
+        at = np.searchsorted(self._prefix, prefix)
+        while len(open_):
+            there = at[open_] < len(self._prefix)
+            open_ = open_[there]
+            open_ = open_[self._prefix[at[open_]] == prefix[open_]]
+            entries = self._order[at[open_]]
+            equal = (self._address[entries] == wanted[open_]).all(axis=1) & (self._state[entries] != _BAD)
+            found[open_[equal]] = entries[equal]
+            open_ = open_[~equal]  # another entry of the same first 8 bytes: a damaged one, made again
+            at[open_] += 1
+        return found
+
+    def _sort(self) -> None:
+        if self._sorted != self._count:
+            prefix = _prefixes(self._address[: self._count])
+            self._order = np.argsort(prefix, kind="stable")
+            self._prefix = prefix[self._order]
+            self._sorted = self._count
+            self._recent.clear()
+
+    def _enter(self, shard: int, records: NDArray[Any]) -> None:
+        first, self._count = self._count, self._count + len(records)
+        if self._count > len(self._address):
+            room = max(self._count, 2 * len(self._address), 1024) - len(self._address)
+            self._address = np.concatenate([self._address, np.zeros((room, 32), dtype=np.uint8)])
+            self._place = np.concatenate([self._place, np.zeros((room, 2), dtype=np.int64)])
+            self._checksum = np.concatenate([self._checksum, np.zeros(room, dtype=np.uint64)])
+            self._state = np.concatenate([self._state, np.full(room, _UNKNOWN, dtype=np.uint8)])
+        new = slice(first, self._count)
+        self._address[new] = records["address"]
+        self._place[new, 0] = shard
+        self._place[new, 1] = records["row"]
+        self._checksum[new] = records["checksum"]
+
+    def _write(self, addresses: NDArray[np.uint8], rows: NDArray[np.uint8]) -> None:
+        sums = checksums(addresses, rows, self._factors)
+        try:
+            number = self._shard_to_write()
+            assert self._writer is not None
+            first_row = self._writer.append(addresses, rows, sums)
+        except OSError as error:
+            raise explained(self.folder, error, rows.nbytes) from error
+        first_entry = self._count
+        self._shards[number].passed(len(rows))
+        self._enter(number, _shards.records_of(addresses, np.arange(first_row, first_row + len(rows)), sums))
+        self._remember(first_entry)
+
+    def _remember(self, first: int) -> None:
+        # sorting all for every few new entries would take longer than encoding them
+        if self._count - self._sorted > 65536:
+            self._sort()
+            return
+        for entry in range(first, self._count):
+            address = self._address[entry].tobytes()
+            old = self._recent.get(address)
+            if old is None or self._state[old] == _BAD:
+                self._recent[address] = entry
+
+    def _shard_to_write(self) -> int:
+        if self._writer is not None and self._writer.next_row * self.row_bytes >= self._shard_bytes:
+            self.close_writer()
+        if self._writer is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._writer = _shards.open_writer(self.folder, self.row_bytes, self._shard_bytes)
+            self.refresh()
+        return next(i for i, shard in enumerate(self._shards) if shard.name == self._writer.name)
+
+    def _are_whole(self, entries: NDArray[np.int64]) -> NDArray[np.bool_]:
+        whole = np.zeros(len(entries), dtype=np.bool_)
+        places = self._place[entries]
+        for number in np.unique(places[:, 0]).tolist():
+            here = np.flatnonzero(places[:, 0] == number)
+            try:
+                mapped = self._shards[number].mapped(int(places[here, 1].max()))
+            except OSError:
+                continue  # the file is gone
+            here = here[places[here, 1] < len(mapped)]
+            sums = checksums(self._address[entries[here]], mapped[places[here, 1]], self._factors)
+            whole[here] = sums == self._checksum[entries[here]]
+        return whole
+
+    def _note_damage(self, entries: NDArray[np.int64]) -> None:
+        places = self._place[entries].tolist()
+        records = np.array([(self._shards[shard].name.encode(), row) for shard, row in places], dtype=_DAMAGED)
+        try:
+            fd = os.open(self.folder / "damaged", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        except OSError:
+            return  # a folder that cannot be written: this process knows it, and the next will find it again
+        try:
+            os.write(fd, records.tobytes())
+        finally:
+            os.close(fd)
+
+    def _read_damage(self, has_new: bool) -> None:
+        try:
+            data = outside.read_bytes(self.folder / "damaged", limit=outside.LISTED)
+        except OSError:
+            return
+        if len(data) == self._damage_seen and not has_new:
+            return
+        self._damage_seen = len(data)
+        noted = np.frombuffer(data[: len(data) - len(data) % _DAMAGED.itemsize], dtype=_DAMAGED)
+        numbers = {shard.name.encode(): i for i, shard in enumerate(self._shards)}
+        for name in np.unique(noted["shard"]):
+            of_shard = self._place[: self._count, 0] == numbers.get(bytes(name), -1)
+            of_shard &= np.isin(self._place[: self._count, 1], noted["row"][noted["shard"] == name].astype(np.int64))
+            self._state[: self._count][of_shard] = _BAD
+
+    def _refuse_non_finite(self, values: Tensor, names: Sequence[str]) -> None:
+        finite = torch.isfinite(values).all(dim=1)
+        if not finite.all():
+            bad = torch.nonzero(~finite).flatten().tolist()
+            which = ", ".join(names[i] for i in bad[:10]) if names else f"{len(bad)} of {len(values)} rows"
+            raise CacheError(
+                f"{which}: the encoder gave numbers that are not finite in {str(self.dtype).removeprefix('torch.')}, "
+                "which are not cached; try data.cache.dtype=fp32 and run.frozen_dtype=fp32, or leave the sample out",
+                code="E1304",
+            )
+
+
+def explained(folder: Path, error: OSError, needed: int) -> CacheError | StorageError:
+    """What a failed write into a cache folder means for the reader. needed: bytes that were to be written."""
+    if error.errno in durable.FULL:
+        place = next(p for p in (folder, *folder.absolute().parents) if p.is_dir())
+        free = shutil.disk_usage(place).free
+        return StorageError(
+            f"{folder}: the disk is full: the cache needs {needed} bytes more, {free} are free; make room or set "
+            "data.cache.path to another disk; what was finished is kept",
+            code="E1708",
+        )
+    return CacheError(
+        f"{folder}: the cache folder cannot be written ({error.strerror or error}); make it writable or set "
+        "data.cache.path to another folder",
+        code="E1301",
+    )
+
+
+def as_addresses(addresses: Addresses) -> NDArray[np.uint8]:
+    """Addresses of 32 bytes each as an array (n, 32)."""
+    if isinstance(addresses, np.ndarray):
+        assert addresses.dtype == np.uint8
+        assert addresses.shape[1:] == (32,)
+        return addresses
+    assert all(len(address) == 32 for address in addresses)
+    return np.frombuffer(b"".join(addresses), dtype=np.uint8).reshape(-1, 32)
+
+
+def _prefixes(addresses: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    return np.ascontiguousarray(addresses[:, :8]).view("<u8")[:, 0].astype(np.uint64, copy=False)
+
+
+def checksums(addresses: NDArray[np.uint8], rows: NDArray[np.uint8], factors: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The checksum of each row with its address: Σ wᵢ·fᵢ mod 2⁶⁴ over 64-bit words. addresses: (n, 32), rows: (n,
+    bytes), factors: of `checksum_factors(bytes)`. Returns (n,).
+
+    Any change within one word is noticed for certain, any other with a chance of about 1 − 2⁻⁶⁴. It is several times
+    faster than a cryptographic hash, and is no defence against someone who wants it to fit.
+    """
+    if rows.shape[1] % 8:
+        rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % 8)))
+    words = np.ascontiguousarray(rows).view("<u8")
+    words = words ^ (words >> np.uint64(32))  # else two changed top bits would cancel each other
+    of_row = np.einsum("ij,j->i", words, factors[4:])
+    of_address = np.einsum("ij,j->i", np.ascontiguousarray(addresses).view("<u8"), factors[:4])
+    return np.asarray(of_row + of_address, dtype=np.uint64)
+
+
+def checksum_factors(row_bytes: int) -> NDArray[np.uint64]:
+    """Odd factors for the four words of an address and those of a row; the same on every machine."""
+    return draws.keys(0, "cache-checksum", np.arange(4 + -(-row_bytes // 8))) | np.uint64(1)
+
+
+def _reopen(folder: Path, kind: str, shape: tuple[int, ...], dtype: Dtype, shard_bytes: int) -> Store:
+    return Store(folder, kind=kind, shape=shape, dtype=dtype, shard_bytes=shard_bytes)

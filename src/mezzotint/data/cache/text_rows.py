@@ -1,0 +1,170 @@
+"""Stored text embeddings: rows of one length, or, where a mask says how far a caption reaches, of a few lengths, so
+that a short caption takes little room. Between the stores, which know only rows of one size, and `cached.TextCache`.
+
+What lies behind the last token that counts is not kept: it comes back as zeros, which no attention sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mezzotint.data.cache.store import Addresses, Dtype, Store, as_addresses
+from mezzotint.stages import TextEmbedding
+
+STEP = 16
+"""Lengths that are kept are multiples of so many tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextLayout:
+    """length, width: of the states (L, D). mask: whether a mask (L,) is kept, and rows only as far as it reaches.
+    pooled: width P of the pooled vector, 0 without one."""
+
+    length: int
+    width: int
+    mask: bool
+    pooled: int
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of the longest row."""
+        return self.numbers_of(self.length)
+
+    def numbers_of(self, length: int) -> int:
+        """Numbers of a row of so many tokens: states, mask, pooled."""
+        return length * self.width + length * self.mask + self.pooled
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The lengths that rows may have, in tokens, ascending."""
+        return (*range(STEP, self.length, STEP), self.length) if self.mask else (self.length,)
+
+
+class TextRows:
+    """The rows of one text encoder. folder: they lie in. dtype: of stored numbers."""
+
+    def __init__(self, folder: Path, layout: TextLayout, dtype: Dtype) -> None:
+        self.layout = layout
+        self._stores = {
+            length: Store(folder, kind="rows", shape=(layout.numbers_of(length),), dtype=dtype)
+            for length in layout.lengths
+        }
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        """The stores, one for each length."""
+        return tuple(self._stores.values())
+
+    @property
+    def row_bytes(self) -> int:
+        """Of the longest row."""
+        return max(store.row_bytes for store in self.stores)
+
+    def refresh(self) -> None:
+        """Looks for what other processes have added or found damaged."""
+        for store in self.stores:
+            store.refresh()
+
+    def has(self, addresses: Addresses, *, checks: bool) -> NDArray[np.bool_]:
+        """Which addresses have an entry. checks: whether it is also read and found to be as it was written."""
+        wanted = as_addresses(addresses)
+        found = np.zeros(len(wanted), dtype=np.bool_)
+        for store in self.stores:
+            open_ = np.flatnonzero(~found)
+            found[open_] = (store.sound(wanted[open_]) if checks else store.find(wanted[open_])) >= 0
+        return found
+
+    def damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
+        """Which addresses have an entry that is known to be damaged, and no good one."""
+        wanted = as_addresses(addresses)
+        found = np.zeros(len(wanted), dtype=np.bool_)
+        for store in self.stores:
+            found |= store.damaged(wanted)
+        return found & ~self.has(wanted, checks=False)
+
+    def append(self, addresses: NDArray[np.uint8], text: TextEmbedding, *, names: Sequence[str]) -> None:
+        """Adds embeddings; those that are there already are passed over. Raises as `Store.append` does."""
+        lengths = np.asarray([self._length_of(text, i) for i in range(len(text.states))])
+        for length in np.unique(lengths).tolist():
+            here = np.flatnonzero(lengths == length)
+            rows = pack(_some(text, torch.from_numpy(here), length))
+            self._stores[length].append(addresses[here], rows, names=[names[i] for i in here.tolist()])
+
+    def read(self, addresses: Addresses) -> TextEmbedding | NDArray[np.int64]:
+        """The embeddings, (B, L, D) in the stored type; or the numbers of those that have no sound entry. Raises
+        CacheError E1303 for an entry that turns out to be damaged."""
+        wanted = as_addresses(addresses)
+        if not self.layout.mask:
+            store = self.stores[0]
+            entries = store.sound(wanted)
+            return unpack(store.read(entries), self.layout) if (entries >= 0).all() else np.flatnonzero(entries < 0)
+        return self._read_lengths(wanted)
+
+    def _read_lengths(self, wanted: NDArray[np.uint8]) -> TextEmbedding | NDArray[np.int64]:
+        layout, n = self.layout, len(wanted)
+        dtype = self.stores[0].dtype
+        states = torch.zeros((n, layout.length, layout.width), dtype=dtype)
+        mask = torch.zeros((n, layout.length), dtype=torch.int64)
+        pooled = torch.zeros((n, layout.pooled), dtype=dtype) if layout.pooled else None
+        is_open = np.ones(n, dtype=np.bool_)
+        for length, store in self._stores.items():
+            open_ = np.flatnonzero(is_open)
+            entries = store.sound(wanted[open_])
+            here = torch.from_numpy(open_[entries >= 0])
+            if not len(here):
+                continue
+            short = TextLayout(length, layout.width, True, layout.pooled)
+            part = unpack(store.read(entries[entries >= 0]), short)
+            assert part.mask is not None
+            states[here, :length], mask[here, :length] = part.states, part.mask
+            if pooled is not None and part.pooled is not None:
+                pooled[here] = part.pooled
+            is_open[here.numpy()] = False
+        return np.flatnonzero(is_open) if is_open.any() else TextEmbedding(states, mask, pooled)
+
+    def _length_of(self, text: TextEmbedding, i: int) -> int:
+        """The shortest length that holds all tokens that count."""
+        if text.mask is None:
+            return self.layout.length
+        counts = torch.nonzero(text.mask[i])
+        needed = int(counts.max()) + 1 if len(counts) else 1
+        return next(length for length in self.layout.lengths if length >= needed)
+
+
+def layout_of(text: TextEmbedding) -> TextLayout:
+    """What rows of such embeddings look like."""
+    pooled = 0 if text.pooled is None else text.pooled.shape[1]
+    return TextLayout(text.states.shape[1], text.states.shape[2], text.mask is not None, pooled)
+
+
+def pack(text: TextEmbedding) -> Tensor:
+    """Embeddings of B captions as rows (B, numbers): states, then mask, then pooled."""
+    fields = [text.states, text.mask, text.pooled]
+    return torch.cat([field.float().flatten(1) for field in fields if field is not None], dim=1)
+
+
+def unpack(rows: Tensor, layout: TextLayout) -> TextEmbedding:
+    """The reverse of `pack`, in the type of `rows`; the mask becomes int64."""
+    widths = [layout.length * layout.width, layout.length * layout.mask, layout.pooled]
+    states, mask, pooled = rows.split(widths, dim=1)
+    return TextEmbedding(
+        states.reshape(len(rows), layout.length, layout.width),
+        mask.to(torch.int64) if layout.mask else None,
+        pooled if layout.pooled else None,
+    )
+
+
+def _some(text: TextEmbedding, which: Tensor, length: int) -> TextEmbedding:
+    """Some captions, cut to their first tokens; what does not count is zero, so that equal captions are equal rows."""
+    states, mask = text.states.cpu()[which, :length], text.mask
+    if mask is not None:
+        mask = mask.cpu()[which, :length]
+        states = states * mask[:, :, None].to(states.dtype)
+    return TextEmbedding(states, mask, None if text.pooled is None else text.pooled.cpu()[which])

@@ -1,0 +1,407 @@
+"""The catalogue: a data set as columns on disk, one row a sample. Between the formats and the plan.
+
+`build` finds the index of a data set or has it made (`indexing.py`); a second start reads memory maps and no picture.
+A million samples cost no Python objects.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mezzotint import draws, durable
+from mezzotint.data.buckets import buckets
+from mezzotint.data.catalogue import indexing
+from mezzotint.data.catalogue._probing import Progress
+from mezzotint.data.files import columns, extracted
+from mezzotint.data.files.columns import Damaged, Texts
+from mezzotint.data.files.overrides import Own
+from mezzotint.data.media import decoding
+from mezzotint.data.media.colour import WORDS
+from mezzotint.errors import DatasetError
+from mezzotint.recipe.sections.clips import ClipsSettings
+from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
+from mezzotint.shapes import Size
+
+_ALWAYS_LET_PASS = 20
+_KEPT_INDEXES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class DataReport:
+    """What became of the files. used: samples in the catalogue. skipped: (path, reason) of files that cannot be used.
+    left_out: (path, reason) of those that the recipe leaves out. notes: (path, reason) of what else should be known.
+    converted: (what was done, how many samples).
+    upscaled: samples smaller than their bucket. empty_captions, long_captions: of the used samples' captions; long is
+    more than `indexing.LONG_CAPTION_WORDS` words. unknown: (ending, files) that no format reads. decoded: files that
+    were looked at when the index was made; the others were known from before."""
+
+    used: int
+    skipped: tuple[tuple[str, str], ...]
+    left_out: tuple[tuple[str, str], ...]
+    notes: tuple[tuple[str, str], ...]
+    converted: tuple[tuple[str, int], ...]
+    upscaled: int
+    empty_captions: int
+    long_captions: int
+    unknown: tuple[tuple[str, int], ...]
+    decoded: int
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """A data set. Arrays are read-only memory maps of n rows: width, height (int32, after the EXIF turn), frames
+    (int32, 1 of a picture), begin, rate (float64, of a clip the time of its first frame in seconds and its frames a
+    second, 0 of a picture), digest ((n, 32) uint8, SHA-256 of the file), key_hash (uint64, `draws.text_key` of the key,
+    by which every loader draw is addressed), repeats, weight (float32), conversions (uint16, `media.Conversion`), root
+    (uint16, index in `roots`; the number after the last is the folder of pictures from inside other files, beside the
+    index). own: what samples have of their own instead of the recipe's.
+
+    fingerprint: a hash of keys, pictures, captions, repeats, weights and `own`: what the data set is, wherever it
+    lies. stills: the pictures that are trained beside these clips, or None. sizes: where this catalogue is that of
+    such pictures, the sizes of clips that they stand beside.
+    A catalogue travels to other processes as its address.
+    """
+
+    folder: Path
+    roots: tuple[Path, ...]
+    width: NDArray[np.int32]
+    height: NDArray[np.int32]
+    frames: NDArray[np.int32]
+    begin: NDArray[np.float64]
+    rate: NDArray[np.float64]
+    digest: NDArray[np.uint8]
+    key_hash: NDArray[np.uint64]
+    repeats: NDArray[np.float32]
+    weight: NDArray[np.float32]
+    conversions: NDArray[np.uint16]
+    root: NDArray[np.uint16]
+    own: Own
+    fingerprint: str
+    report: DataReport
+    _stats: NDArray[np.int64]
+    _keys: Texts
+    _paths: Texts
+    _captions: Texts
+    _caption_starts: NDArray[np.int64]
+    stills: Catalogue | None = None
+    sizes: tuple[Size, ...] = ()
+
+    @classmethod
+    def open(cls, folder: Path, roots: Sequence[Path]) -> Catalogue:
+        """Reads an index; every byte is checked. Raises `columns.Damaged` or FileNotFoundError."""
+        found, about = columns.read(folder)
+        return cls(
+            folder,
+            tuple(roots),
+            width=found["width"],
+            height=found["height"],
+            frames=found["frames"],
+            begin=found["begin"],
+            rate=found["rate"],
+            digest=found["digest"],
+            key_hash=found["key_hash"],
+            repeats=found["repeats"],
+            weight=found["weight"],
+            conversions=found["conversions"],
+            root=found["root"],
+            own=Own.of(found),
+            fingerprint=about["fingerprint"],
+            report=_report(found, about),
+            _stats=found["stats"],
+            _keys=Texts(found["key"], found["key_offsets"]),
+            _paths=Texts(found["path"], found["path_offsets"]),
+            _captions=Texts(found["caption"], found["caption_offsets"]),
+            _caption_starts=found["caption_starts"],
+        )
+
+    def __len__(self) -> int:
+        return len(self.width)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_reopen, (self.folder, self.roots, self.fingerprint, self.stills, self.sizes))
+
+    def key(self, row: int) -> str:
+        """The key of a sample: its path relative to its folder, with slashes; with several folders after the folder's
+        number."""
+        return self._keys[row]
+
+    def path(self, row: int) -> Path:
+        """Where the picture lies."""
+        number = int(self.root[row])
+        root = self.roots[number] if number < len(self.roots) else self.folder.parent / indexing.PICTURES
+        return root / self._paths[row]
+
+    def captions(self, row: int) -> tuple[str, ...]:
+        """The captions among which a visit chooses."""
+        return tuple(
+            self._captions[i] for i in range(int(self._caption_starts[row]), int(self._caption_starts[row + 1]))
+        )
+
+    @property
+    def num_captions(self) -> int:
+        """How many captions all samples have together."""
+        return len(self._captions)
+
+    def caption_counts(self) -> NDArray[np.int64]:
+        """How many captions each sample has, (n,)."""
+        return np.diff(self._caption_starts)
+
+    def caption(self, number: int) -> str:
+        """A caption by its number among all."""
+        return self._captions[number]
+
+    def with_empty_captions(self) -> NDArray[np.int64]:
+        """The rows of samples that have a caption without a word, ascending."""
+        short = np.diff(self._captions.offsets) < 64
+        few = np.flatnonzero(short) if self.report.empty_captions else np.zeros(0, np.int64)
+        empty = np.asarray([number for number in few.tolist() if not self._captions[number].strip()], np.int64)
+        return np.unique(np.searchsorted(self._caption_starts, empty, side="right") - 1)
+
+    def long_captions(self, least: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The rows and numbers of captions of at least so many bytes of UTF-8."""
+        numbers = np.flatnonzero(np.diff(self._captions.offsets) >= least)
+        return np.searchsorted(self._caption_starts, numbers, side="right") - 1, numbers
+
+    def captions_of(self, rows: ArrayLike) -> list[tuple[str, ...]]:
+        """`captions` of several rows."""
+        return [self.captions(row) for row in np.asarray(rows).tolist()]
+
+    def has_its_pictures(self) -> bool:
+        """Whether the pictures from inside other files, which no listing looks after, are as they were put."""
+        rows = np.flatnonzero(self.root == len(self.roots)).tolist()
+        return all(extracted.is_as_put(self.path(row), self._stats[row]) for row in rows)
+
+    def verify(self, row: int) -> bool:
+        """Whether the file still holds the bytes that were indexed; reads it whole."""
+        return decoding.digest_of(self.path(row)) == bytes(self.digest[row])
+
+    def split(
+        self, holdout: HoldoutSettings, seed: int, *, at_most: int | None = None
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The rows that are trained and those held out, int32, ascending. at_most: of so many samples in all, those
+        with the smallest draws by (seed, their keys); None takes all.
+
+        Each sample has a draw by (seed, its key), and the smallest are held out: ⌈share · n⌉ of n by the rule `exact`;
+        by `chance` those below the share, so that other samples that come or go change nothing for it; at most
+        `max_samples` of either. With a share above 0 at least one is held out and at least one trained, where there are
+        two.
+        """
+        rows = np.arange(len(self), dtype=np.int32)
+        if at_most is not None and at_most < len(self):
+            chance = draws.uniforms(draws.keys(seed, "subset", self.key_hash))
+            rows = np.sort(np.argsort(chance, kind="stable")[:at_most]).astype(np.int32)
+        if holdout.share == 0 or len(rows) < 2:
+            return rows, np.zeros(0, dtype=np.int32)
+        drawn = draws.uniforms(draws.keys(seed, "holdout", self.key_hash[rows]))
+        wanted = _held_out(holdout, drawn)
+        num = max(1, min(wanted, holdout.max_samples, len(rows) - 1))
+        order = rows[np.argsort(drawn, kind="stable")]
+        return np.sort(order[num:]), np.sort(order[:num])
+
+
+def _held_out(holdout: HoldoutSettings, drawn: NDArray[np.float64]) -> int:
+    match holdout.rule:
+        case "exact":
+            return math.ceil(Fraction(repr(holdout.share)) * len(drawn))  # of the share as it is written
+        case "chance":
+            return int((drawn < holdout.share).sum())
+        case _:
+            raise AssertionError(holdout.rule)
+
+
+def build(
+    settings: DataSettings, folder: Path, *, workers: int | None = None, progress: Progress | None = None
+) -> Catalogue:
+    """The catalogue of `settings.path`, from its index in `folder`, which is made when there is none that fits.
+
+    folder: where indexes are kept (shared by runs and processes). workers: threads that decode, as many as the machine
+    has processors when None. progress: called with (files done, files in all) while pictures are decoded; not called
+    when nothing has to be.
+
+    Raises DatasetError: E1201 a folder that is not there, E1202 nothing usable, E1203 and E1204 captions that are
+    missing or contradict each other, E1205 more than `settings.max_skipped` of the files cannot be used.
+    StorageError when the index cannot be written.
+    """
+    sources = indexing.sources_of(settings)
+    place = folder.expanduser() / indexing.lineage(sources, settings)
+    index = place / indexing.address(sources, settings)
+    roots = tuple(source.root for source in sources)
+    catalogue = _opened(index, roots)
+    if catalogue is None:
+        with _lock(place):  # of several processes one makes it, the others find it
+            catalogue = _opened(index, roots)
+            if catalogue is None:
+                workers = workers or len(os.sched_getaffinity(0))
+                before = _newest(place)
+                indexing.make(sources, settings, index, before=before, workers=workers, progress=progress)
+                catalogue = Catalogue.open(index, roots)
+                _prune(place, index)
+    _check(catalogue, settings)
+    return _with_stills(catalogue, settings, folder, workers, progress)
+
+
+def _with_stills(
+    catalogue: Catalogue, settings: DataSettings, folder: Path, workers: int | None, progress: Progress | None
+) -> Catalogue:
+    """The catalogue with that of the pictures beside its clips, where the recipe has a data set of them."""
+    if settings.clips.stills_from != "images":
+        return catalogue
+    stills = build(stills_settings(settings), folder, workers=workers, progress=progress)
+    least = settings.clips.stills + (1 if settings.clips.stills_order == "groups" else 0)
+    if len(stills) < least:
+        raise DatasetError(
+            f"{', '.join(map(str, stills.roots))}: {len(stills)} pictures, and data.clips.stills="
+            f"{settings.clips.stills} with stills_order={settings.clips.stills_order} needs {least} or more; add "
+            "pictures, or lower data.clips.stills",
+            code="E1291",
+        )
+    table = buckets.table(settings)
+    used = [table[i] for i in np.unique(buckets.of_rows(catalogue, np.arange(len(catalogue)), settings)).tolist()]
+    sizes = tuple(dict.fromkeys(Size(size.width, size.height) for size in used))
+    fingerprint = hashlib.sha256(f"{catalogue.fingerprint} {stills.fingerprint}".encode("ascii")).hexdigest()
+    return replace(catalogue, fingerprint=fingerprint, stills=replace(stills, sizes=sizes))
+
+
+def stills_settings(settings: DataSettings) -> DataSettings:
+    """The section for the pictures beside clips: their paths and format, one frame each, everything else as it is."""
+    clips = settings.clips
+    usual = "clip-list" if settings.format == "clip-list" else "image-folder"
+    of_stills = ClipsSettings(frames=1, missing=clips.missing, texts=clips.texts)
+    update = {"path": clips.stills_path, "format": clips.stills_kind or usual, "repeats": (1.0,), "clips": of_stills}
+    return settings.model_copy(update=update)
+
+
+def _reopen(
+    folder: Path, roots: Sequence[Path], fingerprint: str, stills: Catalogue | None, sizes: tuple[Size, ...]
+) -> Catalogue:
+    return replace(Catalogue.open(folder, roots), fingerprint=fingerprint, stills=stills, sizes=sizes)
+
+
+def _opened(index: Path, roots: Sequence[Path]) -> Catalogue | None:
+    try:
+        catalogue = Catalogue.open(index, roots)
+    except (FileNotFoundError, Damaged):  # what is damaged is made again in its place
+        return None
+    return catalogue if catalogue.has_its_pictures() else None
+
+
+@contextmanager
+def _lock(place: Path) -> Iterator[None]:
+    with columns.written(place):
+        place.mkdir(parents=True, exist_ok=True)
+        handle = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _indexes(place: Path) -> list[Path]:
+    """The indexes of a data set, the newest first."""
+    found = [entry.parent for entry in place.glob("[0-9a-f]*/manifest.json")]
+    return sorted(found, key=lambda index: (index / "manifest.json").stat().st_mtime_ns, reverse=True)
+
+
+def _newest(place: Path) -> dict[str, NDArray[Any]]:
+    for index in _indexes(place):
+        try:
+            found, about = columns.read(index)
+        except (FileNotFoundError, Damaged):
+            continue
+        if about.get("version") == indexing.VERSION:  # what an older one says of a picture may have meant less
+            return found
+    return {}
+
+
+def _prune(place: Path, current: Path) -> None:
+    for index in _indexes(place)[_KEPT_INDEXES:]:
+        if index != current:
+            durable.remove_tree(index)
+    _sweep(place)
+
+
+def _sweep(place: Path) -> None:
+    """Removes pictures from inside other files that no index names any more."""
+    if not (place / indexing.PICTURES).is_dir():
+        return
+    try:
+        digests = [columns.read(index)[0]["digest"] for index in _indexes(place)]
+    except (FileNotFoundError, Damaged):
+        return  # what it names is not known; the next change sweeps
+    extracted.sweep(place / indexing.PICTURES, {row.tobytes().hex() for column in digests for row in column})
+
+
+def _report(found: dict[str, NDArray[Any]], about: dict[str, Any]) -> DataReport:
+    flags = found["conversions"]
+    converted = ((word, int(np.count_nonzero(flags & np.uint16(flag)))) for flag, word in WORDS.items())
+    return DataReport(
+        used=len(flags),
+        skipped=tuple((path, reason) for path, reason, is_wanted in about["skipped"] if not is_wanted),
+        left_out=tuple((path, reason) for path, reason, is_wanted in about["skipped"] if is_wanted),
+        notes=tuple((path, reason) for path, reason in about["notes"]),
+        converted=tuple((word, count) for word, count in converted if count),
+        upscaled=about["upscaled"],
+        empty_captions=about["empty_captions"],
+        long_captions=about["long_captions"],
+        unknown=tuple(sorted(about["unknown"].items())),
+        decoded=about["decoded"],
+    )
+
+
+def _check(catalogue: Catalogue, settings: DataSettings) -> None:
+    report = catalogue.report
+    where = ", ".join(map(str, catalogue.roots))
+    listed = "; ".join(f"{readable(path)} ({readable(reason)})" for path, reason in report.skipped[:10])
+    if not len(catalogue):
+        raise DatasetError(f"{where}: {_why_nothing(report, listed)}", code="E1202")
+    num, files = len(report.skipped), len(catalogue) + len(report.skipped)
+    if num > max(_ALWAYS_LET_PASS, settings.max_skipped * files):
+        raise DatasetError(
+            f"{where}: {num} of {files} files cannot be used, more than data.max_skipped={settings.max_skipped:g} lets "
+            f"pass: {listed}{' and others' if num > 10 else ''}; mend or remove them, or raise data.max_skipped",
+            code="E1205",
+        )
+    if settings.cache.text and settings.cache.shuffles == 1 and catalogue.own.shuffle_tags.any():
+        raise DatasetError(
+            f"{where}: tags of {int(catalogue.own.shuffle_tags.sum())} pictures are to be shuffled, but "
+            "data.cache.text keeps data.cache.shuffles=1 order of each caption; set data.cache.shuffles above 1, or "
+            "data.cache.text=false",
+            code="E1218",
+        )
+
+
+def _why_nothing(report: DataReport, listed: str) -> str:
+    if report.skipped:
+        return (
+            f"none of {len(report.skipped)} files can be used: {listed}; see their reasons, or take another data.path"
+        )
+    if report.left_out:
+        return (
+            f"all {len(report.left_out)} samples are left out ({report.left_out[0][1]}); change data.captions.missing, "
+            "data.small or data.clips"
+        )
+    if report.unknown:
+        kinds = ", ".join(f"{readable(suffix) or 'no ending'} ({count})" for suffix, count in report.unknown[:10])
+        packed = any(suffix in (".zip", ".tar", ".gz", ".7z", ".rar") for suffix, _ in report.unknown)
+        remedy = "unpack archives there" if packed else "save the pictures as PNG, JPEG or WebP"
+        return f"no pictures, only files with other endings: {kinds}; {remedy}"
+    return "holds no pictures; put them there, or take another data.path"
+
+
+def readable(text: str) -> str:
+    """A file name on one line, harmless to a terminal: control characters, line ends and bytes that are not UTF-8 are
+    written as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

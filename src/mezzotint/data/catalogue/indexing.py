@@ -1,0 +1,302 @@
+"""Making an index, the columns that a catalogue reads: list the samples, look at the pictures, write the result.
+
+The result lies under an address made of all that it depends on, so that a second start finds it. Format and settings
+decide the samples, `probing.py` looks at the pictures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from array import array
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mezzotint import draws
+from mezzotint.data.buckets import buckets, clip_buckets
+from mezzotint.data.catalogue import _probing
+from mezzotint.data.files import caption_cleaning, columns, overrides
+from mezzotint.data.files.columns import TextBuilder, Texts
+from mezzotint.data.files.extracted import Pictures
+from mezzotint.data.files.listing import Listing, walk
+from mezzotint.data.formats.base import Noted, Skipped, Source
+from mezzotint.data.media import clip_files, decoding
+from mezzotint.data.schedule.captions import prefixed
+from mezzotint.errors import DatasetError
+from mezzotint.recipe.sections.data import CaptionSettings, DataSettings
+from mezzotint.registry import find
+from mezzotint.shapes import Size
+from mezzotint.stages import Sample
+
+VERSION = 5
+"""The layout of an index; part of its address."""
+
+LONG_CAPTION_WORDS = 60
+"""Captions of more words are counted as long: about as many as CLIP's 75 tokens hold."""
+
+JOURNAL = f"journal-{VERSION}.jsonl"
+
+PICTURES = "pictures"
+"""Beside the indexes: the folder of pictures that lie inside other files."""
+
+
+def sources_of(settings: DataSettings) -> tuple[Source, ...]:
+    """The folders of `data.path`, listed. Raises DatasetError E1201 for one that is not there, and for none at all."""
+    if not settings.path:
+        raise DatasetError("data.path is empty; set it to the folder of pictures", code="E1201")
+    listing_of = _lister(settings)
+    many = len(settings.path) > 1
+    repeats = settings.repeats if len(settings.repeats) > 1 else settings.repeats * len(settings.path)
+    listings = [listing_of(path) for path in settings.path]
+    return tuple(
+        Source(listing.root, settings, times, listing, f"{number}/" if many else "")
+        for number, (listing, times) in enumerate(zip(listings, repeats, strict=True))
+    )
+
+
+def _lister(settings: DataSettings) -> Callable[[Path], Listing]:
+    """How the folders of a format are listed: by the endings it looks at, unless it does so itself."""
+    chosen = find("data/formats", settings.format)
+    own: Callable[[Path, DataSettings], Listing] | None = getattr(chosen, "list_files", None)
+    return (lambda path: own(path, settings)) if own else (lambda path: walk(path, chosen.SUFFIXES))
+
+
+def lineage(sources: Sequence[Source], settings: DataSettings) -> str:
+    """The name under which all indexes of the same folders lie."""
+    return _hash(settings.format, *(os.fspath(source.root) for source in sources))[:16]
+
+
+def address(sources: Sequence[Source], settings: DataSettings) -> str:
+    """The name of an index, made of everything that it depends on: settings, names, sizes and times of the files, and
+    the content of those that the format calls `MANIFESTS`, by name or ending."""
+    captions = settings.captions
+    columns_read = (settings.columns.model_dump_json(), settings.split, settings.hub_config)
+    small = (settings.small, settings.resolution, settings.buckets.model_dump_json())
+    wanted: tuple[object, ...] = (
+        captions.source,
+        captions.lines,
+        captions.missing,
+        settings.max_pixels,
+        settings.repeats,
+        small,
+        columns_read,
+    )
+    if captions.prefix:
+        wanted += (f"prefix {captions.prefix}",)
+    if captions.clean:
+        wanted += (f"cleaned {caption_cleaning.VERSION}",)
+    if settings.has_clips:
+        beside = {name for name in type(settings.clips).model_fields if name.startswith("stills")}
+        wanted += (clip_files.PREPROCESSING, settings.clips.model_dump_json(exclude=beside))
+    manifests: Collection[str] = getattr(find("data/formats", settings.format), "MANIFESTS", frozenset())
+    listed = [text for source in sources for text in _state(source, manifests)]
+    return _hash(str(VERSION), str(decoding.PREPROCESSING), settings.format, repr(wanted), *listed)[:32]
+
+
+def _state(source: Source, manifests: Collection[str]) -> Iterator[str]:
+    yield source.listing.digest().hex()
+    for name in source.listing.names:
+        if name.rpartition("/")[2] in manifests or os.path.splitext(name)[1].lower() in manifests:
+            yield (decoding.digest_of(source.root / name) or b"").hex()
+
+
+def make(
+    sources: Sequence[Source],
+    settings: DataSettings,
+    folder: Path,
+    *,
+    before: Mapping[str, NDArray[Any]],
+    workers: int,
+    progress: _probing.Progress | None,
+) -> None:
+    """Lists and decodes everything and writes the index `folder`. before: columns of an earlier index of the same
+    folders, or nothing.
+
+    Raises DatasetError for what makes a data set unusable as it is written (captions that are missing or contradict
+    each other), and StorageError. Files that cannot be used are written down, not raised.
+    """
+    pictures = Pictures(folder.parent / PICTURES)
+    gathered = _Gathered(pictures.folder, len(sources))
+    read_samples = find("data/formats", settings.format).read_samples
+    for number, source in enumerate(sources):
+        for item in read_samples(replace(source, pictures=pictures)):
+            gathered.add(_as_shown(item, settings.captions), source.root, number)
+    pictures.sync()
+    looked = _probing.Looked.at(gathered.path.texts())
+    _probing.take_over(looked, before, settings.max_pixels)
+    journal = folder.parent / JOURNAL
+    decoded = _probing.look(looked, journal, max_pixels=settings.max_pixels, workers=workers, progress=progress)
+    found, about = _assembled(gathered, looked, settings)
+    unknown: Counter[str] = Counter()
+    for source in sources:
+        unknown.update(source.listing.unknown)
+    columns.write(folder, found, {**about, "decoded": decoded, "unknown": dict(unknown)})
+    journal.unlink(missing_ok=True)
+
+
+def _as_shown(item: Sample | Skipped | Noted, settings: CaptionSettings) -> Sample | Skipped | Noted:
+    """An item with its captions as the recipe wants them at every visit."""
+    if isinstance(item, Sample) and settings.prefix:
+        item = prefixed(item, settings.prefix)
+    return caption_cleaning.cleaned(item) if settings.clean else item
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Samples before their pictures are looked at, in growing columns: a million of them are no million objects.
+
+    pictures: the folder of pictures from inside other files; as a root it has the number `pictures_root`."""
+
+    pictures: Path
+    pictures_root: int
+    key: TextBuilder = field(default_factory=TextBuilder)
+    path: TextBuilder = field(default_factory=TextBuilder)
+    relative: TextBuilder = field(default_factory=TextBuilder)
+    caption: TextBuilder = field(default_factory=TextBuilder)
+    num_captions: array[int] = field(default_factory=lambda: array("q"))
+    root: array[int] = field(default_factory=lambda: array("H"))
+    repeats: array[float] = field(default_factory=lambda: array("f"))
+    weight: array[float] = field(default_factory=lambda: array("f"))
+    own: own.Builder = field(default_factory=own.Builder)
+    skipped: list[Skipped] = field(default_factory=list)
+    notes: list[Noted] = field(default_factory=list)
+
+    def add(self, item: Sample | Skipped | Noted, root: Path, number: int) -> None:
+        if isinstance(item, Skipped):
+            self.skipped.append(item)
+            return
+        if isinstance(item, Noted):
+            self.notes.append(item)
+            return
+        path = os.fspath(item.media)
+        if path.startswith(os.fspath(self.pictures) + os.sep):
+            root, number = self.pictures, self.pictures_root
+        self.key.append(item.key)
+        self.path.append(path)
+        self.relative.append(path.removeprefix(os.fspath(root) + os.sep))
+        for caption in item.captions:
+            self.caption.append(caption)
+        self.num_captions.append(len(item.captions))
+        self.root.append(number)
+        self.repeats.append(item.repeats)
+        self.weight.append(item.weight)
+        self.own.add(item)
+
+
+def _assembled(
+    gathered: _Gathered, looked: _probing.Looked, settings: DataSettings
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """The columns of the samples that can be used, and what the report says of all."""
+    keys = gathered.key.texts()
+    is_small = _is_small(gathered, looked, settings)
+    skipped = [*gathered.skipped, *(Skipped(keys[i], reason) for i, reason in looked.reasons.items())]
+    is_used = looked.is_known.copy()
+    if settings.has_clips:
+        for i, reason in _unwanted_clips(gathered, looked, settings):
+            skipped.append(Skipped(keys[i], reason, is_wanted=True))
+            is_used[i] = False
+    if settings.small == "skip":
+        reason = "{}×{} is smaller than its bucket, and data.small=skip"
+        for i in np.flatnonzero(is_small & is_used).tolist():
+            skipped.append(Skipped(keys[i], reason.format(looked.width[i], looked.height[i]), is_wanted=True))
+        is_used &= ~is_small
+    rows = np.flatnonzero(is_used)
+    key, captions, starts = columns.pick(keys, rows), *_captions(gathered, rows)
+    found: dict[str, NDArray[Any]] = {
+        **_texts("key", key),
+        **_texts("path", columns.pick(gathered.relative.texts(), rows)),
+        **_texts("caption", captions),
+        "caption_starts": starts,
+        "key_hash": np.fromiter((draws.text_key(key[i]) for i in range(len(key))), np.uint64, len(key)),
+        "root": np.frombuffer(gathered.root, np.uint16)[rows],
+        "repeats": np.frombuffer(gathered.repeats, np.float32)[rows],
+        "weight": np.frombuffer(gathered.weight, np.float32)[rows],
+        **gathered.own.columns(rows),
+    }
+    for name in ("path_hash", "stats", "width", "height", "frames", "begin", "rate", "digest", "conversions"):
+        found[name] = getattr(looked, name)[rows]
+    is_empty, is_long = _caption_lengths(captions)
+    about = {
+        "version": VERSION,
+        "skipped": sorted([s.path, s.reason, s.is_wanted] for s in skipped),
+        "notes": sorted([note.path, note.reason] for note in gathered.notes),
+        "upscaled": int(is_small[rows].sum()),
+        "empty_captions": is_empty,
+        "long_captions": is_long,
+        "fingerprint": _fingerprint(found),
+    }
+    return found, about
+
+
+def _texts(name: str, texts: Texts) -> dict[str, NDArray[Any]]:
+    return {name: texts.blob, f"{name}_offsets": texts.offsets}
+
+
+def _captions(gathered: _Gathered, rows: NDArray[np.int64]) -> tuple[Texts, NDArray[np.int64]]:
+    """The captions of some rows, and where those of each begin."""
+    num = np.frombuffer(gathered.num_captions, np.int64)
+    first = np.cumsum(num) - num
+    starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(num[rows])))
+    numbers = np.arange(starts[-1]) + np.repeat(first[rows] - starts[:-1], num[rows])
+    return columns.pick(gathered.caption.texts(), numbers), starts
+
+
+def _unwanted_clips(
+    gathered: _Gathered, looked: _probing.Looked, settings: DataSettings
+) -> Iterator[tuple[int, str]]:  # fmt: skip
+    """Clips that are sound and that the recipe leaves out, by number, and why: too short, too small, too large."""
+    clips = settings.clips
+    limits = clip_buckets.Limits(clips.min_size, clips.max_size, clips.max_aspect)
+    most = clip_buckets.most_frames(looked.frames, looked.rate, gathered.own.starts(), clips)
+    for i in np.flatnonzero(looked.is_known).tolist():
+        reason = limits.reason(Size(int(looked.width[i]), int(looked.height[i])))
+        if reason is None and not most[i]:
+            start = int(gathered.own.start[i])
+            reason = clip_buckets.too_short(int(looked.frames[i]), float(looked.rate[i]), start, clips)
+        if reason is not None:
+            yield i, reason
+
+
+def _is_small(gathered: _Gathered, looked: _probing.Looked, settings: DataSettings) -> NDArray[np.bool_]:
+    table = buckets.table(settings)
+    if settings.has_clips and settings.clips.buckets:
+        most = clip_buckets.most_frames(looked.frames, looked.rate, gathered.own.starts(), settings.clips)
+        counted = np.maximum(most, clip_buckets.counts(settings.clips)[0])
+        sides = (np.maximum(looked.width, 1), np.maximum(looked.height, 1))
+        bucket = clip_buckets.of_clips(*sides, counted.astype(np.int32), table)
+    else:
+        bucket = buckets.of_pictures(np.maximum(looked.width, 1), np.maximum(looked.height, 1), settings)
+    width, height = (np.asarray([getattr(size, side) for size in table])[bucket] for side in ("width", "height"))
+    return (looked.width < width) | (looked.height < height)
+
+
+def _caption_lengths(captions: Texts) -> tuple[int, int]:
+    """How many captions are empty, and how many long."""
+    words = np.fromiter((len(captions[i].split()) for i in range(len(captions))), np.int64, len(captions))
+    return int((words == 0).sum()), int((words > LONG_CAPTION_WORDS).sum())
+
+
+def _fingerprint(found: Mapping[str, NDArray[Any]]) -> str:
+    """What the data set is, wherever it lies: keys, pictures, captions, repeats, weights and what samples have of their
+    own, in order."""
+    state = hashlib.sha256()
+    always = ("key", "key_offsets", "digest", "caption", "caption_offsets", "caption_starts", "repeats", "weight")
+    for name in (*always, *overrides.used(found)):
+        column = np.ascontiguousarray(found[name])
+        state.update(f"{name} {column.nbytes}\n".encode("ascii"))
+        state.update(column.view(np.uint8).data if column.size else b"")
+    return state.hexdigest()
+
+
+def _hash(*parts: str) -> str:
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        state.update(len(data).to_bytes(8, "little") + data)
+    return state.hexdigest()

@@ -1,0 +1,171 @@
+"""What a sample has of its own instead of the recipe's: its chance of a flip and of a dropped caption, whether its tags
+are shuffled, the name it is batched under, its rating, its tags with their weights. Columns beside those of the
+catalogue.
+
+A dataset format says them as `Sample.group` and as texts in `Sample.overrides`, under the names in `NAMES`.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mezzotint.data.files import columns
+from mezzotint.data.files.columns import TextBuilder, Texts
+from mezzotint.stages import Sample
+
+NAMES = ("flip", "caption_dropout", "shuffle_tags", "rating", "tags", "start", "embedding", "sizes")
+"""What `Sample.overrides` may hold: a chance 0 to 1, a chance, "true", a number above 0, `captions.Tags.encoded`, the
+first frame of a clip that is seen, a file of text embeddings with its size and time (`foreign_text.Marked`), six
+numbers: original height and width, crop top and left, target height and width, where they are not those of the
+placement."""
+
+_USUAL: Mapping[str, np.number[Any]] = {
+    "flip": np.float32(math.nan),
+    "caption_dropout": np.float32(math.nan),
+    "shuffle_tags": np.uint8(0),
+    "rating": np.float32(1),
+    "group": np.int32(0),
+    "start": np.int32(-1),
+}
+"""The columns of numbers: their types, and what samples have that have nothing of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """Columns of n rows. flip, caption_dropout: float32, NaN for the recipe's. shuffle_tags: uint8, 1 where tags are
+    shuffled whatever the recipe says. rating: float32. group: int32, 0 for none, else a number of `group_name`. start:
+    int32, the frame that the clip's entry begins at, −1 without one."""
+
+    flip: NDArray[np.float32]
+    caption_dropout: NDArray[np.float32]
+    shuffle_tags: NDArray[np.uint8]
+    rating: NDArray[np.float32]
+    group: NDArray[np.int32]
+    start: NDArray[np.int32]
+    _names: Texts
+    _tags: Texts
+    _embeddings: Texts
+    _sizes: Texts
+
+    @classmethod
+    def of(cls, found: Mapping[str, NDArray[Any]]) -> Self:
+        """The columns as they were read."""
+        return cls(
+            flip=found["flip"],
+            caption_dropout=found["caption_dropout"],
+            shuffle_tags=found["shuffle_tags"],
+            rating=found["rating"],
+            group=found["group"],
+            start=found["start"],
+            _names=Texts(found["group_name"], found["group_name_offsets"]),
+            _tags=Texts(found["tags"], found["tags_offsets"]),
+            _embeddings=Texts(found["embedding"], found["embedding_offsets"]),
+            _sizes=Texts(found["sizes"], found["sizes_offsets"]),
+        )
+
+    def flip_of(self, row: int) -> float | None:
+        """The chance that a row's picture is mirrored, None for the recipe's."""
+        return _chance(self.flip[row])
+
+    def caption_dropout_of(self, row: int) -> float | None:
+        """The chance that a row's caption is dropped, None for the recipe's."""
+        return _chance(self.caption_dropout[row])
+
+    def tags_of(self, row: int) -> str:
+        """A row's tags as `captions.Tags.encoded` writes them; empty where the caption says as much."""
+        return self._tags[row]
+
+    def embedding_of(self, row: int) -> str:
+        """The file of a row's text embedding, marked (`foreign_text.Marked`); empty without one."""
+        return self._embeddings[row]
+
+    def sizes_of(self, row: int) -> list[int] | None:
+        """The six numbers that a row's model is told instead of those of its placement, None for those."""
+        line = self._sizes[row]
+        return [int(number) for number in line.split(",")] if line else None
+
+    def group_name(self, number: int) -> str:
+        """The name that samples of `group` number are batched under; empty for 0."""
+        return self._names[number]
+
+    @property
+    def num_groups(self) -> int:
+        """Numbers of `group`, 0 included."""
+        return len(self._names)
+
+
+def _chance(value: np.float32) -> float | None:
+    # as it was written: 0.1 and not 0.10000000149
+    return None if math.isnan(value) else float(str(value))
+
+
+@dataclass(slots=True)
+class Builder:
+    """Gathers what samples have of their own, in growing columns."""
+
+    flip: array[float] = field(default_factory=lambda: array("f"))
+    caption_dropout: array[float] = field(default_factory=lambda: array("f"))
+    shuffle_tags: array[int] = field(default_factory=lambda: array("B"))
+    rating: array[float] = field(default_factory=lambda: array("f"))
+    group: array[int] = field(default_factory=lambda: array("i"))
+    start: array[int] = field(default_factory=lambda: array("i"))
+    tags: TextBuilder = field(default_factory=TextBuilder)
+    embedding: TextBuilder = field(default_factory=TextBuilder)
+    sizes: TextBuilder = field(default_factory=TextBuilder)
+    _numbers: dict[str, int] = field(default_factory=lambda: {"": 0})
+
+    def add(self, sample: Sample) -> None:
+        """One more row."""
+        own = dict(sample.overrides)
+        assert not own.keys() - set(NAMES), f"{sample.key}: no such override: {own.keys() - set(NAMES)}"
+        self.flip.append(float(own.get("flip", "nan")))
+        self.caption_dropout.append(float(own.get("caption_dropout", "nan")))
+        self.shuffle_tags.append(own.get("shuffle_tags") == "true")
+        self.rating.append(float(own.get("rating", "1")))
+        self.group.append(self._numbers.setdefault(sample.group, len(self._numbers)))
+        self.start.append(int(own.get("start", "-1")))
+        self.tags.append(own.get("tags", ""))
+        self.sizes.append(own.get("sizes", ""))
+        self.embedding.append(own.get("embedding", ""))
+
+    def starts(self) -> NDArray[np.int32]:
+        """The column `start` of all rows so far."""
+        return np.frombuffer(self.start, np.int32)
+
+    def columns(self, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """The columns of some rows, by name, as `Own.of` takes them."""
+        names = TextBuilder()
+        for name in self._numbers:
+            names.append(name)
+        texts = {
+            "group_name": names.texts(),
+            "tags": columns.pick(self.tags.texts(), rows),
+            "embedding": columns.pick(self.embedding.texts(), rows),
+            "sizes": columns.pick(self.sizes.texts(), rows),
+        }
+        found: dict[str, NDArray[Any]] = {
+            name: np.frombuffer(getattr(self, name), usual.dtype)[rows] for name, usual in _USUAL.items()
+        }
+        for name, column in texts.items():
+            found |= {name: column.blob, f"{name}_offsets": column.offsets}
+        return found
+
+
+def used(found: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
+    """The columns in which any sample has something of its own: a data set without such is the data set it was before
+    there were these columns."""
+    names = [name for name, usual in _USUAL.items() if not _is_all(found[name], usual)]
+    for name in ("group_name", "tags", "sizes"):
+        names += [name, f"{name}_offsets"] if len(found[name]) else []
+    return tuple(names)
+
+
+def _is_all(column: NDArray[Any], usual: np.number[Any]) -> bool:
+    return np.array_equal(column, np.full(len(column), usual), equal_nan=usual.dtype.kind == "f")

@@ -1,0 +1,67 @@
+"""Files inside tar archives, read where they lie: a member is named by a path below its archive,
+ARCHIVE/NAME@PLACE+SIZE, which no file of a disk can have. Nothing is unpacked.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import stat
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+
+from mezzotint.data.media.colour import Unusable
+
+MAX_BYTES = 1 << 30
+"""A picture of more bytes is not read."""
+
+_PLACE = re.compile(r"@(\d{1,15})\+(\d{1,15})$")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """So many bytes of an archive, from an offset on."""
+
+    archive: Path
+    offset: int
+    size: int
+
+    def opened(self) -> BufferedReader:
+        """Its bytes, as a file. Raises Unusable when the archive ends before, OSError."""
+        if self.size > MAX_BYTES:
+            raise Unusable(f"{self.size:,} bytes are more than a picture may have ({MAX_BYTES:,})")
+        handle = os.open(self.archive, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            data = os.pread(handle, self.size, self.offset)
+        finally:
+            os.close(handle)
+        if len(data) < self.size:
+            raise Unusable("the archive ends before it does")
+        return BufferedReader(io.BytesIO(data))
+
+
+def path_of(archive: Path, name: str, offset: int, size: int) -> Path:
+    """The path by which a member is read. name: any, of which the last part is kept for the reader."""
+    return archive / f"{name.rpartition('/')[2]}@{offset}+{size}"
+
+
+def member_at(path: Path) -> Member | None:
+    """What a path of `path_of` means; None for any other path."""
+    found = _PLACE.search(path.name)
+    if found is None:
+        return None
+    try:
+        is_file = stat.S_ISREG(os.stat(path.parent).st_mode)
+    except OSError:
+        return None
+    return Member(path.parent, int(found[1]), int(found[2])) if is_file else None
+
+
+def stats(path: str) -> tuple[int, int, int]:
+    """Size in bytes, times of modification and change in nanoseconds; of a member those of its archive. Raises
+    OSError."""
+    member = member_at(Path(path)) if "@" in path else None
+    found = os.stat(path if member is None else member.archive)
+    return (found.st_size if member is None else member.size), found.st_mtime_ns, found.st_ctime_ns

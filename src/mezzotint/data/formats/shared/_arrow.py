@@ -1,0 +1,94 @@
+"""Rows of parquet and arrow files; the one file that needs pyarrow (extra `data`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mezzotint.data.formats.shared.tables import Row, Wanted, require_columns, require_data
+from mezzotint.errors import DatasetError
+
+_ROWS = 64  # at a time, since each may hold a picture
+
+
+def rows(path: Path, wanted: Wanted) -> Iterator[Row]:
+    """The rows of a parquet file, or of an arrow file (stream or file layout), counted from 0.
+
+    A picture is a text (a path), bytes, or a struct of `bytes` and `path`, as a dict. Raises DatasetError E1211 for a
+    file that cannot be read as its ending says, E1212 for columns that are missing or of another type.
+    """
+    require_data(path)
+    try:
+        number = 0
+        for batch in _parquet(path, wanted) if path.suffix.lower() == ".parquet" else _arrow(path, wanted):
+            for picture, caption in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+                yield Row(number, picture, caption)
+                number += 1
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        words = " ".join(str(error).split())[:200]
+        raise DatasetError(f"{path}: cannot be read as {path.suffix[1:]}: {words}", code="E1211") from error
+
+
+def _parquet(path: Path, wanted: Wanted) -> Iterator[Any]:
+    with pq.ParquetFile(path) as file:
+        names = _checked(path, file.schema_arrow, wanted)
+        for batch in file.iter_batches(_ROWS, columns=names):
+            yield batch.select(names)
+
+
+def _arrow(path: Path, wanted: Wanted) -> Iterator[Any]:
+    with pa.memory_map(str(path)) as file:
+        is_file = file.read(6) == b"ARROW1"
+        file.seek(0)
+        if is_file:
+            reader = pa.ipc.open_file(file)
+            batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
+        else:
+            batches = reader = pa.ipc.open_stream(file)
+        names = _checked(path, reader.schema, wanted)
+        for batch in batches:
+            for start in range(0, batch.num_rows, _ROWS):
+                yield batch.select(names).slice(start, _ROWS)
+
+
+def _checked(path: Path, schema: Any, wanted: Wanted) -> list[str]:
+    """The names of the picture's and the caption's column, whose types are such."""
+    picture, caption = require_columns(path, wanted, schema.names)
+    if not _is_picture(schema.types[picture]):
+        raise DatasetError(
+            f"{path}: the column {schema.names[picture]!r} holds {schema.types[picture]}, not pictures (a struct of "
+            "bytes and path, bytes, or names of files); set data.columns.image",
+            code="E1212",
+        )
+    if not _is_caption(schema.types[caption]):
+        raise DatasetError(
+            f"{path}: the column {schema.names[caption]!r} holds {schema.types[caption]}, not texts; "
+            "set data.columns.caption",
+            code="E1212",
+        )
+    return [schema.names[picture], schema.names[caption]]
+
+
+def _is_picture(kind: Any) -> bool:
+    if pa.types.is_struct(kind):
+        return bool(kind.get_field_index("bytes") >= 0 or kind.get_field_index("path") >= 0)
+    return _is_bytes(kind) or _is_text(kind)
+
+
+def _is_bytes(kind: Any) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
+
+
+def _is_text(kind: Any) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_caption(kind: Any) -> bool:
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return bool(_is_text(kind.value_type if is_list else kind) or pa.types.is_null(kind))

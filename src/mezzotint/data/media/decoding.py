@@ -1,0 +1,263 @@
+"""From a picture file to pixels: every kind of file is used, converted or refused with a reason, never guessed at.
+
+`probe` looks at a file once, with a full decode, when the catalogue is made; `picture` decodes, turns, converts,
+resizes and crops it at each visit. The order of things: the size is checked before anything is decoded, the first
+frame is taken, EXIF orientation turns it, deep pixels are scaled to 8 bits, a colour profile is converted to sRGB,
+what is transparent is laid on the background colour, then it is resized and cropped. Plugins of Pillow are called by
+name: no other format is tried, and its process-wide pixel limit is neither used nor changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import (
+    AvifImagePlugin,
+    BmpImagePlugin,
+    GifImagePlugin,
+    Image,
+    JpegImagePlugin,
+    PngImagePlugin,
+    PpmImagePlugin,
+    TiffImagePlugin,
+    WebPImagePlugin,
+)
+from PIL.ImageFile import ImageFile
+
+from mezzotint.data.files import mindone_arrays, tar_members
+from mezzotint.data.media import _opencv_resize, colour
+from mezzotint.data.media.colour import Conversion, Unusable
+from mezzotint.errors import DatasetError
+from mezzotint.shapes import Size
+from mezzotint.stages import Placement
+
+PREPROCESSING = 1
+"""The version of everything here and in `colour.py` that decides pixels: part of every cache address. Raise it when a
+pixel changes."""
+
+_ENDINGS = "png apng jpg jpeg jpe jfif webp gif bmp tif tiff avif ppm pgm pbm pnm"
+SUFFIXES = frozenset(f".{ending}" for ending in _ENDINGS.split())
+"""Endings of files that are taken for pictures, lower case."""
+
+_MAGIC: tuple[tuple[bytes, int, Callable[[BufferedReader], ImageFile]], ...] = (
+    (b"\x89PNG\r\n\x1a\n", 0, PngImagePlugin.PngImageFile),
+    (b"\xff\xd8\xff", 0, JpegImagePlugin.JpegImageFile),
+    (b"WEBP", 8, WebPImagePlugin.WebPImageFile),
+    (b"GIF8", 0, GifImagePlugin.GifImageFile),
+    (b"BM", 0, BmpImagePlugin.BmpImageFile),
+    (b"II*\x00", 0, TiffImagePlugin.TiffImageFile),
+    (b"MM\x00*", 0, TiffImagePlugin.TiffImageFile),
+    (b"II+\x00", 0, TiffImagePlugin.TiffImageFile),
+    (b"MM\x00+", 0, TiffImagePlugin.TiffImageFile),
+    (b"ftyp", 4, AvifImagePlugin.AvifImageFile),
+    *((b"P%d" % n, 0, PpmImagePlugin.PpmImageFile) for n in range(1, 7)),
+)
+
+_FILTERS = {
+    "lanczos": Image.Resampling.LANCZOS,
+    "bicubic": Image.Resampling.BICUBIC,
+    "bilinear": Image.Resampling.BILINEAR,
+    "hamming": Image.Resampling.HAMMING,
+    "box": Image.Resampling.BOX,
+    "nearest": Image.Resampling.NEAREST,
+}
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What a full decode tells. size: after the EXIF turn. digest: SHA-256 of the file's bytes. conversions: a sum of
+    `Conversion` flags."""
+
+    size: Size
+    digest: bytes
+    conversions: int
+
+
+def probe(path: Path, max_pixels: int) -> Probe:
+    """Decodes a picture entirely and says what it is. Raises DatasetError E1206 with the reason it cannot be used: not
+    a regular file, no known format, more than `max_pixels`, damaged, float pixels."""
+    if path.suffix == mindone_arrays.SUFFIX:
+        return Probe(*mindone_arrays.probe(path), conversions=0)
+    with readable_file(path) as file:
+        digest = hashlib.file_digest(file, "sha256").digest()
+        _check_png(file)
+        # any colour will do, the pixels are not kept
+        image, flags = _decoded(file, max_pixels, "#ffffff")
+        return Probe(Size(image.width, image.height), digest, int(flags))
+
+
+def picture(
+    path: Path, placement: Placement, *, resize: str, background: str, max_pixels: int, antialias: bool = True
+) -> NDArray[np.uint8]:
+    """The pixels of a placed picture, (3, H, W) uint8 in sRGB, see `placed`. background: #rrggbb behind what is
+    transparent. Raises DatasetError E1206.
+    """
+    with readable_file(path) as file:
+        return placed(_decoded(file, max_pixels, background)[0], placement, resize=resize, antialias=antialias)
+
+
+def placed(image: Image.Image, placement: Placement, *, resize: str, antialias: bool = True) -> NDArray[np.uint8]:
+    """A picture in its bucket, (3, H, W) uint8, H and W those of `placement.bucket`.
+
+    resize: "lanczos", "bicubic", "bilinear", "hamming" or "box", antialiased when it shrinks, or "nearest"; then the
+    crop: the order of torchvision's transforms on pictures, with identical pixels. "area", and any without antialias,
+    is that of `resampling.py`.
+    """
+    target, (top, left) = placement.resized, placement.crop_top_left
+    if image.size != (target.width, target.height):
+        image = _resized(image, target, resize if antialias else f"plain {resize}")
+    image = image.crop((left, top, left + placement.bucket.width, top + placement.bucket.height))
+    if placement.flipped:
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return np.ascontiguousarray(np.asarray(image, dtype=np.uint8).transpose(2, 0, 1))
+
+
+def _resized(image: Image.Image, target: Size, kind: str) -> Image.Image:
+    if kind in _FILTERS:
+        return image.resize((target.width, target.height), _FILTERS[kind])
+    return Image.fromarray(_opencv_resize.resize(np.asarray(image), target, kind.removeprefix("plain ")))
+
+
+def whole(path: Path, *, background: str, max_pixels: int) -> NDArray[np.uint8]:
+    """A picture as it is shown, (H, W, 3) uint8 in sRGB, neither resized nor cropped. Raises DatasetError E1206."""
+    with readable_file(path) as file:
+        return np.asarray(_decoded(file, max_pixels, background)[0], dtype=np.uint8)
+
+
+def digest_of(path: Path) -> bytes | None:
+    """SHA-256 of a file as it is now, or None when it cannot be read."""
+    try:
+        if path.suffix == mindone_arrays.SUFFIX:
+            return mindone_arrays.digest_of(path)
+        with readable_file(path) as file:
+            return hashlib.file_digest(file, "sha256").digest()
+    except (DatasetError, OSError):
+        return None
+
+
+def stats_of(path: str) -> tuple[int, int, int]:
+    """Size in bytes, times of modification and change in nanoseconds. Raises OSError."""
+    return mindone_arrays.stats_of(Path(path)) if path.endswith(mindone_arrays.SUFFIX) else tar_members.stats(path)
+
+
+@contextmanager
+def readable_file(path: Path, code: str = "E1206") -> Iterator[BufferedReader]:
+    """A regular file, or a member of a tar archive (`members.py`), open for reading; whatever goes wrong with it, while
+    it is opened or by whoever reads it, becomes a DatasetError with this code."""
+    try:
+        member = tar_members.member_at(path)
+        with member.opened() if member is not None else _regular(path) as file:
+            yield file
+    except DatasetError:
+        raise
+    except Unusable as error:
+        raise DatasetError(f"{path}: {error}", code=code) from error
+    except OSError as error:
+        raise DatasetError(f"{path}: {error.strerror or _one_line(error)}", code=code) from error
+    except Exception as error:  # a damaged file can make a decoder raise anything
+        raise DatasetError(f"{path}: damaged: {_one_line(error)}", code=code) from error
+
+
+def _regular(path: Path) -> BufferedReader:
+    # without O_NONBLOCK, opening a named pipe would wait for ever
+    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise Unusable("not a regular file")
+    return file
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def _decoded(file: BufferedReader, max_pixels: int, background: str) -> tuple[Image.Image, Conversion]:
+    image = _opened(file)
+    if image.width * image.height > max_pixels:
+        raise Unusable(f"{image.width} × {image.height} pixels are more than data.max_pixels ({max_pixels:,})")
+    if image.width < 1 or image.height < 1:
+        raise Unusable("no pixels")
+    flags = Conversion(0)
+    if getattr(image, "is_animated", False):
+        flags |= Conversion.FIRST_FRAME
+        image.seek(0)
+    if any(";16" in str(tile) for tile in image.tile):
+        flags |= Conversion.DEEP
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        flags |= _turned(
+            _orientation(image)
+        )  # Pillow turns a TIFF itself while it loads; its entry says 1 from then on
+    image.load()
+    orientation = _orientation(image)
+    converted, changes = colour.to_srgb(image, background)
+    if orientation in _TURNS:
+        return converted.transpose(_TURNS[orientation]), flags | changes | _turned(orientation)
+    return converted, flags | changes
+
+
+def _opened(file: BufferedReader) -> ImageFile:
+    file.seek(0)
+    head = file.read(16)
+    for magic, at, plugin in _MAGIC:
+        if head[at : at + len(magic)] == magic:
+            file.seek(0)
+            return plugin(file)
+    raise Unusable("empty file" if not head else "not a picture of a known format")
+
+
+def _turned(orientation: int) -> Conversion:
+    if orientation not in _TURNS:
+        return Conversion(0)
+    return Conversion.TURNED | (Conversion.SIDEWAYS if orientation >= 5 else Conversion(0))
+
+
+def _orientation(image: ImageFile) -> int:
+    try:
+        return int(image.getexif().get(0x0112, 1))
+    except Exception:  # broken EXIF is no reason to lose a sound picture
+        return 1
+
+
+def _check_png(file: BufferedReader) -> None:
+    """The checksums of a PNG's chunks, which Pillow does not look at where pixels are concerned."""
+    file.seek(0)
+    if file.read(8) != b"\x89PNG\r\n\x1a\n":
+        return
+    kind = b""
+    while kind != b"IEND":
+        head = file.read(8)
+        if len(head) < 8:
+            raise Unusable("truncated")
+        length, kind = struct.unpack(">I4s", head)
+        found = zlib.crc32(kind)
+        while length:
+            part = file.read(min(length, 1 << 20))
+            if not part:
+                raise Unusable("truncated")
+            found, length = zlib.crc32(part, found), length - len(part)
+        # chunks with a small first letter may be left out by a reader, damaged or not
+        if kind[:1].isupper() and file.read(4) != struct.pack(">I", found):
+            raise Unusable(f"damaged: wrong checksum in chunk {kind.decode('latin-1')!r}")
+        if not kind[:1].isupper():
+            file.read(4)

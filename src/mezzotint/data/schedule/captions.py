@@ -1,0 +1,227 @@
+"""Which caption a visit is trained with: a choice among the sample's captions, its wildcards, its tags and their order,
+and dropout. All are drawn by address, so that they depend on no worker, rank or history. It stands between the plan and
+the batch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from mezzotint import draws
+from mezzotint.recipe.sections.captions import CaptionSettings
+from mezzotint.stages import Sample
+
+NO_LIMIT = 2048
+"""Characters of a caption of weighted tags, unless it has a limit of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """A caption that is a list: a main text, which stays first, and tags with their weights. limit: characters of the
+    whole when tags are drawn by weight."""
+
+    main: str
+    tags: tuple[str, ...]
+    weights: tuple[float, ...]
+    limit: int = NO_LIMIT
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether some tags weigh more than others."""
+        return len(set(self.weights)) > 1
+
+    @property
+    def text(self) -> str:
+        """The caption in the order that it was written in."""
+        return joined(self.main, self.tags)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the text alone says as much."""
+        return not self.is_weighted and _cut(self.text) == (self.main, self.tags)
+
+    def encoded(self) -> str:
+        """All of it as one line of text, for a column."""
+        return json.dumps([self.main, self.tags, self.weights, self.limit], ensure_ascii=True)
+
+    @staticmethod
+    def decoded(line: str) -> Tags:
+        """The reverse of `encoded`."""
+        main, tags, weights, limit = json.loads(line)
+        return Tags(main, tuple(tags), tuple(weights), limit)
+
+    @staticmethod
+    def of(caption: str) -> Tags:
+        """A plain caption, cut at its commas; its parts are stripped and weigh the same."""
+        main, tags = _cut(caption)
+        return Tags(main, tags, (1.0,) * len(tags))
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """How a caption becomes another one from visit to visit. shuffle: tags come in any order. keep: so many tags after
+    the first part stay. tag_dropout: the chance that another tag is dropped. wildcards: one of `{a|b}` is taken."""
+
+    shuffle: bool = False
+    keep: int = 0
+    tag_dropout: float = 0.0
+    wildcards: bool = False
+
+    @classmethod
+    def of(cls, settings: CaptionSettings, *, shuffles_own: bool = False) -> Changes:
+        """Those of a sample. shuffles_own: it is shuffled by a setting of its own."""
+        return cls(
+            settings.shuffle_tags or shuffles_own, settings.keep_tags, settings.tag_dropout, settings.wildcards
+        )  # fmt: skip
+
+    @property
+    def are_any(self) -> bool:
+        """Whether a caption can change at all."""
+        return self.shuffle or self.tag_dropout > 0 or self.wildcards
+
+
+def prefixed(sample: Sample, prefix: str) -> Sample:
+    """A sample whose captions begin with a text, a space behind it, as kohya's `caption_prefix`: as if it stood in the
+    caption files."""
+    captions = tuple(f"{prefix} {caption}".rstrip() for caption in sample.captions)
+    return replace(sample, captions=captions, overrides=tuple(_prefixed(sample.overrides, prefix)))
+
+
+def _prefixed(overrides: Sequence[tuple[str, str]], prefix: str) -> list[tuple[str, str]]:
+    found = []
+    for name, value in overrides:
+        if name == "tags":
+            tags = Tags.decoded(value)
+            value = replace(tags, main=f"{prefix} {tags.main}".rstrip()).encoded()
+        found.append((name, value))
+    return found
+
+
+def changed(caption: str, line: str, changes: Changes, *, address: int) -> str:
+    """A caption as it is drawn at an address (`draws.key`). line: of its weighted tags (`Tags.encoded`), which then
+    take its place; empty for a plain caption.
+
+    Wildcards come first, then tags are dropped, then shuffled, as kohya's scripts have it.
+    """
+    if changes.wildcards and not line:
+        caption = filled(caption, partial(_wildcard, address))
+    if not ((line and changes.are_any) or changes.shuffle or changes.tag_dropout):
+        return caption
+    tags = Tags.decoded(line) if line else Tags.of(caption)
+    if changes.wildcards and line:
+        tags = _tags_filled(tags, address)
+    if changes.tag_dropout:
+        tags = thinned(tags, address=address, keep=changes.keep, dropout=changes.tag_dropout)
+    return shuffled(tags, address=address, keep=changes.keep) if changes.shuffle else tags.text
+
+
+def unchanged(caption: str, changes: Changes) -> str:
+    """A caption where nothing is drawn, for held-out pictures and previews: the first of each wildcard."""
+    return filled(caption, lambda number, count: 0) if changes.wildcards else caption
+
+
+def filled(caption: str, choose: Callable[[int, int], int]) -> str:
+    """A caption with one of each `{a|b}`. choose: which of so many (its second argument), for the wildcard of a number
+    (its first, from 0). `{{` and `}}` become braces; `{}` stays."""
+    text = caption.replace("{{", "\0<").replace("}}", "\0>")  # no caption holds NUL
+    numbers = iter(range(len(text)))
+
+    def one(match: re.Match[str]) -> str:
+        among = match[1].split("|")
+        return among[choose(next(numbers), len(among))]
+
+    return re.sub(r"\{([^}]+)\}", one, text).replace("\0<", "{").replace("\0>", "}")
+
+
+def _wildcard(address: int, number: int, count: int) -> int:
+    return draws.below(draws.key(address, "wildcard", number), count)
+
+
+def _tags_filled(tags: Tags, address: int) -> Tags:
+    """Weighted tags, each with wildcards of its own."""
+    texts = enumerate((tags.main, *tags.tags))
+    found = [filled(text, partial(_wildcard, draws.key(address, "place", place))) for place, text in texts]
+    return replace(tags, main=found[0], tags=tuple(found[1:]))
+
+
+def thinned(tags: Tags, *, address: int, keep: int, dropout: float) -> Tags:
+    """A caption without the tags that are dropped at an address, each with the chance `dropout`; the main text and the
+    first `keep` tags stay."""
+    kept = [
+        i for i in range(len(tags.tags)) if i < keep or draws.uniform(draws.key(address, "tag-dropout", i)) >= dropout
+    ]
+    return replace(tags, tags=tuple(tags.tags[i] for i in kept), weights=tuple(tags.weights[i] for i in kept))
+
+
+def choose(captions: Sequence[str], *, seed: int, epoch: int, key_hash: int, visit: int, dropout: float) -> str:
+    """The caption of one visit.
+
+    captions: what the catalogue holds for the sample; none at all counts as the empty caption. seed, epoch: as
+    `plan.addressed` gives them. key_hash: the catalogue's 64-bit number of the sample. visit: from `Epoch.visit`.
+    dropout: the chance, 0 to 1, that the empty caption takes its place. Choice and dropout are independent draws:
+    another dropout leaves the choices as they were.
+    """
+    if not captions:
+        return ""
+    if is_dropped(seed=seed, epoch=epoch, key_hash=key_hash, visit=visit, dropout=dropout):
+        return ""
+    if len(captions) == 1:
+        return captions[0]
+    return captions[draws.below(draws.key(seed, "caption", epoch, key_hash, visit), len(captions))]
+
+
+def is_dropped(*, seed: int, epoch: int, key_hash: int, visit: int, dropout: float) -> bool:
+    """Whether the caption of a visit gives way to the empty one. Parameters as for `choose`."""
+    return dropout > 0 and draws.uniform(draws.key(seed, "drop", epoch, key_hash, visit)) < dropout
+
+
+def shuffled(tags: Tags, *, address: int, keep: int = 0) -> str:
+    """A caption with its tags in the order drawn at an address (`draws.key`).
+
+    The main text and the first `keep` tags stay. Tags of equal weight come in any order. Tags of unequal weight are
+    drawn one after the other in proportion to their weights, until the next would make the caption longer than
+    `tags.limit`.
+    """
+    keep = min(keep, len(tags.tags))
+    order = [*range(keep), *sorted(range(keep, len(tags.tags)), key=lambda i: _waiting(address, i, tags.weights[i]))]
+    in_order = [tags.tags[i] for i in order]
+    if tags.is_weighted:
+        in_order = in_order[: _fitting(tags.main, in_order, tags.limit)]
+    return joined(tags.main, in_order)
+
+
+def kept_address(key_hash: int, number: int) -> int:
+    """The address of one of the variants that a text cache keeps of a caption: the same in every epoch and run."""
+    return draws.key(number, "tags-kept", key_hash)
+
+
+def joined(main: str, tags: Sequence[str]) -> str:
+    """A caption of its parts; an empty main text is left out."""
+    return ", ".join([main, *tags] if main else tags)
+
+
+def _cut(caption: str) -> tuple[str, tuple[str, ...]]:
+    main, *tags = (part.strip() for part in caption.split(","))
+    return main, tuple(tags)
+
+
+def _waiting(address: int, number: int, weight: float) -> tuple[float, float]:
+    """Sorting by exponential waiting times is drawing without replacement, in proportion to their rates (Efraimidis and
+    Spirakis 2006)."""
+    drawn = -math.log1p(-draws.uniform(draws.key(address, "tag", number)))
+    return (drawn / weight if weight else math.inf, drawn)
+
+
+def _fitting(main: str, tags: Sequence[str], limit: int) -> int:
+    """How many of the tags, from the first on, make no caption of more than `limit` characters."""
+    length = len(main) if main else -2
+    for count, tag in enumerate(tags):
+        length += 2 + len(tag)
+        if length > limit:
+            return count
+    return len(tags)

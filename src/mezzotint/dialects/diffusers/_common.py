@@ -1,0 +1,345 @@
+"""What the two scripts of diffusers have in common: `train_text_to_image.py` and `train_text_to_image_sdxl.py`, of
+release 0.26.3 and of the head of August 2026. Their rows by flag, and what several flags decide together.
+
+A row that differs in one of them (a default, a flag of its own) stands in that dialect's file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from mezzotint.dialects.base import Draft, Outcome, Row, run_name
+from mezzotint.dialects.shared.reading import Value, shown
+
+SD, XL = "train_text_to_image.py", "train_text_to_image_sdxl.py"
+OTHERS = MappingProxyType(
+    {
+        "train_text_to_image_lora.py": "trains LoRA, which is not supported yet",
+        "train_text_to_image_lora_sdxl.py": "trains LoRA, which is not supported yet",
+        "train_text_to_image_prior.py": "trains Kandinsky, which is not supported",
+        "train_text_to_image_decoder.py": "trains Kandinsky, which is not supported",
+        "train_text_to_image_flax.py": "is the script for Flax; take the flags of train_text_to_image.py",
+        "train_dreambooth.py": "trains DreamBooth, which is not supported yet",
+        "train_dreambooth_lora.py": "trains LoRA, which is not supported yet",
+        "train_dreambooth_lora_sdxl.py": "trains LoRA, which is not supported yet",
+        "train_dreambooth_sdxl.py": "trains DreamBooth, which is not supported yet",
+        "train_controlnet.py": "trains ControlNet, which is not supported yet",
+        "train_controlnet_sdxl.py": "trains ControlNet, which is not supported yet",
+        "textual_inversion.py": "trains textual inversion, which is not supported yet",
+        "textual_inversion_sdxl.py": "trains textual inversion, which is not supported yet",
+        "train_unconditional.py": "trains without captions, which is not supported",
+    }
+)
+"""Scripts of the project that no dialect speaks for."""
+
+PRECISIONS = MappingProxyType({"no": "fp32", "fp16": "fp16", "bf16": "bf16"})
+SCHEDULES = (
+    "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "piecewise_constant",
+)  # fmt: skip
+FILTERS = MappingProxyType({"nearest_exact": "nearest"})
+"""Pillow has one nearest neighbour; torchvision maps both names to it."""
+
+HUB_ID = re.compile(r"(?!\.{1,2}/)[\w.-]+/[\w.-]+")
+"""What may be a hub id; a folder of that form is found before it."""
+
+POLYNOMIAL_END = 1e-7
+"""Where diffusers' polynomial schedule ends, whatever the peak rate."""
+
+
+def switch(flag: str, *to: str, outcome: Outcome = "computed", about: str = "", since: str = "") -> Row:
+    """A row of a flag that takes no value."""
+    return Row(flag, "switch", False, outcome, to, about, since=since)
+
+
+_ROWS = (
+    Row("pretrained_model_name_or_path", "text", None, "computed", ("model.path",), required=True,
+        about="a folder in diffusers' layout, or a hub id that lies in the local cache"),
+    Row("revision", "text", None, "computed", ("model.path",), about="of a hub id: OWNER/NAME@REVISION"),
+    Row("variant", "text", None, "without effect",
+        about="the plain files are read, and a variant where a component has only that"),
+    Row("dataset_name", "text", None, "computed", ("data.path", "data.format"),
+        about="a folder, or a hub id in the local cache; wins over train_data_dir"),
+    Row("dataset_config_name", "text", None, "computed", ("data.hub_config",),
+        about="the named configuration of a hub data set"),
+    Row("train_data_dir", "text", None, "computed", ("data.path", "data.format"),
+        about="pictures with metadata.jsonl, .csv or .parquet"),
+    Row("image_column", "text", "image", "mapped", ("data.columns.image",), about="the column of the picture"),
+    Row("caption_column", "text", "text", "mapped", ("data.columns.caption",), about="the column of the caption"),
+    Row("max_train_samples", "whole", None, "mapped", ("data.max_samples",), about="drawn by the seed"),
+    Row("cache_dir", "text", None, "computed", ("data.hub_cache",), about="the cache of hub data sets"),
+    Row("resolution", "whole", 512, "computed", ("data.resolution", "data.buckets.step"),
+        about="the side of the square that every picture is cut to"),
+    switch("center_crop", "data.crop", about="the middle; without it a place drawn at each visit"),
+    switch("random_flip", "data.flip", about="half of the visits are mirrored"),
+    Row("image_interpolation_mode", "text", "bilinear", "mapped", ("data.resize",), since="head", values=FILTERS,
+        choices=("nearest", "nearest_exact", "bilinear", "bicubic", "box", "hamming", "lanczos"),
+        about="the filter; 0.26.3 is always bilinear, head's default is lanczos"),
+    Row("train_batch_size", "whole", 16, "computed", ("data.batch_size",),
+        about="per process there; multiplied by the number of processes once"),
+    Row("dataloader_num_workers", "whole", 0, "mapped", ("data.workers",), about="processes that decode pictures"),
+    Row("num_train_epochs", "whole", 100, "computed", ("run.epochs",), about="counts when max_train_steps is absent"),
+    Row("max_train_steps", "whole", None, "computed", ("run.steps",), about="optimizer steps"),
+    Row("gradient_accumulation_steps", "whole", 1, "mapped", ("optim.accumulation",), about="batches of one step"),
+    switch("gradient_checkpointing", "run.recompute.enabled", outcome="mapped", about="of the UNet"),
+    Row("learning_rate", "number", 1e-4, "computed", ("optim.lr",), about="the peak"),
+    switch("scale_lr", "optim.lr", about="the rate times batch, accumulation and processes"),
+    Row("lr_scheduler", "text", "constant", "computed",
+        ("optim.schedule.kind", "optim.schedule.floor", "optim.schedule.cycles", "optim.schedule.power"),
+        choices=SCHEDULES, about="constant has no warm-up there; restarts are one cycle; polynomial ends at 1e-7"),
+    Row("lr_warmup_steps", "whole", 500, "computed", ("optim.schedule.warmup_steps",), about="optimizer steps"),
+    switch("use_8bit_adam", "optim.optimizer.kind", about="needs the extra eight-bit"),
+    Row("adam_beta1", "number", 0.9, "computed", ("optim.optimizer.betas",), about="of the mean"),
+    Row("adam_beta2", "number", 0.999, "computed", ("optim.optimizer.betas",), about="of the square"),
+    Row("adam_weight_decay", "number", 1e-2, "mapped", ("optim.optimizer.weight_decay",), about="on every parameter"),
+    Row("adam_epsilon", "number", 1e-8, "mapped", ("optim.optimizer.eps",), about="added to the root"),
+    Row("max_grad_norm", "number", 1.0, "computed", ("optim.clip.norm",), about="over all parameters"),
+    switch("use_ema", "optim.ema.rule", about="min(0.9999, (1 + s)/(10 + s)); the result is the average"),
+    Row("snr_gamma", "number", None, "computed", ("objective.min_snr_gamma", "objective.min_snr_form"),
+        about="Min-SNR in the form of the prediction"),
+    Row("noise_offset", "number", 0.0, "mapped", ("objective.noise_offset",), about="a constant a channel"),
+    Row("output_dir", "text", "sd-model-finetuned", "computed", ("run.folder", "run.name", "run.export.folder"),
+        about="the run folder; the finished pipeline lies in it, too"),
+    Row("seed", "whole", None, "computed", ("run.seed", "sample.seed"), about="without one, 0: a run can be repeated"),
+    Row("mixed_precision", "text", None, "computed", ("run.precision", "run.frozen_dtype"),
+        choices=tuple(PRECISIONS), about="without it, what the launcher hands over"),
+    switch("allow_tf32", "run.tf32", about="matrix products of float32 on GPUs"),
+    switch("enable_xformers_memory_efficient_attention", outcome="without effect",
+           about="torch's own attention, which is used, does the same work"),
+    Row("checkpointing_steps", "whole", 500, "computed", ("run.save.every",), about="optimizer steps"),
+    Row("checkpoints_total_limit", "whole", None, "mapped", ("run.save.keep",), about="without it all are kept"),
+    Row("resume_from_checkpoint", "text", None, "computed", ("run.resume",),
+        about="latest goes on, or starts when there is none; without it a new run is insisted on"),
+    Row("local_rank", "whole", -1, "without effect", about="the launcher's variables tell the place of a process"),
+    Row("validation_epochs", "whole", 5, "computed", ("run.preview.every",), about="epochs between previews"),
+    Row("report_to", "text", "tensorboard", "computed", ("run.tensorboard", "run.wandb.mode"),
+        choices=("tensorboard", "wandb", "comet_ml", "all"), about="metrics.jsonl is always written"),
+    Row("logging_dir", "text", "logs", "without effect", about="the logs lie in logs/ of the run folder"),
+    switch("push_to_hub", outcome="refused",
+           about="a run uploads nothing: it would need your token and the network for hours; upload the finished "
+           "folder with `hf upload`"),
+    Row("hub_token", "text", None, "refused",
+        about="everyone on the machine can read a token on a command line; remove it, and keep it in `hf auth login`"),
+    Row("hub_model_id", "text", None, "without effect", about="nothing is uploaded"),
+)  # fmt: skip
+_BY_FLAG: Mapping[str, Row] = MappingProxyType({row.flag: row for row in _ROWS})
+
+
+def rows(*flags: str) -> tuple[Row, ...]:
+    """The rows of flags that mean the same in both scripts."""
+    return tuple(_BY_FLAG[flag] for flag in flags)
+
+
+def row(flag: str, default: Value) -> Row:
+    """The row of a flag with this script's own default."""
+    return replace(_BY_FLAG[flag], default=default)
+
+
+def model(draft: Draft, family: str) -> None:
+    """Which model it is; the denoiser is trained."""
+    path, revision = draft.text("pretrained_model_name_or_path"), draft.text("revision")
+    if revision and HUB_ID.fullmatch(path):
+        path = f"{path}@{revision}"
+    elif revision:
+        draft.note("revision", "a folder has no revisions; it is read as it is")
+    draft.set("model.path", path, "pretrained_model_name_or_path")
+    draft.set("model.family", family, "pretrained_model_name_or_path")
+    draft.set("model.train", ["denoiser"], "pretrained_model_name_or_path")
+
+
+def data(draft: Draft) -> None:
+    """Where the pictures lie, and how they are placed."""
+    name, folder = draft.text("dataset_name"), draft.text("train_data_dir")
+    misread = any(problem.where == "--dataset_name" for problem in draft.problems)
+    if not name and not folder and not misread:
+        draft.refuse("train_data_dir", "neither it nor --dataset_name is given; the script needs one", code="E1017")
+    if name and folder:
+        draft.note("train_data_dir", "--dataset_name counts; the data set is read as it is, without this folder")
+    draft.set("data.format", "metadata", "dataset_name" if name else "train_data_dir")
+    draft.set("data.path", [name or folder], "dataset_name" if name else "train_data_dir")
+    for flag, path in (("dataset_config_name", "data.hub_config"), ("cache_dir", "data.hub_cache")):
+        if draft.text(flag):
+            draft.set(path, draft.text(flag), flag)
+    side = draft.whole("resolution")
+    if side < 16 or side % 8:
+        near = max(16, round(side / 8) * 8)
+        draft.refuse("resolution", f"must be a multiple of 8, at least 16, got {side}", f"write {near}", "E1017")
+    else:
+        draft.set("data.resolution", side, "resolution")
+        draft.set("data.buckets.step", next(step for step in (64, 32, 16, 8) if side % step == 0), "resolution")
+    draft.set("data.buckets.shape", "square", "resolution")
+    draft.set("data.crop", "center" if draft.given["center_crop"] else "random", "center_crop")
+    draft.set("data.flip", 0.5 if draft.given["random_flip"] else 0.0, "random_flip")
+
+
+def batches(draft: Draft) -> None:
+    """Batches of all processes, and the length of the run."""
+    processes = draft.launched.processes
+    if draft.above_zero("train_batch_size"):
+        each = draft.whole("train_batch_size")
+        draft.set("data.batch_size", each * processes, "train_batch_size")
+        if processes > 1:
+            draft.note("train_batch_size", f"{each} on each of {processes} processes: a batch of {each * processes}")
+    # there, several processes fill the last batches by starting over; one process trains a smaller one
+    draft.set("data.remainder", "fill" if processes > 1 else "short", "train_batch_size")
+    if draft.given["max_train_steps"] is None:
+        if draft.above_zero("num_train_epochs"):
+            draft.set("run.epochs", draft.whole("num_train_epochs"), "num_train_epochs")
+    elif draft.above_zero("max_train_steps"):
+        draft.set("run.steps", draft.whole("max_train_steps"), "max_train_steps")
+        if "num_train_epochs" in draft.named:
+            draft.note("num_train_epochs", "--max_train_steps counts")
+    for flag in ("gradient_accumulation_steps", "max_train_samples"):
+        if draft.given[flag] is not None:
+            draft.above_zero(flag)
+
+
+def rate(draft: Draft) -> None:
+    """The rate and its schedule, in optimizer steps as they are written."""
+    rate, kind = draft.number("learning_rate"), draft.text("lr_scheduler")
+    if draft.given["scale_lr"]:
+        times = draft.whole("gradient_accumulation_steps") * draft.whole("train_batch_size") * draft.launched.processes
+        draft.note("scale_lr", f"{rate:g} × {times} = {rate * times:g}")
+        rate *= times
+    draft.set("optim.lr", rate, "scale_lr" if draft.given["scale_lr"] else "learning_rate")
+    warmup = draft.whole("lr_warmup_steps")
+    if warmup < 0:
+        draft.refuse("lr_warmup_steps", f"must be 0 or more, got {warmup}", code="E1017")
+    if kind == "constant" and warmup:
+        if "lr_warmup_steps" in draft.named:
+            draft.note("lr_warmup_steps", "constant has no warm-up there; --lr_scheduler=constant_with_warmup has one")
+        warmup = 0
+    ours = {"cosine_with_restarts": "restarts", "constant_with_warmup": "constant"}.get(kind, kind)
+    if kind == "piecewise_constant":
+        draft.refuse(
+            "lr_scheduler", "piecewise_constant has no rules in this script, there as here", "take another one"
+        )
+    draft.set("optim.schedule.kind", ours, "lr_scheduler")
+    draft.set("optim.schedule.warmup_steps", max(0, warmup), "lr_warmup_steps")
+    draft.set("optim.schedule.cycles", 1, "lr_scheduler")
+    draft.set("optim.schedule.power", 1.0, "lr_scheduler")
+    floor = 0.0
+    if kind == "polynomial":
+        if rate <= POLYNOMIAL_END:
+            draft.refuse("learning_rate", f"must be above 1e-07, where polynomial ends, got {rate:g}", code="E1017")
+        else:
+            floor = POLYNOMIAL_END / rate
+    draft.set("optim.schedule.floor", floor, "lr_scheduler")
+
+
+def update(draft: Draft) -> None:
+    """Optimizer, clipping, average."""
+    draft.set("optim.optimizer.kind", "adamw-8bit" if draft.given["use_8bit_adam"] else "adamw", "use_8bit_adam")
+    betas = [draft.number("adam_beta1"), draft.number("adam_beta2")]
+    draft.set("optim.optimizer.betas", betas, "adam_beta1", "adam_beta2")
+    norm = draft.number("max_grad_norm")
+    if norm <= 0:
+        draft.refuse("max_grad_norm", f"must be above 0, got {norm:g}: it would make every gradient zero", code="E1017")
+    draft.set("optim.clip.norm", norm, "max_grad_norm")
+    draft.set("optim.clip.scope", "all", "max_grad_norm")
+    draft.set("optim.ema.rule", "ramp" if draft.given["use_ema"] else "none", "use_ema")
+    draft.set("optim.ema.decay", 0.9999, "use_ema")
+    draft.set("optim.ema.interval", 1, "use_ema")
+
+
+def objective(draft: Draft) -> None:
+    """Min-SNR."""
+    draft.set("objective.min_snr_gamma", draft.given["snr_gamma"], "snr_gamma")
+    draft.set("objective.min_snr_form", "prediction", "snr_gamma")
+
+
+def precision(draft: Draft) -> None:
+    """The type of the arithmetic and where it comes from; trained weights are kept in float32."""
+    own, handed = draft.text("mixed_precision"), draft.launched.mixed_precision
+    word = own or handed or "no"
+    if word not in PRECISIONS:
+        draft.refuse("mixed_precision", f"the launcher hands over {shown(word)}", "no, fp16 and bf16 are supported")
+        return
+    draft.set("run.precision", PRECISIONS[word], "mixed_precision")
+    draft.set("run.weight_dtype", "fp32", "mixed_precision")
+    draft.set("run.frozen_dtype", "fp32" if word == "no" else "same", "mixed_precision")
+    if handed and not own:
+        draft.origin["run.precision"] = f"the launcher ({draft.launched.launcher})"
+        draft.note("mixed_precision", f"not given; {PRECISIONS[word]}, as the launcher hands over")
+    elif handed and own != handed:
+        draft.note("mixed_precision", f"{PRECISIONS[word]}; the launcher hands over {handed}, the flag counts")
+    if draft.given["allow_tf32"]:
+        draft.set("run.tf32", True, "allow_tf32")
+
+
+def saving(draft: Draft) -> None:
+    """Folder, checkpoints, resuming, seed."""
+    folder = draft.text("output_dir")
+    draft.set("run.folder", folder, "output_dir")
+    draft.set("run.export.folder", folder, "output_dir")
+    draft.set("run.name", run_name(folder), "output_dir")
+    if draft.above_zero("checkpointing_steps"):
+        draft.set("run.save.every", f"{draft.whole('checkpointing_steps')} steps", "checkpointing_steps")
+    if draft.given["checkpoints_total_limit"] is not None:
+        draft.above_zero("checkpoints_total_limit")
+    draft.set("run.resume", _resume(draft), "resume_from_checkpoint")
+    seed = draft.given["seed"]
+    if isinstance(seed, int) and seed < 0:
+        draft.refuse("seed", f"must be 0 or more, got {seed}", code="E1017")
+    draft.set("run.seed", seed or 0, "seed")
+    draft.set("sample.seed", seed or 0, "seed")
+    if seed is None:
+        draft.note("seed", "not given; 0 is taken, so that the run can be repeated. Other numbers draw anew")
+
+
+def _resume(draft: Draft) -> str:
+    given = draft.text("resume_from_checkpoint")
+    if given in ("", "latest"):
+        return "auto" if given else "never"
+    last = re.split(r"[/\\]", given.rstrip("/\\"))[-1]
+    numbered = re.fullmatch(r"checkpoint-(\d+)", last)
+    if numbered is None:
+        return given
+    # there, too, only the last part of the path counts, looked up in output_dir
+    step = f"step-{int(numbered[1]):08d}"
+    draft.note("resume_from_checkpoint", f"{last} is checkpoints/{step} of --output_dir")
+    return step
+
+
+def previews(draft: Draft, prompts: list[str], prompt_flag: str) -> None:
+    """What is drawn during the run, and when. prompts: a picture each. prompt_flag: where they come from."""
+    if prompts and draft.above_zero("validation_epochs"):
+        epochs = draft.whole("validation_epochs")
+        draft.set("sample.prompts", prompts, prompt_flag)
+        draft.set("run.preview.every", f"{epochs} epochs", "validation_epochs")
+        theirs = f"; there, of epochs 1, {1 + epochs}, …" if epochs > 1 else ""
+        ours = f"at step 0 and at the end of epochs {epochs}, {2 * epochs}, …{theirs}"
+        draft.note("validation_epochs", f"previews {ours}. Drawn at --resolution, with the solver of sample.solver")
+    else:
+        draft.set("run.preview.every", None, prompt_flag)
+        if not prompts and "validation_epochs" in draft.named:
+            draft.note("validation_epochs", f"without --{prompt_flag} nothing is drawn")
+    draft.set("run.preview.weights", "shadow" if draft.given["use_ema"] else "raw", "use_ema")
+
+
+def tracking(draft: Draft, project: str, *flags: str) -> None:
+    """Curves. project: the one of wandb. flags: where it comes from."""
+    report = draft.text("report_to")
+    if report == "comet_ml":
+        draft.refuse("report_to", "comet_ml is not supported; tensorboard, wandb and metrics.jsonl are", "take one")
+    if report == "all":
+        draft.note("report_to", "of all trackers, TensorBoard is written")
+    draft.set("run.tensorboard", report != "wandb", "report_to")
+    if report == "wandb":
+        draft.set("run.wandb.mode", "online", "report_to")
+        draft.set("run.wandb.project", project, *(flags or ("report_to",)))
+
+
+def quirks(draft: Draft) -> None:
+    """What both scripts do by accident and this run does not."""
+    processes, steps = draft.launched.processes, draft.whole("gradient_accumulation_steps")
+    if processes > 1 or steps > 1:
+        draft.note("", "the loss shown is that of the whole step, not of one process's last micro-batch")
+    if steps > 1:
+        draft.note("gradient_accumulation_steps", "a shorter step at an epoch's end counts fully; there, less")
+    if processes > 1 and draft.given["seed"] is not None:
+        draft.note("seed", "each sample has noise of its own; there, all processes draw the same")
+    if draft.given["resume_from_checkpoint"] is not None:
+        draft.note("resume_from_checkpoint", "goes on exactly where it stopped; there, the epoch begins anew")

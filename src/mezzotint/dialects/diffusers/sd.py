@@ -1,0 +1,119 @@
+"""The dialect `diffusers-sd`: command lines of diffusers' `train_text_to_image.py`, of release 0.26.3 and of the head
+of August 2026, into our recipe. Where a default differs between the two, 0.26.3 counts.
+
+What the script does by accident is not copied, and a note says so: the loss of one micro-batch on one process as the
+step's, the short update at an epoch's end that counts less than it should, noise coefficients rounded to half
+precision, the same noise on all processes, and a resume that repeats an epoch.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from mezzotint.dialects.base import Dialect, Draft, Row
+from mezzotint.dialects.diffusers import _common
+from mezzotint.dialects.diffusers._common import SD, XL, row, rows, switch
+
+_MODEL = (
+    *rows("pretrained_model_name_or_path", "revision"),
+    Row("non_ema_revision", "text", None, "refused",
+        about="trains another revision of the UNet than the rest comes from (deprecated in diffusers, too); put that "
+        "UNet into the model's folder, and name the folder"),
+    *rows("variant"),
+)  # fmt: skip
+
+_DATA = rows(
+    "dataset_name", "dataset_config_name", "train_data_dir", "image_column", "caption_column", "max_train_samples",
+    "cache_dir", "resolution", "center_crop", "random_flip", "image_interpolation_mode", "train_batch_size",
+    "dataloader_num_workers",
+)  # fmt: skip
+
+_LENGTH = rows("num_train_epochs", "max_train_steps", "gradient_accumulation_steps", "gradient_checkpointing")
+
+_UPDATE = (
+    *rows("learning_rate", "scale_lr", "lr_scheduler", "lr_warmup_steps", "use_8bit_adam", "adam_beta1", "adam_beta2",
+          "adam_weight_decay", "adam_epsilon", "max_grad_norm", "use_ema"),
+    switch("offload_ema", "optim.ema.device", about="the average in main memory", since="head"),
+    switch("foreach_ema", outcome="without effect", since="head", about="the average always moves in one pass"),
+)  # fmt: skip
+
+_OBJECTIVE = (
+    *rows("snr_gamma", "noise_offset"),
+    Row("input_perturbation", "number", 0.0, "computed", ("objective.input_perturbation",),
+        about="more noise in what the model sees, not in its target"),
+    Row("prediction_type", "text", None, "mapped", ("model.prediction",), choices=("epsilon", "v_prediction"),
+        values=MappingProxyType({"v_prediction": "v"}), about="none takes the scheduler file's"),
+    switch("dream_training", outcome="refused", since="head",
+           about="DREAM (a second prediction in every step) is not supported; leave it out"),
+    Row("dream_detail_preservation", "number", 1.0, "without effect", since="head",
+        about="only DREAM reads it, which is not switched on"),
+)  # fmt: skip
+
+_RUN = (
+    row("output_dir", "sd-model-finetuned"),
+    *rows("seed", "mixed_precision", "allow_tf32", "enable_xformers_memory_efficient_attention", "checkpointing_steps",
+          "checkpoints_total_limit", "resume_from_checkpoint", "local_rank"),
+)  # fmt: skip
+
+_SHOWING = (
+    Row("validation_prompts", "texts", None, "computed", ("sample.prompts", "run.preview.every", "run.preview.weights"),
+        about="one picture each, from the average when there is one"),
+    *rows("validation_epochs", "report_to", "logging_dir"),
+    Row("tracker_project_name", "text", "text2image-fine-tune", "computed", ("run.wandb.project",),
+        about="with wandb; the run's name in TensorBoard is its folder's"),
+    *rows("push_to_hub", "hub_token", "hub_model_id"),
+)  # fmt: skip
+
+
+def compute(draft: Draft) -> None:
+    """What needs more than one flag, or more than copying; and the notes that belong to it."""
+    _common.model(draft, "sd")
+    _common.data(draft)
+    _common.batches(draft)
+    _common.rate(draft)
+    _update(draft)
+    _common.objective(draft)
+    if draft.number("input_perturbation"):
+        draft.set("objective.input_perturbation", draft.number("input_perturbation"), "input_perturbation")
+    _common.precision(draft)
+    _common.saving(draft)
+    _showing(draft)
+    _quirks(draft)
+
+
+def _update(draft: Draft) -> None:
+    _common.update(draft)
+    draft.set("optim.ema.device", "cpu" if draft.given["offload_ema"] else "same", "offload_ema")
+    if draft.given["offload_ema"] and not draft.given["use_ema"]:
+        draft.note("offload_ema", "without --use_ema there is no average")
+
+
+def _showing(draft: Draft) -> None:
+    prompts = draft.given["validation_prompts"]
+    _common.previews(draft, [str(p) for p in prompts] if isinstance(prompts, tuple) else [], "validation_prompts")
+    draft.set("sample.steps", 20, "validation_prompts")
+    draft.set("sample.guidance", 7.5, "validation_prompts")
+    _common.tracking(draft, draft.text("tracker_project_name"), "tracker_project_name")
+    if draft.text("report_to") != "wandb" and "tracker_project_name" in draft.named:
+        draft.note("tracker_project_name", "the run's name in TensorBoard is its folder's")
+
+
+def _quirks(draft: Draft) -> None:
+    """What the script does by accident and this run does not."""
+    _common.quirks(draft)
+    if draft.settings.get("run", {}).get("precision", "fp32") != "fp32":
+        draft.note(
+            "mixed_precision", "noise is added in float32; there, its coefficients are rounded to half precision"
+        )
+    if draft.given["prediction_type"] is not None:
+        draft.note("prediction_type", "the exported scheduler says so; there, it does not")
+
+
+DIALECT = Dialect(
+    name="diffusers-sd",
+    about="diffusers' train_text_to_image.py: Stable Diffusion 1.x and 2.x",
+    rows=(*_MODEL, *_DATA, *_LENGTH, *_UPDATE, *_OBJECTIVE, *_RUN, *_SHOWING),
+    compute=compute,
+    scripts=(SD,),
+    strangers=MappingProxyType({XL: "trains SDXL, whose flags differ: write --as diffusers-sdxl", **_common.OTHERS}),
+)

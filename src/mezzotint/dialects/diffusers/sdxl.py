@@ -1,0 +1,163 @@
+"""The dialect `diffusers-sdxl`: command lines of diffusers' `train_text_to_image_sdxl.py`, of release 0.26.3 and of the
+head of August 2026, into our recipe. Where a default differs between the two, 0.26.3 counts.
+
+As there, pictures and captions are encoded once, before the training, which then holds the UNet alone. Not copied is
+what the script does by accident: an average that never moves, a warm-up that is multiplied by the accumulation, crops
+that are not those that the model is told, an encoded data set that outlives another autoencoder or size, and what
+`diffusers-sd` has in common with it.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from mezzotint.dialects.base import Dialect, Draft, Row
+from mezzotint.dialects.diffusers import _common
+from mezzotint.dialects.diffusers._common import SD, XL, row, rows, switch
+from mezzotint.dialects.shared import timestep_bias
+
+PROJECT = "text2image-fine-tune-sdxl"
+"""What the script calls itself at its trackers."""
+
+_MODEL = (
+    *rows("pretrained_model_name_or_path"),
+    Row("pretrained_vae_model_name_or_path", "text", None, "computed", ("model.vae",),
+        about="another autoencoder, such as the one repaired for fp16: a folder, or a hub id in the local cache"),
+    *rows("revision", "variant"),
+)  # fmt: skip
+
+_DATA = (
+    *rows("dataset_name", "dataset_config_name", "train_data_dir", "image_column", "caption_column",
+          "max_train_samples", "cache_dir"),
+    row("resolution", 1024),
+    *rows("center_crop", "random_flip", "image_interpolation_mode"),
+    Row("proportion_empty_prompts", "number", 0.0, "computed", ("data.captions.dropout",),
+        about="the chance that a caption is replaced by the empty one"),
+    *rows("train_batch_size", "dataloader_num_workers"),
+)  # fmt: skip
+
+_LENGTH = rows("num_train_epochs", "max_train_steps", "gradient_accumulation_steps", "gradient_checkpointing")
+
+_UPDATE = rows(
+    "learning_rate", "scale_lr", "lr_scheduler", "lr_warmup_steps", "use_8bit_adam", "adam_beta1", "adam_beta2",
+    "adam_weight_decay", "adam_epsilon", "max_grad_norm", "use_ema",
+)  # fmt: skip
+
+_OBJECTIVE = (
+    *rows("snr_gamma", "noise_offset"),
+    *timestep_bias.ROWS,
+    Row("prediction_type", "text", None, "computed", ("model.prediction",),
+        choices=("epsilon", "v_prediction", "sample"), about="none takes the scheduler file's"),
+)  # fmt: skip
+
+_RUN = (
+    row("output_dir", "sdxl-model-finetuned"),
+    *rows("seed", "mixed_precision", "allow_tf32", "enable_xformers_memory_efficient_attention"),
+    switch("enable_npu_flash_attention", outcome="without effect", since="head",
+           about="torch's own attention, which is used, does the same work on every device"),
+    *rows("checkpointing_steps", "checkpoints_total_limit", "resume_from_checkpoint", "local_rank"),
+)  # fmt: skip
+
+_SHOWING = (
+    Row("validation_prompt", "text", None, "computed", ("sample.prompts", "run.preview.every", "run.preview.weights"),
+        about="drawn during the run, from the average when there is one"),
+    Row("num_validation_images", "whole", 4, "computed", ("sample.prompts",), about="so many pictures of it"),
+    row("validation_epochs", 1),
+    *rows("report_to", "logging_dir", "push_to_hub", "hub_token", "hub_model_id"),
+)  # fmt: skip
+
+
+def compute(draft: Draft) -> None:
+    """What needs more than one flag, or more than copying; and the notes that belong to it."""
+    _common.model(draft, "sdxl")
+    if draft.text("pretrained_vae_model_name_or_path"):
+        draft.set("model.vae", draft.text("pretrained_vae_model_name_or_path"), "pretrained_vae_model_name_or_path")
+    _common.data(draft)
+    _captions(draft)
+    _encoded_once(draft)
+    _common.batches(draft)
+    _common.rate(draft)
+    _common.update(draft)
+    _common.objective(draft)
+    timestep_bias.notes(draft)
+    _prediction(draft)
+    _common.precision(draft)
+    draft.set("run.vae_dtype", "fp32", "mixed_precision")
+    _common.saving(draft)
+    _showing(draft)
+    _quirks(draft)
+
+
+def _captions(draft: Draft) -> None:
+    share = draft.number("proportion_empty_prompts")
+    if not 0.0 <= share <= 1.0:
+        draft.refuse("proportion_empty_prompts", f"must be between 0 and 1, got {share:g}", code="E1017")
+        return
+    draft.set("data.captions.dropout", share, "proportion_empty_prompts")
+    if share:
+        draft.note("proportion_empty_prompts", "drawn anew at each visit; there, once for the whole run")
+
+
+def _encoded_once(draft: Draft) -> None:
+    """Latents and text embeddings are made ahead of the training, as there."""
+    draft.set("data.cache.latents", True)
+    draft.set("data.cache.text", True)
+    draft.set("data.cache.crops", 1, "center_crop", "random_flip")
+    changes = [
+        word
+        for word, is_drawn in (("crop", not draft.given["center_crop"]), ("mirror", draft.given["random_flip"]))
+        if is_drawn
+    ]
+    if changes:
+        draft.note(
+            "random_flip" if changes == ["mirror"] else "center_crop",
+            f"pictures are encoded once, each with one {' and '.join(changes)}, as there; the model is told the crop "
+            "that was encoded (there, another one). data.cache.crops=4 keeps four of each picture",
+        )
+
+
+def _prediction(draft: Draft) -> None:
+    given = draft.text("prediction_type")
+    if given == "sample":
+        draft.refuse(
+            "prediction_type",
+            "sample is trained there on the prediction less the noise, which no sampler can draw with",
+            "take epsilon or v_prediction",
+        )
+        return
+    draft.set("model.prediction", {"": None, "v_prediction": "v"}.get(given, given), "prediction_type")
+
+
+def _showing(draft: Draft) -> None:
+    prompt, count = draft.text("validation_prompt"), draft.whole("num_validation_images")
+    if prompt and count < 1:
+        draft.above_zero("num_validation_images")
+    if not prompt and "num_validation_images" in draft.named:
+        draft.note("num_validation_images", "without --validation_prompt nothing is drawn")
+    _common.previews(draft, [prompt] * max(1, count) if prompt else [], "validation_prompt")
+    draft.set("sample.steps", 25, "validation_prompt")
+    draft.set("sample.guidance", 5.0, "validation_prompt")
+    _common.tracking(draft, PROJECT)
+
+
+def _quirks(draft: Draft) -> None:
+    """What this script alone does by accident and this run does not."""
+    _common.quirks(draft)
+    if draft.given["use_ema"]:
+        draft.note("use_ema", "the average moves at every step; in 0.26.3 it never does")
+    warmup = draft.settings.get("optim", {}).get("schedule", {}).get("warmup_steps", 0)
+    if warmup and draft.whole("gradient_accumulation_steps") != draft.launched.processes:
+        draft.note(
+            "lr_warmup_steps",
+            f"{warmup} optimizer steps, as it is written; there, times the accumulation, over the processes",
+        )
+
+
+DIALECT = Dialect(
+    name="diffusers-sdxl",
+    about="diffusers' train_text_to_image_sdxl.py: SDXL",
+    rows=(*_MODEL, *_DATA, *_LENGTH, *_UPDATE, *_OBJECTIVE, *_RUN, *_SHOWING),
+    compute=compute,
+    scripts=(XL,),
+    strangers=MappingProxyType({SD: "trains Stable Diffusion 1.x and 2.x: write --as diffusers-sd", **_common.OTHERS}),
+)

@@ -1,0 +1,208 @@
+"""Where an EveryDream2 run lies, what it begins from or goes on with, when it saves, draws and measures."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from mezzotint.dialects.base import Draft
+from mezzotint.dialects.everydream2._optimizer import in_steps
+from mezzotint.dialects.shared import setting_files
+from mezzotint.recipe.counting import counted
+
+STAMP = "{stamp}"
+"""What the time of the start stands for in a run folder's name."""
+
+NAME = "{name}-ep{epoch:02}-gs{micro_step:05}{ema}"
+_MINUTES = 20
+_ALL = 1_000_000
+"""More pictures than anybody holds out."""
+
+
+def run(draft: Draft) -> None:
+    """Everything of `run` and `sample` that needs more than one flag."""
+    folder = _place(draft)
+    _begin(draft, folder)
+    _seed(draft)
+    _saving(draft)
+    _showing(draft)
+    _validation(draft)
+    _live(draft)
+
+
+def _place(draft: Draft) -> str:
+    """The run folder, with the stamp still to come."""
+    project = re.sub(r"[^A-Za-z0-9._-]+", "-", draft.text("project_name")).lstrip("._-")[:100] or "run"
+    if project != draft.text("project_name"):
+        draft.note("project_name", f"is written {project}, since it names folders and files")
+    folder = f"{draft.text('logdir').rstrip('/')}/{project}-{STAMP}"
+    draft.set("run.name", project, "project_name")
+    if draft.given["wandb"]:
+        draft.set("run.wandb.mode", "online", "wandb")
+        draft.set("run.wandb.project", project, "project_name")
+    draft.set("run.folder", folder, "project_name", "logdir")
+    draft.set("run.export.link", "ckpts", "logdir")
+    draft.set("run.schedule_file", bool(draft.given["write_schedule"]), "write_schedule")
+    if draft.given["write_schedule"]:
+        draft.set("run.schedule_place", "run", "write_schedule")
+    draft.set("run.tensorboard", True, "logdir")
+    return folder
+
+
+def _begin(draft: Draft, folder: str) -> None:
+    """A new run from a model, or the newest run of the project."""
+    model = draft.text("resume_ckpt")
+    if model == "findlast":
+        draft.set("model.path", folder, "resume_ckpt")
+        draft.set("run.resume", "latest", "resume_ckpt")
+        shown = folder.replace(STAMP, "*")
+        draft.note("resume_ckpt", f"goes on with the newest run of {shown}: optimizer, average and order included")
+    else:
+        draft.set("model.path", model, "resume_ckpt")
+        draft.set("run.resume", "never", "resume_ckpt")
+        if not draft.says("resume_ckpt"):
+            draft.note("resume_ckpt", f"not given; {model} is taken")
+        else:
+            draft.note("resume_ckpt", "a new run begins from it; a run folder of Mezzotint would be gone on with")
+    start = draft.text("ema_resume_model")
+    if not start or (draft.given["ema_decay_rate"] is None and draft.given["ema_strength_target"] is None):
+        return
+    if start == "findlast" and model == "findlast":
+        draft.note("ema_resume_model", "the average is part of the run that goes on")
+        return
+    draft.set("optim.ema.start", folder if start == "findlast" else start, "ema_resume_model")
+
+
+def _seed(draft: Draft) -> None:
+    seed = draft.whole("seed")
+    if seed < -1:
+        draft.refuse("seed", f"must be -1, which draws one, or 0 and more, got {seed}", code="E1017")
+        return
+    draft.set("run.seed", seed, "seed")
+    draft.set("sample.seed", seed, "seed")
+    draft.set("data.epoch_seed", "add", "seed")
+
+
+def _saving(draft: Draft) -> None:
+    """Checkpoints and models by epoch and by minutes."""
+    epochs, minutes = draft.given["save_every_n_epochs"], draft.given["ckpt_every_n_minutes"]
+    if epochs is None and minutes is None:
+        minutes = _MINUTES
+    every = []
+    if isinstance(epochs, int) and epochs >= 1:
+        every.append(f"{epochs} epochs")
+    if isinstance(minutes, int) and minutes >= 1:
+        every.append(f"{minutes} minutes")
+    if len(every) == 2:
+        draft.note("ckpt_every_n_minutes", "save_every_n_epochs is given, too: both save")
+    if not every:
+        draft.note("save_every_n_epochs", "below 1 is never: a model is saved at the end, a checkpoint on signals, too")
+    for path in ("run.save.every", "run.export.every"):
+        draft.set(path, every, "save_every_n_epochs", "ckpt_every_n_minutes")
+    draft.set("run.export.from_epoch", max(0, draft.whole("save_ckpts_from_n_epochs")), "save_ckpts_from_n_epochs")
+    draft.set("run.export.name", NAME if draft.given["no_prepend_last"] else f"{{last}}{NAME}", "no_prepend_last")
+    draft.set("run.export.when_stopped", True, "save_every_n_epochs")
+    draft.set("run.export.single_file", not draft.given["no_save_ckpt"], "no_save_ckpt")
+    dtype = "fp32" if draft.given["save_full_precision"] else "fp16"
+    draft.set("run.export.single_file_dtype", dtype, "save_full_precision")
+    draft.set("run.export.single_file_folder", draft.text("save_ckpt_dir") or ".", "save_ckpt_dir")
+    for flag in ("logdir", "save_ckpt_dir"):
+        path = draft.text(flag)
+        if os.sep == "/" and re.match(r"[A-Za-z]:[\\/]", path):
+            draft.note(flag, f"{path} is a path of Windows: here it is a folder of that name in the current one")
+
+
+def _showing(draft: Draft) -> None:
+    """Scalars and samples."""
+    for flag, path in (("log_step", "run.log_every"), ("sample_steps", "run.preview.every")):
+        batches = draft.whole(flag)
+        if batches < 1:
+            draft.refuse(flag, f"must be 1 or more, got {batches}", code="E1017")
+            continue
+        steps = in_steps(draft, batches)
+        draft.set(path, steps if path == "run.log_every" else f"{steps} steps", flag)
+        if batches > 1 and draft.whole("grad_accum") > 1:
+            many = counted(draft.whole("grad_accum"), "batch")
+            draft.note(flag, f"{counted(batches, 'batch')}, here {counted(steps, 'step')} of {many}")
+    _prompts(draft)
+    draft.set("sample.steps", 30, "sample_prompts")
+    draft.set("sample.guidance", [7.0, 4.0, 1.01], "sample_prompts")
+    draft.set("sample.solver", "ddim", "sample_prompts")
+    draft.set("sample.batch_size", max(1, draft.whole("batch_size") // 2), "batch_size")
+
+
+def _prompts(draft: Draft) -> None:
+    """The file of prompts. A default that is not there is no file."""
+    name = draft.text("sample_prompts")
+    if draft.says("sample_prompts") or setting_files.is_there(name):
+        draft.set("sample.file", name, "sample_prompts")
+    else:
+        draft.note("sample_prompts", f"there is no {name} here: captions of the data set are drawn")
+
+
+def _validation(draft: Draft) -> None:
+    """What is held out and measured."""
+    before = "validation:"
+    given = {key.removeprefix(before): value for key, value in draft.given.items() if key.startswith(before)}
+    name = "validation_config"
+    if draft.given[name] is None or given["validate_training"] is False:
+        draft.set("run.validation.every", None, name, "validation:validate_training")
+        return
+    mode = given["val_split_mode"]
+    folders = dict(text.partition("=")[::2] for text in _texts(given["extra_manual_datasets"]))
+    if mode == "automatic":
+        old = given["val_split_proportion"]
+        named = draft.says("validation:auto_split_proportion") or old is None
+        share = given["auto_split_proportion"] if named else old
+        draft.set("data.holdout.share", share, "validation:auto_split_proportion", "validation:val_split_proportion")
+    elif mode == "manual":
+        root = given["manual_data_root"] or given["val_data_root"]
+        if not root:
+            draft.refuse("validation:manual_data_root", "is missing, and val_split_mode is manual", code="E1017")
+        else:
+            folders = {**folders, "val": str(root)}
+    _folders(draft, folders)
+    if given["stabilize_training_loss"]:
+        share = given["stabilize_split_proportion"]
+        draft.set("run.validation.training_share", share, "validation:stabilize_split_proportion")
+    draft.set("data.holdout.max_samples", _ALL, name)
+    _measured(draft, given["every_n_epochs"])
+
+
+def _folders(draft: Draft, folders: dict[str, str]) -> None:
+    flag = "validation:extra_manual_datasets"
+    for name, path in folders.items():
+        if re.fullmatch(r"[A-Za-z0-9_-]{1,50}", name):
+            draft.set(f"data.holdout.path.{name}", path, flag if name != "val" else "validation:manual_data_root", flag)
+        else:
+            draft.refuse(flag, f"{name!r} is no name for a curve", "letters, digits, - and _ are allowed", "E1017")
+
+
+def _measured(draft: Draft, epochs: object) -> None:
+    flag = "validation:every_n_epochs"
+    assert isinstance(epochs, (int, float))
+    if epochs <= 0:
+        draft.refuse(flag, f"must be above 0, got {epochs:g}", code="E1017")
+        return
+    whole = max(1, round(epochs))
+    draft.set("run.validation.every", f"{whole} epochs", flag)
+    if whole != epochs:
+        more = "; run.validation.every takes steps, too" if epochs < 1 else ""
+        draft.note(flag, f"whole epochs are counted here: {whole} is taken{more}")
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, tuple) else ()
+
+
+def _live(draft: Draft) -> None:
+    """train.json read anew at each epoch, below what the line says."""
+    flag = "load_settings_every_epoch"
+    if not draft.given[flag]:
+        return
+    if draft.given["config"] is None:
+        draft.note(flag, "without --config there is no file to read")
+        return
+    draft.set("run.live.path", draft.text("config"), flag)
+    draft.set("run.live.dialect", "everydream2", flag)
+    draft.set("run.live.line", list(draft.line), flag)

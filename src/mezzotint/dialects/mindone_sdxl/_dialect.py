@@ -1,0 +1,121 @@
+"""The dialect `mindone-sdxl`: command lines and YAML files of MindONE's SDXL example (`train.py`, its launch scripts,
+its conversion, merging and sampling tools) into our recipe and our verbs. Where a default differs between its releases,
+that of the summer of 2024 counts.
+
+Not copied, each with a note: runs that go on to the end of an epoch, updates from numbers that are not finite, a last
+step that is not saved, pictures of any shape at any size.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MappingProxyType
+
+from mezzotint.dialects.base import Dialect, Draft
+from mezzotint.dialects.mindone_sdxl import _data, _launch, _model, _optim, _run
+from mezzotint.dialects.mindone_sdxl._rows import FLAGS, NO_CONFIG
+from mezzotint.dialects.mindone_sdxl._targets import CONTROLNET, DREAMBOOTH, INVERSION, TARGETS
+from mezzotint.dialects.mindone_sdxl._tools import TOOLS
+from mezzotint.dialects.shared import setting_files, timestep_bias
+from mezzotint.dialects.shared.targets import Config, read_text
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.reading.read import ASSETS
+
+SCRIPT = "train.py"
+SHIPPED = ASSETS / "mindone"
+"""The YAML files that its documents name, in words of our own."""
+
+
+def compute(draft: Draft) -> None:
+    """What needs the YAML, or more than one flag; and the notes that belong to it."""
+    if not draft.above_zero("gradient_accumulation_steps"):
+        return
+    config = _config(draft)
+    if config is None:
+        return
+    known = {"version", "model", "optim", "data"}
+    for key in config.tree.keys() - known:
+        config.refuse((key,), "unknown section", f"known are {', '.join(sorted(known))}", "E1016")
+    _model.model(config)
+    section = _data.data(config)
+    each = _run.batch_size(config, section)
+    _optim.optim(config, each)
+    _run.run(config, section)
+    _objective(draft)
+    if not Path(draft.text("config")).expanduser().is_file():
+        _shipped_before(draft)
+
+
+def _shipped_before(draft: Draft) -> None:
+    """What the files that ship said before they said what the document says."""
+    attention = "auto" if "_fa" in draft.text("config") else "math"
+    rate = draft.settings.get("optim", {}).get("lr", 0.0)
+    draft.formerly |= {
+        "model.attention": attention, "objective.noise_offset": 0.0, "optim.lr": 10 * rate,
+        "optim.optimizer.betas": [0.9, 0.98], "optim.schedule.warmup_steps": 0,
+    }  # fmt: skip
+
+
+def _objective(draft: Draft) -> None:
+    strategy = draft.text("timestep_bias_strategy") or "none"
+    draft.set("objective.timestep_bias.strategy", strategy, "timestep_bias_strategy")
+    timestep_bias.notes(draft)
+    draft.set("objective.min_snr_gamma", draft.given["snr_gamma"], "snr_gamma")
+    draft.set("objective.min_snr_form", "x0", "snr_gamma")
+
+
+def _config(draft: Draft) -> Config | None:
+    """The YAML of --config: the file, or, where it is not there, the one of its name that ships."""
+    name = draft.text("config")
+    path = Path(name).expanduser()
+    if not path.is_file():
+        shipped = SHIPPED / f"{_stem(name)}.yaml"
+        if not shipped.is_file():
+            _no_config(draft, name)
+            return None
+        draft.note("config", f"there is no {name} here; the file of that name that ships with Mezzotint is read")
+        path = shipped
+    try:
+        return Config(draft, name, read_text(path, name), TARGETS)
+    except RecipeError as error:
+        draft.problems += error.problems
+        if not error.problems:
+            draft.refuse("config", error.message, code="E1017")
+        return None
+
+
+def _stem(name: str) -> str:
+    """The name of what ships: `_fa` may stand on either side of the card."""
+    stem = setting_files.short(name).removesuffix(".yaml").removesuffix(".yml")
+    return {"sd_xl_base_finetune_fa_910b": "sd_xl_base_finetune_910b_fa"}.get(stem, stem)
+
+
+def _no_config(draft: Draft, name: str) -> None:
+    known = ", ".join(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
+    if not draft.says("config"):
+        draft.refuse("config", f"is missing; its default, {NO_CONFIG}, is for LoRA", f"these ship: {known}", "E1017")
+        return
+    kinds = {"lora": "LoRA", "dreambooth": "DreamBooth", "controlnet": "ControlNet", "textual_inversion": "inversion"}
+    for word, kind in kinds.items():
+        if word in name:
+            draft.refuse("config", f"{name} is not here, and {kind} is not supported yet", f"these ship: {known}")
+            return
+    draft.refuse("config", f"{name} is not here", f"these ship: {known}", "E1017")
+
+
+DIALECT = Dialect(
+    name="mindone-sdxl",
+    about="MindONE's SDXL example: train.py with its YAML files, its launch scripts, its tools",
+    rows=FLAGS,
+    compute=compute,
+    scripts=(SCRIPT,),
+    expand=_launch.expand,
+    tools=TOOLS,
+    strangers=MappingProxyType(
+        {
+            "train_dreambooth.py": DREAMBOOTH,
+            "train_textual_inversion.py": INVERSION,
+            "train_controlnet.py": CONTROLNET,
+        }
+    ),
+)

@@ -1,0 +1,165 @@
+"""The shell scripts of MindONE's SDXL documents, which start one process a card from a rank table:
+
+    bash scripts/run_distribute_vanilla_ft_910b.sh TABLE START END WORLD DATA
+    bash scripts/cache_data.sh TABLE START END WORLD DATA [CACHE]
+
+TABLE lists servers and cards; START to END are the ranks of this server, of WORLD. They become the flags of `train.py`
+that the script gives it, and one torchrun line for each server.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mezzotint import outside
+from mezzotint.dialects.mindone_sdxl import _caches
+from mezzotint.dialects.shared import setting_files
+from mezzotint.dialects.shared.launchers import Pasted, Server
+from mezzotint.errors import Problem
+
+_WEIGHT = "checkpoints/sd_xl_base_1.0_ms.ckpt"
+_FIXED = "checkpoints/sd_xl_base_1.0_vaefix_ms.ckpt"
+_PLAIN = ("--config", "configs/training/sd_xl_base_finetune_910b.yaml", "--weight", _WEIGHT)
+_SIX = (
+    *("--config", "configs/training/sd_xl_base_finetune_910b_fa.yaml", "--weight", _FIXED),
+    *("--per_batch_size", "6", "--param_fp16", "True"),
+)
+_CACHED = ("--data_sink", "True", "--sink_size", "100", "--cache_latent", "True", "--cache_text_embedding", "True")
+_SHARED = ("--max_device_memory", "59GB", "--is_parallel", "True")
+_FILL = (
+    "--task",
+    "cache",
+    "--save_path_with_time",
+    "False",
+    "--cache_latent",
+    "True",
+    "--cache_text_embedding",
+    "True",
+)
+
+SCRIPTS: dict[str, tuple[str, ...]] = {
+    "run_distribute_vanilla_ft_910b.sh": (*_PLAIN, *_SHARED),
+    "run_distribute_vanilla_ft_910b_cache.sh": (*_PLAIN, *_SHARED, *_CACHED),
+    "run_distribute_vanilla_ft_910b_bs6.sh": (*_SIX, *_SHARED),
+    "run_distribute_vanilla_ft_910b_bs6_cache.sh": (*_SIX, *_SHARED, *_CACHED),
+    "cache_data.sh": (*_PLAIN, "--is_parallel", "True", *_FILL),
+}
+"""What each script gives `train.py`, besides the data."""
+
+_FORM = "TABLE START END WORLD DATA"
+_SHELLS = frozenset(("bash", "sh"))
+_LIMIT = 1_000_000
+
+
+def expand(words: Sequence[str]) -> Pasted | None:
+    """A line that begins with one of the scripts, as its flags and its servers; None for any other line. What is wrong
+    is in `problems`, E1084."""
+    rest = list(words)
+    if rest and rest[0] in _SHELLS:
+        rest.pop(0)
+    name = setting_files.short(rest[0]) if rest else ""
+    if not name.endswith(".sh"):
+        return None
+    pasted = Pasted([], tool="bash", script="train.py", dropped=list(words))
+    if name not in SCRIPTS:
+        _wrong(pasted, name, "is no script of the documents", f"known are {', '.join(SCRIPTS)}")
+        return pasted
+    arguments = rest[1:]
+    most = 6 if "cache" in name else 5
+    if not 5 <= len(arguments) <= most:
+        more = " [CACHE]" if most == 6 else ""
+        _wrong(pasted, name, f"takes {_FORM}{more}, got {len(arguments)} arguments", "")
+        return pasted
+    table, first, end, world, data = arguments[:5]
+    pasted.words = [*SCRIPTS[name], "--data_path", data]
+    if len(arguments) == 6:
+        pasted.words += ["--cache_path", arguments[5]]
+    pasted.verb = "cache" if name == "cache_data.sh" else "train"
+    if "cache" not in name:
+        _use_cache(pasted, data)
+    _ranks(pasted, table, (first, end, world))
+    return pasted
+
+
+def _use_cache(pasted: Pasted, data: str) -> None:
+    """The document's line that trains with a cache is the one that trains without: where one of this data lies, it is
+    used."""
+    cache = _caches.DEFAULT
+    is_theirs = _caches.is_theirs(cache)
+    is_there = is_theirs or _caches.is_ours(cache)
+    if not is_there or Path(data).expanduser().resolve() == Path(cache).resolve():
+        return
+    if is_theirs and not _caches.holds(cache, data):
+        more = f"{cache} holds what MindONE has encoded, and not of {data}; name it as DATA to train on it"
+        pasted.more_notes.append(("cache_path", more))
+        return
+    pasted.words += _caches.FLAGS.split()
+    whose = "MindONE" if is_theirs else "Mezzotint"
+    pasted.more_notes.append(
+        ("cache_path", f"{cache} holds what {whose} has encoded, and is trained on; without this folder pictures are")
+    )
+
+
+def _wrong(pasted: Pasted, where: str, what: str, remedy: str) -> None:
+    pasted.problems.append(Problem(where, what, remedy, "E1084"))
+
+
+def _ranks(pasted: Pasted, table: str, numbers: tuple[str, str, str]) -> None:
+    """Which ranks are this server's, and which servers there are."""
+    if not all(one.isdecimal() for one in numbers):
+        _wrong(pasted, "START END WORLD", f"must be whole numbers, got {' '.join(numbers)}", "")
+        return
+    first, end, world = (int(one) for one in numbers)
+    cards = end - first
+    if not (0 <= first < end <= world) or world % cards or first % cards:
+        what = f"{first} {end} {world}: ranks START to END, of WORLD, are those of one server, and all have as many"
+        _wrong(pasted, "START END WORLD", what, "for two servers of 8 cards write 0 8 16 and 8 16 16")
+        return
+    pasted.processes, pasted.machines = cards, world // cards
+    found = _servers(pasted, table)
+    if found is not None and sum(server.cards for server in found) != world:
+        total = sum(server.cards for server in found)
+        _wrong(pasted, table, f"has {total} cards, and WORLD is {world}", "make the table anew, or write its number")
+        return
+    if found is not None and any(server.cards != cards for server in found):
+        _wrong(pasted, table, "has servers of different numbers of cards", f"each has to have {cards}")
+        return
+    if found is None:
+        found = [Server(f"ADDRESS_{number + 1}", cards) for number in range(pasted.machines)]
+        why = "" if pasted.machines == 1 else "; write the servers' addresses in the place of ADDRESS_1"
+        pasted.more_notes.append(("", f"there is no rank table {table} here{why}"))
+    pasted.servers, pasted.here = tuple(found), first // cards
+    if pasted.machines > 1:
+        pasted.given = {"master_addr": found[0].address, "master_port": "29500", "node_rank": str(pasted.here)}
+
+
+def _servers(pasted: Pasted, table: str) -> list[Server] | None:
+    """The servers of a rank table in the order of their ranks; None when it is not there or not to be read."""
+    path = Path(table).expanduser()
+    if not path.is_file():
+        return None
+    try:
+        return _listed(outside.parse_json(outside.read_text(path, limit=_LIMIT, encoding="utf-8-sig")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        why = str(error) if isinstance(error, ValueError) and not isinstance(error, json.JSONDecodeError) else ""
+        what = f"is no rank table{f': {why}' if why else ''}"
+        _wrong(pasted, table, what, "it holds server_list, of server_id and device with rank_id")
+        return [Server("", pasted.processes)] * pasted.machines if isinstance(pasted.processes, int) else None
+
+
+def _listed(tree: Any) -> list[Server]:
+    """Raises KeyError, TypeError, ValueError for what is no table."""
+    found = []
+    for server in tree["server_list"]:
+        ranks = sorted(int(device["rank_id"]) for device in server["device"])
+        if ranks != list(range(ranks[0], ranks[0] + len(ranks))):
+            raise ValueError(f"the ranks of {server['server_id']} are not in a row")
+        found.append((ranks[0], Server(str(server["server_id"]), len(ranks))))
+    found.sort(key=lambda one: one[0])
+    starts = [first for first, _ in found]
+    if starts != [sum(one.cards for _, one in found[:index]) for index in range(len(found))]:
+        raise ValueError("its ranks do not go from 0 up without gaps")
+    return [server for _, server in found]

@@ -1,0 +1,193 @@
+"""How a run of MindONE's goes: length, place, precision, memory, what is saved and drawn."""
+
+from __future__ import annotations
+
+from mezzotint.dialects.base import Draft, run_name
+from mezzotint.dialects.mindone_sdxl._optim import in_steps
+from mezzotint.dialects.shared.targets import Config, Node, flag_of
+from mezzotint.recipe.sections.sample import SDXL_SIZES
+
+STAMP = "{stamp}"
+PROMPT = "Astronaut in a jungle, cold color palette, muted colors, detailed, 8k"
+"""What is drawn during training there."""
+
+_HALVES = {"O0": "most", "O1": "products", "O2": "most", "O3": "all"}
+_SCALE = 1024.0
+_AHEAD = 10
+"""Batches that are kept on the device when nobody says how many."""
+
+
+def batch_size(config: Config, section: Node) -> int:
+    """The batch of one card, set for all of them."""
+    draft = config.draft
+    is_said = draft.given["per_batch_size"] is not None
+    flag = "per_batch_size" if is_said else flag_of(("data", "per_batch_size"))
+    each = draft.whole("per_batch_size") if is_said else section.values["per_batch_size"]
+    if each is None:
+        config.refuse(("data", "per_batch_size"), "is missing", "write it, or give --per_batch_size", "E1017")
+        return 1
+    if each < 1:
+        draft.refuse(flag, f"must be above 0, got {each}", code="E1017")
+        return 1
+    processes = draft.launched.processes
+    draft.set("data.batch_size", each * processes, flag)
+    if processes > 1:
+        draft.note(flag, f"{each} on each of {processes} cards: a batch of {each * processes}")
+    return each
+
+
+def run(config: Config, section: Node) -> None:
+    """Everything of `run` and `sample`. section: the keys of `data`."""
+    draft = config.draft
+    _length(config, section)
+    _place(draft)
+    _weights(draft)
+    _precision(draft)
+    _memory(draft)
+    _saving(draft)
+    _showing(draft)
+    if draft.whole("seed") < 0:
+        draft.refuse("seed", f"must be 0 or more, got {draft.whole('seed')}", code="E1017")
+    draft.set("run.seed", draft.whole("seed"), "seed")
+    draft.set("sample.seed", draft.whole("seed"), "seed")
+
+
+def _length(config: Config, section: Node) -> None:
+    draft = config.draft
+    epochs, batches = section.values["num_epochs"], section.values["total_step"]
+    if epochs:
+        if epochs < 0:
+            config.refuse(("data", "num_epochs"), f"must be 0 or more, got {epochs}", code="E1017")
+        draft.set("run.epochs", epochs, flag_of(("data", "num_epochs")))
+        if "total_step" in section.written:
+            draft.note(flag_of(("data", "total_step")), "num_epochs counts")
+        return
+    flag = flag_of(("data", "total_step"))
+    if batches < 1:
+        config.refuse(("data", "total_step"), f"must be above 0, got {batches}", code="E1017")
+        return
+    steps = in_steps(draft, batches)
+    draft.set("run.steps", steps, flag)
+    said = f"{batches} batches are {steps} steps; " if steps != batches else ""
+    draft.note(flag, f"{said}the run ends there, and there at the end of an epoch")
+
+
+def _place(draft: Draft) -> None:
+    folder = draft.text("save_path").rstrip("/\\") or "."
+    is_stamped = bool(draft.given["save_path_with_time"])
+    draft.set("run.folder", f"{folder}/{STAMP}" if is_stamped else folder, "save_path", "save_path_with_time")
+    draft.set("run.name", run_name(draft.text("version")), "version")
+    draft.set("run.export.link", "weights", "save_path")
+    draft.set("run.export.single_file", True, "save_path")
+    draft.set("run.export.name", "{what}_{micro_step}{ema}", "version")
+    draft.set("run.resume", "never", "resume_step")
+
+
+def _weights(draft: Draft) -> None:
+    """What the run begins from."""
+    given = draft.text("weight")
+    files = [one.strip() for one in given.split(",") if one.strip()]
+    if not files:
+        draft.set("model.path", "sdxl-refiner" if "refiner" in draft.text("version") else "sdxl", "weight")
+        draft.set("model.weights", "random", "weight")
+        draft.note("weight", "is empty: training starts from random weights, which fine-tuning never means")
+    else:
+        draft.set("model.path", files[0], "weight")
+    if len(files) > 1:
+        draft.set("model.over", files[1:], "weight")
+        draft.note("weight", f"{', '.join(files[1:])}: laid over {files[0]} in this order, the last counts")
+    step = draft.whole("resume_step")
+    if step < 0:
+        draft.refuse("resume_step", f"must be 0 or more, got {step}", code="E1017")
+    elif step:
+        draft.set("run.start.step", in_steps(draft, step), "resume_step")
+        draft.note(
+            "resume_step",
+            "pictures and rate go on behind it; their file has no random numbers and no average. A run of Mezzotint "
+            "named by --weight goes on entirely",
+        )
+    draft.set("run.export.mindspore_optimizer", bool(draft.given["save_optimizer"]), "save_optimizer")
+    if draft.text("optimizer_weight"):
+        draft.set("run.start.optimizer", draft.text("optimizer_weight"), "optimizer_weight")
+
+
+def _precision(draft: Draft) -> None:
+    level = draft.text("ms_amp_level")
+    is_half = level != "O0"
+    draft.set("run.precision", "fp16" if is_half else "fp32", "ms_amp_level")
+    draft.set("run.half", _HALVES[level], "ms_amp_level")
+    draft.set("run.frozen_dtype", "same" if is_half else "fp32", "ms_amp_level")
+    draft.set("run.weight_dtype", "same" if draft.given["param_fp16"] and is_half else "fp32", "param_fp16")
+    draft.set("run.scaler.kind", "static", "ms_amp_level")
+    draft.set("run.scaler.init", _SCALE, "ms_amp_level")
+    if draft.given["param_fp16"]:
+        draft.note(
+            "param_fp16",
+            "makes training unstable, and is not recommended: leave it out, or at least take the autoencoder that is "
+            "repaired for fp16, by model.vae=madebyollin/sdxl-vae-fp16-fix. Masters in float32 are kept; there, none "
+            "are (run.weight_dtype=alone)",
+        )
+        if not is_half:
+            draft.note("param_fp16", "with --ms_amp_level O0 weights stay float32")
+    if is_half and draft.given["overflow_still_update"]:
+        draft.note("overflow_still_update", "a step that is not finite never moves weights; there, it does")
+
+
+def _memory(draft: Draft) -> None:
+    draft.set("run.device", "cpu" if draft.text("device_target") == "CPU" else "auto", "device_target")
+    if draft.text("max_device_memory"):
+        draft.set("run.device_memory", draft.text("max_device_memory"), "max_device_memory")
+    ahead = draft.whole("sink_queue_size")
+    if ahead == 0 or ahead < -1:
+        draft.refuse("sink_queue_size", f"must be above 0, or -1, got {ahead}", code="E1017")
+    elif draft.given["data_sink"]:
+        draft.set("run.device_prefetch", _AHEAD if ahead == -1 else ahead, "sink_queue_size", "data_sink")
+        draft.note("data_sink", "batches are kept ahead on the device; steps, logs and saves are as without it")
+    for flag in ("sink_size", "sink_queue_size"):
+        if not draft.given["data_sink"] and draft.says(flag):
+            draft.note(flag, "without --data_sink True it has no effect")
+    if "runtime" not in draft.settings.get("run", {}):  # the YAML may ask for shared weights
+        draft.set("run.runtime", "auto", "is_parallel")
+    if draft.launched.processes > 1 and not draft.given["is_parallel"]:
+        draft.refuse(
+            "is_parallel",
+            f"is False, and {draft.launched.processes} processes are running",
+            "write --is_parallel True",
+            "E1083",
+        )
+
+
+def _saving(draft: Draft) -> None:
+    if draft.above_zero("save_ckpt_interval"):
+        steps = in_steps(draft, draft.whole("save_ckpt_interval"))
+        draft.set("run.save.every", f"{steps} steps", "save_ckpt_interval")
+        draft.set("run.export.every", f"{steps} steps", "save_ckpt_interval")
+    if draft.given["max_num_ckpt"] is None or draft.above_zero("max_num_ckpt"):
+        draft.set("run.save.keep", draft.given["max_num_ckpt"], "max_num_ckpt")
+        if draft.says("max_num_ckpt"):
+            draft.note("max_num_ckpt", "so many checkpoints stay to go on from; exported models in weights/ all stay")
+    if draft.above_zero("log_interval"):
+        draft.set("run.log_every", in_steps(draft, draft.whole("log_interval")), "log_interval")
+    if draft.whole("gradient_accumulation_steps") > 1:
+        draft.note("gradient_accumulation_steps", "intervals are counted in batches there, and are divided by it here")
+
+
+def _showing(draft: Draft) -> None:
+    draft.set("sample.steps", 40, "infer_during_train")
+    draft.set("sample.guidance", 5.0, "infer_during_train")
+    draft.set("sample.solver", "euler", "infer_during_train")
+    ratio = draft.text("sd_xl_base_ratios")
+    if ratio not in SDXL_SIZES:
+        draft.refuse("sd_xl_base_ratios", f"takes {', '.join(SDXL_SIZES)}, got {ratio!r}", code="E1017")
+        return
+    if not draft.given["infer_during_train"]:
+        draft.set("run.preview.every", None, "infer_during_train")
+        for flag in ("infer_interval", "sd_xl_base_ratios"):
+            if draft.says(flag):
+                draft.note(flag, "without --infer_during_train True nothing is drawn")
+        return
+    if draft.above_zero("infer_interval"):
+        steps = in_steps(draft, draft.whole("infer_interval"))
+        draft.set("run.preview.every", f"{steps} steps", "infer_interval", "infer_during_train")
+    draft.set("sample.prompts", [PROMPT], "infer_during_train")
+    draft.set("sample.size", list(SDXL_SIZES[ratio]), "sd_xl_base_ratios", "infer_during_train")

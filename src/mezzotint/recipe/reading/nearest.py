@@ -1,0 +1,116 @@
+"""Which setting someone meant: by the key's name, and by the words of its help text.
+
+Names that other trainers are known to use stand in `foreign_names`. Others share few letters with ours, while the help
+of a setting uses their words. So every word
+of an unknown key is looked for in the name, the path and the help of every setting, and the one that explains most of
+it is proposed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Sequence
+
+from mezzotint.recipe.reading.foreign_names import foreign
+from mezzotint.recipe.reading.paths import Setting, by_path, first_sentence, sections, settings
+
+_SAME = {
+    "dir": "folder",
+    "directory": "folder",
+    "output": "run",
+    "checkpointing": "recompute",
+    "checkpoint": "save",
+    "image": "picture",
+    "grad": "gradient",
+}
+"""Words of other trainers for ours."""
+
+_EMPTY = frozenset(("the", "a", "an", "of", "to", "and", "or", "in", "per", "num", "use", "is", "max", "train"))
+_ENOUGH = 0.8
+
+
+def nearest(path: str) -> str | None:
+    """The known path that an unknown one most likely means, or None. A key deep in the wrong section is found, too."""
+    paths = {section: section for section in sections()} | {s.path: s.path for s in settings()}
+    if path.replace("-", "_").lower() in paths:
+        return path.replace("-", "_").lower()
+    name = path.rpartition(".")[2]
+    known = foreign(name)
+    if known is not None:
+        return known.path
+    scored = [(_score(path, name, setting), -index, setting.path) for index, setting in enumerate(settings())]
+    scored += [(_score_section(path, name, section), -1000, section) for section in sections()]
+    best = max(scored)
+    return best[2] if best[0] >= _ENOUGH else None
+
+
+def advice(path: str) -> str:
+    """What to say of an unknown path: `did you mean optim.lr?`, what to do where other trainers have a setting and we
+    have none, or where to look."""
+    meant = nearest(path)
+    known = foreign(path.rpartition(".")[2]) if path not in by_path() else None
+    note = known.note if known is not None and known.path == meant else ""
+    if meant is not None:
+        return f"did you mean {meant}?" + (f" ({note})" if note else "")
+    if note:
+        return note
+    section = path.rpartition(".")[0]
+    while section and section not in sections():
+        section = section.rpartition(".")[0]
+    return f"`mezzotint explain {section or 'recipe'}` lists what is known there"
+
+
+def _score(path: str, name: str, setting: Setting) -> float:
+    wanted = _words(name)
+    first = first_sentence(setting.help)
+    rest = setting.help[len(first) :]
+    fields = (
+        (1.0, _words(setting.name)),
+        (0.8, _words(setting.path.replace(".", "_"))),
+        (0.6, _words(first)),
+        (0.25, _words(rest)),
+    )
+    found = [max((worth for worth, known in fields if word in known), default=0.0) for word in wanted]
+    cover = sum(found) / max(1, len(found))
+    phrase = 0.7 if len(wanted) > 1 and " ".join(wanted) in " ".join(_words(first)) else 0.0
+    return cover + phrase + _explained(setting.name, wanted) + _name_score(path, name, setting.path)
+
+
+def _score_section(path: str, name: str, section: str) -> float:
+    wanted = _words(name)
+    found = sum(1.0 for word in wanted if word in _words(section.rpartition(".")[2]))
+    last = section.rpartition(".")[2]
+    return found / max(1, len(wanted)) + _explained(last, wanted) + _name_score(path, name, section)
+
+
+def _explained(name: str, wanted: Sequence[str]) -> float:
+    """Up to 0.5: how much of a known name was asked for. `max_train_steps` means `steps`, not `max_bad_steps`."""
+    words = _words(name)
+    return 0.5 * sum(word in wanted for word in words) / max(1, len(words))
+
+
+def _name_score(path: str, name: str, known: str) -> float:
+    """How alike the names are, 0 to about 1; a name that is equal, or nearly, weighs most, and the same section a
+    little."""
+    last = known.rpartition(".")[2]
+    # without the words that say nothing: `max_train_steps` is `steps`
+    alike = difflib.SequenceMatcher(None, "_".join(_words(name)) or name, "_".join(_words(last)) or last).ratio()
+    # as written, too: `imag` is near to `image`, not to what `image` stands for
+    alike = max(alike, difflib.SequenceMatcher(None, name.lower(), last).ratio())
+    whole = difflib.SequenceMatcher(None, path.lower(), known).ratio()
+    near = 1.2 if alike >= 0.94 else 0.6 if alike >= 0.75 and abs(len(name) - len(last)) < 4 else 0.4 * alike
+    home = path.rpartition(".")[0]
+    return near + 0.3 * whole + (0.3 if home and known.rpartition(".")[0] == home else 0.0)
+
+
+@functools.cache
+def _words(text: str) -> tuple[str, ...]:
+    split = re.sub(r"([a-z])([A-Z])", r"\1 \2", text).lower()
+    words = [_SAME.get(word, word) for word in re.findall(r"[a-z0-9]+", split)]
+    return tuple(_stem(word) for word in words if word not in _EMPTY)
+
+
+def _stem(word: str) -> str:
+    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word

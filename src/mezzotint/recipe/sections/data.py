@@ -1,0 +1,412 @@
+"""Which samples are seen, how they are placed, and in what order."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
+
+from mezzotint.recipe.base import ALLOW, FREE, NamedPath, Section, Share, as_list
+from mezzotint.recipe.sections._bucket_sizes import Sizes
+from mezzotint.recipe.sections._holdout import HoldoutSettings as HoldoutSettings
+from mezzotint.recipe.sections._holdout import RatingSettings as RatingSettings
+from mezzotint.recipe.sections.captions import CaptionSettings as CaptionSettings
+from mezzotint.recipe.sections.captions import ColumnSettings as ColumnSettings
+from mezzotint.recipe.sections.clips import FORMATS as CLIP_FORMATS
+from mezzotint.recipe.sections.clips import ClipsSettings
+
+Paths = Annotated[tuple[NamedPath, ...], BeforeValidator(as_list)]
+TABLES = (256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1088, 1152, 1280, 1536)
+"""The resolutions for which `data.buckets.shape=table` has a list of sizes."""
+
+Factors = Annotated[tuple[PositiveFloat, ...], BeforeValidator(as_list)]
+
+
+class BucketSettings(Section):
+    """Which picture sizes are trained; a batch holds pictures of one size."""
+
+    shape: Annotated[Literal["aspect", "square", "table", "list"], ALLOW] = "aspect"
+    """`aspect` trains each picture in the bucket nearest to its own shape, all of about `data.resolution`² pixels;
+    `square` crops every picture to a square; `table` takes the sizes that EveryDream2 lists for the resolution, up to
+    1:4, and its rule, the nearest in width / height; `list` takes those of `data.buckets.sizes`, whatever
+    `data.resolution` is."""
+
+    sizes: Annotated[Sizes | None, ALLOW] = None
+    """With `list`, the sizes in pixels, each as [height, width], such as [[1024, 1024], [832, 1216]]; or `sdxl`, the
+    forty that SDXL was trained on (Podell et al. 2023, arXiv:2307.01952, appendix I). A picture goes to the one nearest
+    in log(width / height); of several of that shape to the largest that it fills, or else the smallest."""
+
+    step: Annotated[PositiveInt, Field(multiple_of=8), ALLOW] = 64
+    """With `aspect`, sides of buckets are multiples of this many pixels. 64 fits every UNet of the SD family; small
+    models can take 8 or 16."""
+
+    max_aspect: Annotated[float, Field(ge=1.0, le=8.0), ALLOW] = 2.0
+    """With `aspect`, the most elongated bucket, longer side over shorter. What is longer still is cropped to it."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> BucketSettings:
+        if self.shape == "list" and self.sizes is None:
+            raise ValueError(
+                "data.buckets.shape=list needs sizes; write data.buckets.sizes=sdxl, or a list of [height, width]"
+            )
+        if self.shape != "list" and self.sizes is not None:
+            raise ValueError(
+                f"data.buckets.sizes has no effect with data.buckets.shape={self.shape}; "
+                "write data.buckets.shape=list, or leave it out"
+            )
+        return self
+
+
+class CacheSettings(Section):
+    """Encode once, train many times: latents and text embeddings kept on disk under an address made of everything they
+    depend on."""
+
+    latents: Annotated[bool, ALLOW] = False
+    """Encode pictures once and train from the stored latents; the run then loads no VAE. Any change of picture,
+    placement, preprocessing or VAE makes the entry unfindable, so that it is made again."""
+
+    text: Annotated[bool, ALLOW] = False
+    """Encode captions once; the run then loads no text encoder. Refused when the text encoder is trained."""
+
+    path: Annotated[NamedPath, FREE] = Path("~/.cache/mezzotint")
+    """The folder of caches and data indexes. It may be shared by runs and processes; deleting it costs only time."""
+
+    content: Annotated[Literal["moments", "sample"], ALLOW] = "moments"
+    """`moments` stores mean and standard deviation of the latent posterior, so that each visit draws anew, as without
+    a cache; `sample` stores one draw, at half the size."""
+
+    dtype: Annotated[Literal["fp32", "fp16", "bf16"], ALLOW] = "fp32"
+    """The type of stored numbers. fp16 halves the files; latents and embeddings are rounded once."""
+
+    crops: Annotated[PositiveInt, ALLOW] = 1
+    """With random crops or flips, how many placements of each picture are drawn and kept; every visit takes one of
+    them."""
+
+    shuffles: Annotated[PositiveInt, ALLOW] = 1
+    """With cached text and captions that are drawn (`captions.shuffle_tags`, `tag_dropout`, `wildcards`), how many
+    variants of each caption are drawn and kept; every visit takes one of them."""
+
+
+class DataSettings(Section):
+    """The samples of a run: files, captions, sizes, order, batches, cache."""
+
+    path: Annotated[Paths, FREE] = ()
+    """The folder of pictures, or a list of folders. Relative paths are looked up beside the recipe, then in the
+    current folder. On resume the content counts, not the path."""
+
+    format: Annotated[str, ALLOW] = "image-folder"
+    """How the data set is written down: a file name in `data/formats/`. `image-folder` takes every picture below the
+    folder, captions beside it; `kohya` takes folders `10_name`, whose names say how often an epoch visits their
+    pictures; `everydream` takes a folder as EveryDream2 reads it, with its yaml and txt files, or
+    its manifest, a .json file; `mindone` takes those that the .csv files of a folder name, columns `dir` and `text`;
+    `mindone-cache` takes what MindONE has encoded, from its folders latent_cache, vector_cache and crossattn_cache,
+    over into the cache of latents (`content=sample`) and text, which is on then;
+    `webdataset` takes the pictures inside tar shards (`data.path` may name them: shards/{000..011}.tar); `metadata`
+    takes the pictures that metadata.jsonl, .csv or .parquet name, those that parquet or arrow files hold, or a data set
+    of the Hugging Face hub (`data.path=OWNER/NAME`; extra `data`). Clips (extra `video`): `clip-list` takes a list file
+    as Open-Sora-Plan's, lines of folder and annotation; `videofolder` a folder of clips, captions beside them or in
+    metadata.jsonl or .csv."""
+
+    clips: ClipsSettings = ClipsSettings()
+    """With `data.format=clip-list` or `videofolder`: frames, choice and sizes of clips, pictures beside them."""
+
+    columns: ColumnSettings = ColumnSettings()
+    """With `data.format=metadata`: which columns are read; with `webdataset`, which value of a .json is the caption."""
+
+    split: Annotated[str, Field(pattern=r"^\w[\w.-]*$"), ALLOW] = "train"
+    """With `data.format=metadata`: the part of the data set that is used, by the names of files and folders
+    (`train/metadata.jsonl`, `data/test-00000-of-00001.parquet`). What names no part belongs to `train`."""
+
+    hub_config: Annotated[str | None, ALLOW] = None
+    """With a data set of the hub: which of its configurations is read. None takes the only one."""
+
+    hub_cache: Annotated[Path | None, FREE] = None
+    """With a data set of the hub: the folder where the library `datasets` keeps what it has fetched. None takes that
+    library's own (`HF_DATASETS_CACHE`)."""
+
+    repeats: Annotated[Factors, ALLOW] = (1.0,)
+    """How often an epoch visits each picture: one number for all, or one for each folder of `data.path`. With 2.5
+    every picture is seen twice and half of them, drawn anew each epoch, a third time."""
+
+    batch_size: Annotated[PositiveInt, ALLOW] = 4
+    """Samples of one batch, over all devices together, all of one bucket. Their number is divided among devices; noise
+    and timesteps do not depend on how."""
+
+    remainder: Annotated[Literal["short", "fill", "drop", "repeat"], ALLOW] = "short"
+    """What is left of a bucket when it does not fill a batch: `short` trains a smaller batch (each sample counts the
+    same), `fill` repeats pictures of the bucket, `drop` leaves them out of this epoch, `repeat` fills up with the same
+    pictures and lets the batch count less. The start of a run counts them."""
+
+    discount: Annotated[PositiveFloat, ALLOW] = 1.5
+    """With `remainder=repeat`, a batch of k pictures that was filled up to `batch_size` counts (k / batch_size) to this
+    power."""
+
+    shuffle: Annotated[bool, ALLOW] = True
+    """Another order in each epoch, drawn by address. `false` takes every epoch as files or rows stand there, batches of
+    several sizes by their first picture. What is trained last is remembered best: leave it on but for comparisons."""
+
+    resolution: Annotated[int, Field(ge=16, le=4096, multiple_of=8), ALLOW] = 512
+    """The base size in pixels: buckets have about resolution² pixels. 512 for SD1.x and SD2-base, 768 for SD2.1-v,
+    1024 for SDXL."""
+
+    buckets: BucketSettings = BucketSettings()
+    """Which sizes batches may have."""
+
+    crop: Annotated[Literal["center", "random", "triangular"], ALLOW] = "center"
+    """Where a resized picture is cut to its bucket: the middle, or a place drawn at each visit, `random` anywhere,
+    `triangular` likelier near the middle and after cutting a little from each edge (`jitter`), as EveryDream2 does."""
+
+    jitter: Annotated[Share, ALLOW] = 0.02
+    """With `crop=triangular`, at most this share of a picture's shorter side is cut from each of its four edges, drawn
+    at each visit, and never more than it is larger than its bucket."""
+
+    flip: Annotated[Share, ALLOW] = 0.0
+    """The chance that a picture is mirrored left to right at a visit. Not for faces, asymmetric clothes or captions
+    that say left and right. A picture's own chance, where the format has one, takes its place."""
+
+    resize: Annotated[
+        Literal[
+            "lanczos", "bicubic", "bilinear", "hamming", "box", "nearest", "area", "open-sora-plan",
+            "open-sora-plan-port",
+        ],
+        ALLOW,
+    ] = "lanczos"  # fmt: skip
+    """The filter that resizes pictures: Pillow's, antialiased but for `nearest`; `area` is the mean of what a new pixel
+    covers, as OpenCV has it. Of clips, with square buckets, also two whole rules, whose pixels differ:
+    `open-sora-plan`, as its PyTorch project does (the middle square, then bilinear), and `open-sora-plan-port`, as its
+    MindSpore port does (bicubic without antialiasing, then the middle square)."""
+
+    antialias: Annotated[bool, ALLOW] = True
+    """Whether `resize` looks at all pixels of a picture that shrinks. `false` takes OpenCV's `nearest`, `bilinear` or
+    `bicubic`, whose few pixels lie far apart then: sharper, with jagged edges. For pixels as MindONE makes them."""
+
+    original_size: Annotated[Literal["turned", "stored"], ALLOW] = "turned"
+    """The size that models which are told sizes (SDXL) hear of a picture: `turned`, as it is seen, or `stored`, height
+    and width as in the file, before its EXIF entry turns it, as MindONE does."""
+
+    small: Annotated[Literal["upscale", "skip"], ALLOW] = "upscale"
+    """A picture smaller than its bucket: `upscale` enlarges it (counted in the data report), `skip` leaves it out."""
+
+    background: Annotated[str, ALLOW] = "#ffffff"
+    """The colour behind transparent pictures, #rrggbb."""
+
+    max_pixels: Annotated[PositiveInt, ALLOW] = 100_000_000
+    """Pictures of more pixels are skipped before they are decoded: a defence against decompression bombs."""
+
+    max_skipped: Annotated[Share, FREE] = 0.01
+    """The share of unusable files above which a run does not start (at least 20 files are always let pass, unless
+    nothing usable is left). The data report names each of them."""
+
+    captions: CaptionSettings = CaptionSettings()
+    """Captions: source, choice, dropout."""
+
+    max_samples: Annotated[PositiveInt | None, ALLOW] = None
+    """At most so many samples are used, drawn by (`run.seed`, sample); None uses all. Held-out pictures are among
+    them."""
+
+    holdout: HoldoutSettings = HoldoutSettings()
+    """Pictures kept for measuring."""
+
+    cache: CacheSettings = CacheSettings()
+    """What is encoded once and kept."""
+
+    rating: RatingSettings = RatingSettings()
+    """Pictures that are rated."""
+
+    workers: Annotated[int, Field(ge=0, le=256), FREE] = 2
+    """Processes that decode pictures ahead of the training; 0 decodes in the training process. The draws do not depend
+    on it."""
+
+    prefetch: Annotated[PositiveInt, FREE] = 4
+    """Batches that each worker keeps ready."""
+
+    epoch_seed: Annotated[Literal["address", "add"], ALLOW] = "address"
+    """How an epoch gets its own order: `address` draws it from (seed, epoch); `add` makes epoch e of seed s equal
+    epoch 0 of seed s + e, as EveryDream2 does."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _encoded_already(cls, value: Any) -> Any:
+        """What another trainer has encoded can be kept in one way only, which need not be written."""
+        if not isinstance(value, dict) or value.get("format") != "mindone-cache":
+            return value
+        cache = value.get("cache", {})
+        kept = {"latents": True, "text": True, "content": "sample"}
+        return {**value, "cache": kept | cache} if isinstance(cache, dict) else value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _first_line(cls, value: Any) -> Any:
+        """kohya's scripts read the first line of a caption file."""
+        if not isinstance(value, dict) or value.get("format") != "kohya":
+            return value
+        captions = value.get("captions", {})
+        return {**value, "captions": {"lines": "first"} | captions} if isinstance(captions, dict) else value
+
+    @field_validator("background")
+    @classmethod
+    def _is_colour(cls, value: str) -> str:
+        if not re.fullmatch(r"#[0-9a-fA-F]{6}", value):
+            raise ValueError(f"a colour is written #rrggbb, got {value!r}")
+        return value.lower()
+
+    @model_validator(mode="after")
+    def _agree(self) -> DataSettings:
+        if len(self.repeats) not in (1, len(self.path)):
+            raise ValueError(
+                f"data.repeats has {len(self.repeats)} numbers for {len(self.path)} folders; "
+                "give one for all or one for each"
+            )
+        self._require_effect()
+        self._require_clips()
+        self._require_table()
+        if not self.antialias and self.resize not in ("nearest", "bilinear", "bicubic"):
+            raise ValueError(
+                f"data.antialias=false is not for data.resize={self.resize}; set data.resize to bicubic, bilinear or "
+                "nearest, or leave data.antialias out"
+            )
+        if self.cache.text and self._drawn() and self.cache.shuffles == 1:
+            raise ValueError(
+                f"data.cache.text keeps data.cache.shuffles=1 variant of each caption, so that {self._drawn()[0]} "
+                "would draw once and never again; set data.cache.shuffles above 1, or data.cache.text=false"
+            )
+        return self
+
+    def _require_effect(self) -> None:
+        """Refuses settings that the format does not look at."""
+        untouched = DataSettings.model_construct()._of_tables()
+        named = ("image-folder", "kohya", "everydream", "mindone", "mindone-cache", "clip-list")
+        if self.format in named and self._of_tables() != untouched:
+            raise ValueError(
+                "data.columns, data.split, data.hub_config and data.hub_cache have no effect with "
+                f"data.format={self.format}; set data.format=metadata, or leave them out"
+            )
+        if self.format == "mindone-cache":
+            self._require_encoded()
+        if self.format == "webdataset" and self._of_tables() != (self.columns, *untouched[1:]):
+            raise ValueError(
+                "data.split, data.hub_config and data.hub_cache have no effect with data.format=webdataset; "
+                "leave them out"
+            )
+        if self.format == "webdataset" and self.columns.image != "image":
+            raise ValueError(
+                "data.columns.image has no effect with data.format=webdataset, where a picture is told by its ending; "
+                "leave it out"
+            )
+        if self.format in ("metadata", "mindone", "webdataset", "clip-list") and self.captions.source != "sidecar":
+            raise ValueError(
+                f"data.captions.source has no effect with data.format={self.format}, where captions have their "
+                "place; leave it out, or set data.format=image-folder"
+            )
+        if self.format == "kohya" and self.captions.source != "sidecar":
+            raise ValueError(
+                "data.captions.source has no effect with data.format=kohya, where the folder's words are the caption "
+                "of pictures without a file; leave it out, or set data.format=image-folder"
+            )
+        if self.format == "everydream" and (self.captions.source, self.captions.lines) != ("sidecar", "join"):
+            raise ValueError(
+                "data.captions.source and data.captions.lines have no effect with data.format=everydream, which merges "
+                "files and names by rules of its own; leave them out, or set data.format=image-folder"
+            )
+
+    def _drawn(self) -> list[str]:
+        """The settings by which a caption is another one from visit to visit."""
+        captions = self.captions
+        drawn = {
+            "shuffle_tags": captions.shuffle_tags,
+            "tag_dropout": captions.tag_dropout > 0,
+            "wildcards": captions.wildcards,
+        }
+        return [f"data.captions.{name}" for name, is_on in drawn.items() if is_on]
+
+    @property
+    def has_clips(self) -> bool:
+        """Whether samples are clips, so that pixels have frames."""
+        return self.format in CLIP_FORMATS
+
+    def _require_clips(self) -> None:
+        """Refuses settings of clips for pictures, and rules of whole squares for other buckets."""
+        if not self.has_clips and self.clips != ClipsSettings():
+            raise ValueError(
+                f"data.clips has no effect with data.format={self.format}, whose samples are pictures; leave it out, "
+                "or set data.format=clip-list or videofolder"
+            )
+        if self.format == "videofolder" and (self.split, self.hub_config, self.hub_cache) != ("train", None, None):
+            raise ValueError(
+                "data.split, data.hub_config and data.hub_cache have no effect with data.format=videofolder; leave "
+                "them out"
+            )
+        if self.clips.texts and self.format != "clip-list":
+            raise ValueError("data.clips.texts has no effect without data.format=clip-list; leave it out")
+        if self.clips.texts and not self.cache.text:
+            raise ValueError(
+                "data.clips.texts takes embeddings over into the text cache; set data.cache.text=true, or leave it out "
+                "and let the captions be encoded"
+            )
+        changed = self._drawn() + ["data.captions.prefix"] * bool(self.captions.prefix)
+        if self.clips.texts and changed:
+            raise ValueError(
+                f"{changed[0]} has no effect on embeddings of files (data.clips.texts); leave out one of them"
+            )
+        if self.has_clips and self.clips.buckets and (self.buckets != BucketSettings() or self.resolution != 512):
+            raise ValueError(
+                "data.clips.buckets lists all sizes, so that data.resolution and data.buckets have no effect; leave "
+                "them out, or leave out the list"
+            )
+        if self.resize.startswith("open-sora-plan"):
+            self._require_squares()
+
+    def _require_squares(self) -> None:
+        is_square = all(height == width for _, height, width in self.clips.buckets)
+        if not self.has_clips or not is_square or not (self.clips.buckets or self.buckets.shape == "square"):
+            raise ValueError(
+                f"data.resize={self.resize} makes squares of clips; set data.format=clip-list or videofolder and "
+                "data.buckets.shape=square, or another data.resize"
+            )
+        if self.crop != "center":
+            raise ValueError(
+                f"data.crop={self.crop} has no effect with data.resize={self.resize}, which takes the middle square; "
+                "set data.crop=center, or another data.resize"
+            )
+
+    def _require_encoded(self) -> None:
+        """Refuses what cannot be done to pictures and captions that another trainer has encoded."""
+        if not (self.cache.latents and self.cache.text and self.cache.content == "sample"):
+            raise ValueError(
+                "data.format=mindone-cache holds one draw of each picture's latents, and text embeddings, which the "
+                "cache takes over; leave out data.cache.latents, data.cache.text and data.cache.content, or write "
+                "true, true and sample"
+            )
+        captions = self.captions
+        is_changed = bool(captions.dropout or captions.prefix or self._drawn())
+        if self.crop != "center" or self.flip or is_changed:
+            raise ValueError(
+                "data.format=mindone-cache holds pictures that are cut and captions that are chosen: leave out "
+                "data.crop, data.flip, data.captions.dropout, data.captions.shuffle_tags and what else changes "
+                "captions, or train from the pictures (data.format=mindone)"
+            )
+
+    def _require_table(self) -> None:
+        """Refuses a resolution that the bucket table cannot be made for."""
+        if self.buckets.shape == "table" and self.resolution not in TABLES:
+            raise ValueError(
+                f"data.resolution is {self.resolution}, for which data.buckets.shape=table has no sizes; write one of "
+                f"{', '.join(map(str, TABLES))}, or data.buckets.shape=aspect"
+            )
+        is_made = not (self.has_clips and self.clips.buckets) and self.buckets.shape in ("aspect", "square")
+        if is_made and self.resolution % self.buckets.step:
+            raise ValueError(
+                f"data.resolution ({self.resolution}) must be a multiple of data.buckets.step ({self.buckets.step})"
+            )
+
+    def _of_tables(self) -> tuple[object, ...]:
+        return self.columns, self.split, self.hub_config, self.hub_cache

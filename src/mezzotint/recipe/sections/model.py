@@ -1,0 +1,133 @@
+"""Which model is trained: its family, its files, which parts move."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
+
+from mezzotint.recipe.base import ALLOW, FREE, NEVER, NamedPath, Section, as_list
+from mezzotint.recipe.families.latte import LatteSettings
+
+Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
+Paths = Annotated[tuple[NamedPath, ...], BeforeValidator(as_list)]
+
+
+class ModelSettings(Section):
+    """The model: where its files lie and what of it is trained."""
+
+    family: Annotated[str, NEVER] = "sd"
+    """The kind of model: a file name in `families/`. `sd` is Stable Diffusion 1.x and 2.x, `sdxl` SDXL's base model and
+    its refiner, `latte` LatteT2V of Open-Sora-Plan v1.1, text to video."""
+
+    path: Annotated[NamedPath, FREE] = Path("tiny-sd")
+    """A folder in diffusers' layout (model_index.json, unet/, vae/, text_encoder/, tokenizer/, scheduler/), a model in
+    one file (.safetensors, .ckpt, .pt, .bin), or the name of a model that ships with Mezzotint. Relative paths are
+    looked up beside the recipe, then in the current folder. What counts on resume is the content, not the path. Of
+    family `latte`: a folder as it was released (config.json and weights; `vae` in it or beside it), one in diffusers'
+    layout (transformer/), or a file (.safetensors, .pt, .ckpt of torch or MindSpore) with `model.config`."""
+
+    config: Annotated[NamedPath | None, FREE] = None
+    """For a model in one file: a folder with its configurations, tokenizer and scheduler, in diffusers' layout. None
+    takes those that ship and fit the file's tensors: SD 1.x, SD 2.x, SDXL, its refiner. Of family `latte` the length of
+    its clips is not told by its tensors: `latte-17f`, `latte-65f` or `latte-221f`, or a folder with config.json. With
+    `weights=random` it takes the place of the folder that `path` names: the networks are those of its configurations;
+    of family `latte` the denoiser. Beside a folder whose weights are read it has no effect."""
+
+    vae: Annotated[NamedPath | None, FREE] = None
+    """An autoencoder that takes the place of the model's own: its folder (config.json and weights), another model's
+    folder, or its .safetensors file. For SDXL one that is repaired for half precision (fp16-fix). It is also what an
+    export has. None keeps the model's; of family `latte` that of the folder `vae` in it or beside it."""
+
+    over: Annotated[Paths, FREE] = ()
+    """Files or folders whose tensors take the place of the model's own, the last that has one first: of parts of it,
+    such as the denoiser that a run has trained (`run.export.parts: trained`), or of all. `mezzotint merge` lays them
+    over in the same way, and writes the result. Exports have them. Of families `sd` and `sdxl`."""
+
+    text_encoder: Annotated[NamedPath | None, FREE] = None
+    """Of family `latte`: the folder of T5 v1.1 XXL's encoder with its tokenizer (DeepFloyd/t5-v1_1-xxl), or one with
+    the folders text_encoder/ and tokenizer/. None takes those of the model's own folder. Exports do not repeat it."""
+
+    max_tokens: Annotated[Annotated[int, Field(ge=2, le=4096)] | None, NEVER] = None
+    """Of family `latte`: how many tokens of a caption the model is shown, the end among them; longer captions lose
+    their end, shorter ones are filled up and masked. None takes what the model's configuration says: 300."""
+
+    ema_weights: Annotated[Literal["ignore", "use"], NEVER] = "ignore"
+    """For a model in one file that holds an averaged copy of its denoiser besides (`model_ema.*`): `ignore` trains from
+    the plain weights, as fine-tuning usually does; `use` from the averaged ones."""
+
+    weights: Annotated[Literal["files", "random"], NEVER] = "files"
+    """`files` reads the folder's weights. `random` starts from random ones drawn from `run.seed`: for a folder with
+    configurations and no weights, and only when you mean to train from nothing."""
+
+    prediction: Annotated[Literal["epsilon", "v", "edm", "v-edm", "epsilon-unscaled"] | None, NEVER] = None
+    """What the denoiser predicts: the noise (`epsilon`) or the velocity (`v`, Salimans and Ho 2022, arXiv:2202.00512);
+    `edm` is the preconditioned one of Karras et al. 2022 (arXiv:2206.00364) with `objective.sigma_data`, told ¼ ln σ;
+    `v-edm` the velocity, told ¼ ln σ; `epsilon-unscaled` the noise of an input x_0 + σ ε that is not scaled (MindONE's
+    `EpsScaling2`). None takes what the folder's scheduler file says. Changing it makes the model learn a new target;
+    the exported scheduler says so."""
+
+    clip_skip: Annotated[int, Field(ge=0, le=4), NEVER] = 0
+    """How many of the text encoder's last layers are left out; the final layer norm is applied all the same. 0 takes
+    the last layer. SD2 folders already have the last layer removed. SDXL always leaves out one layer and the norm, and
+    this many more; its pooled text is that of the last layer in any case."""
+
+    train: Annotated[Names, NEVER] = ("denoiser",)
+    """The parts that are trained, of `denoiser`, `text_encoder` and, of SDXL, `text_encoder_2`. All others are frozen.
+    A trained text encoder refuses a text cache."""
+
+    last_layers: Annotated[PositiveInt | None, NEVER] = None
+    """Of a trained text encoder, train only the last so many layers and what comes after them; its embeddings and
+    earlier layers stay as they are. None trains all, and so does a number that is not below that of its layers."""
+
+    freeze: Annotated[Names, NEVER] = ()
+    """Parameters of trained parts that stay as they are, by name pattern with * and ?, such as
+    `denoiser/down_blocks.*` or `text_encoder/*embeddings*`. A pattern after `!` names what is trained all the same,
+    such as `!text_encoder/*embeddings*` with `model.last_layers`; one after `~` may match nothing, which a note then
+    says."""
+
+    attention: Annotated[Literal["auto", "flash", "efficient", "cudnn", "math", "slice", "xformers"], ALLOW] = "auto"
+    """Which kernel computes attention. `auto` lets torch choose (EveryDream2's `sdp`); `math` is the plain formula,
+    slow and exact to follow; `slice` is that formula for half of the heads at a time, which spares memory only while
+    sampling; `xformers` is that package's (extra `xformers`)."""
+
+    depth: Annotated[tuple[NonNegativeInt, ...] | None, NEVER] = None
+    """Transformer layers at each level of the denoiser, from the input down; the middle takes the last number. Fewer
+    than the files have make a smaller denoiser, for trying things out, such as `[1, 1, 1]` of SDXL's [1, 2, 10]: which
+    layers are left out is said, and all else must fit. Null takes what the files say."""
+
+    latte: LatteSettings = LatteSettings()
+    """Of family `latte` alone."""
+
+    @property
+    def described_by(self) -> Path:
+        """The folder whose configurations say what the networks are, or the single file: of random weights
+        `model.config` where it is given. With paths resolved."""
+        is_config = self.weights == "random" and self.config is not None and not self.path.is_file()
+        return self.config if is_config and self.config is not None else self.path
+
+    @model_validator(mode="after")
+    def _of_this_family(self) -> ModelSettings:
+        others = (self.text_encoder, self.max_tokens, self.latte)
+        if self.family != "latte" and others != (None, None, LatteSettings()):
+            raise ValueError(
+                "model.text_encoder, model.max_tokens and model.latte belong to family latte, and model.family is "
+                f"{self.family}; leave them out, or set model.family=latte"
+            )
+        if self.over and (self.family == "latte" or self.weights == "random" or self.ema_weights == "use"):
+            raise ValueError(
+                "model.over lays files over the plain weights of a model of family sd or sdxl, and model.family=latte, "
+                "model.weights=random and model.ema_weights=use have none; leave one of them out"
+            )
+        if self.family == "latte" and (self.clip_skip or self.last_layers or self.ema_weights == "use"):
+            raise ValueError(
+                "model.clip_skip, model.last_layers and model.ema_weights have no meaning for model.family=latte; "
+                "leave them out"
+            )
+        return self
+
+    @property
+    def trained_encoders(self) -> tuple[str, ...]:
+        """The text encoders among the parts that are trained."""
+        return tuple(part for part in self.train if part.startswith("text_encoder"))

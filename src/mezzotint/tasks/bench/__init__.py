@@ -1,0 +1,4 @@
+"""The verb `bench`.
+
+From outside: nothing but `bench`.
+"""

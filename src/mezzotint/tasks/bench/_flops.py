@@ -1,0 +1,117 @@
+"""Arithmetic of a training step, counted, and what devices could do at most: together the model FLOP utilisation.
+
+Counted are the matrix products and convolutions of forward and backward pass of what is trained, attention as the plain
+formula. Not counted, so that utilisation is comparable between settings: recompute, frozen encoders, the optimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.shapes import Size
+from mezzotint.tasks.check.memory import Outline
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Dense peak of a device in TFLOP/s, as its maker's data sheet has it. half: fp16 with float32 sums, and bf16 where
+    there is TF32. tf32, fp32: of float32 products with and without TF32; None where the device has none."""
+
+    name: str
+    half: float
+    tf32: float | None
+    fp32: float
+
+
+PEAKS = (
+    Peak("B200", 2250.0, 1100.0, 75.0),
+    Peak("GH200", 989.4, 494.7, 66.9),
+    Peak("H200 NVL", 835.5, 417.7, 60.0),
+    Peak("H200", 989.4, 494.7, 66.9),
+    Peak("H100 PCIe", 756.5, 378.0, 51.2),
+    Peak("H100 NVL", 835.5, 417.7, 60.0),
+    Peak("H100", 989.4, 494.7, 66.9),
+    Peak("A100", 312.0, 156.0, 19.5),
+    Peak("A40", 149.7, 74.8, 37.4),
+    Peak("A10G", 70.0, 35.0, 31.52),
+    Peak("A10", 125.0, 62.5, 31.2),
+    Peak("RTX A6000", 154.8, 77.4, 38.7),
+    Peak("RTX 6000 Ada", 364.2, 182.1, 91.1),
+    Peak("L40S", 362.05, 183.0, 91.6),
+    Peak("L40", 181.05, 90.5, 90.5),
+    Peak("L4", 121.0, 60.0, 30.3),
+    Peak("RTX 5090", 209.5, 104.8, 104.8),
+    Peak("RTX 4090", 165.2, 82.6, 82.6),
+    Peak("RTX 4080", 97.5, 48.7, 48.7),
+    Peak("RTX 3090", 71.0, 35.6, 35.6),
+    Peak("V100S", 130.0, None, 16.4),
+    Peak("V100 PCIE", 112.0, None, 14.0),
+    Peak("V100 SXM2", 125.0, None, 15.7),
+    Peak("T4", 65.0, None, 8.1),
+)
+"""Dense figures: where a data sheet gives the double one of structured sparsity, half of it. SXM boards where nothing
+is said. The first name that a device's own name contains counts, so that longer names stand before shorter ones.
+
+Sources, all NVIDIA's: the data sheets of HGX B200, GH200, H200, H100, A100, A40, A10, A10G, RTX A6000, RTX 6000 Ada,
+L40S, L40, L4, V100 and T4; for GeForce the appendices of the whitepapers on GA102 (2020), Ada (2022) and RTX Blackwell
+(2025), fp16 with float32 sums.
+"""
+
+_ANOTHER_DEVICE = frozenset({"Ti", "SUPER", "D", "Laptop", "Max", "Mobile", "MIG"})
+"""Words of a device's name that make it another one than the name before them, or a part of one."""
+
+SOURCE = "dense peak of the maker's data sheet"
+
+
+def peak_flops(device_name: str, precision: str, *, tf32: bool) -> float | None:
+    """Floating-point operations a second that a device could do at most; None where no data sheet is on record, and for
+    bf16 where the device has no such units.
+
+    device_name: as torch reports it, such as "NVIDIA H200". precision: "fp32", "bf16" or "fp16".
+    """
+    words = device_name.replace("-", " ").split()
+    if not _ANOTHER_DEVICE.isdisjoint(words):
+        return None
+    for peak in PEAKS:
+        if _contains(words, peak.name.split()):
+            match precision:
+                case "bf16" if peak.tf32 is None:
+                    return None
+                case "bf16" | "fp16":
+                    return peak.half * 1e12
+                case "fp32":
+                    return (peak.tf32 if tf32 and peak.tf32 is not None else peak.fp32) * 1e12
+                case _:
+                    raise AssertionError(precision)
+    return None
+
+
+def flops_of_samples(recipe: Recipe, sizes: Iterable[Size]) -> dict[Size, int]:
+    """Operations of one sample's forward and backward pass, by the size of its picture. Nothing is computed: a network
+    of fake tensors runs. recipe: located. Raises WeightsError for a model that cannot be described."""
+    plain = recipe.run.model_copy(
+        update={"recompute": recipe.run.recompute.model_copy(update={"enabled": False}), "precision": "fp32"}
+    )
+    # the plain formula of attention is made of products that the counter knows, whatever kernel will run
+    model = recipe.model.model_copy(update={"attention": "math"})
+    outline = Outline(recipe.model_copy(update={"run": plain, "model": model}), "cpu")
+    found: dict[tuple[int, int], int] = {}
+    by_size = {}
+    for size in sizes:
+        low, high = sorted((size.width, size.height))  # a bucket and its transpose cost the same
+        if (low, high) not in found:
+            counter = FlopCounterMode(display=False)
+            with torch.enable_grad():
+                outline.both_passes(size, 1, counter)
+            found[low, high] = counter.get_total_flops()
+        by_size[size] = found[low, high]
+    return by_size
+
+
+def _contains(words: list[str], wanted: list[str]) -> bool:
+    return any(words[i : i + len(wanted)] == wanted for i in range(len(words)))

@@ -1,0 +1,322 @@
+"""One measured run for `bench`: the real loop over the real data, without run folder, checkpoints and pictures."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from mezzotint.data.buckets import buckets
+from mezzotint.data.loading.loader import Loader, held_out
+from mezzotint.data.schedule.plan import Timeline
+from mezzotint.errors import OutOfMemory
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.runtimes.base import Runtime
+from mezzotint.shapes import Size
+from mezzotint.stages import Batch, StepBatches, StepReport
+from mezzotint.tasks import assemble
+from mezzotint.tasks.assemble import Caches, Dataset, Model
+from mezzotint.tasks.cache import cache
+from mezzotint.training.callbacks.base import Observer, Wish
+from mezzotint.training.callbacks.validation import Validation
+from mezzotint.training.progress import Progress
+from mezzotint.training.trainer import Trainer
+
+_WATCHED = 16  # pictures of the fixed-timestep loss, where none are held out
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One measured step. seconds: by the trainer's clock, waiting for data included. cpu_seconds: of all processes,
+    loader workers left out. processed: samples over all processes. distinct: of them, those that their epoch had not
+    seen before. sizes: samples by size of their picture. last_micro_loss: mean loss of this process's last
+    micro-batch."""
+
+    seconds: float
+    wait_seconds: float
+    cpu_seconds: float
+    processed: int
+    distinct: int
+    sizes: dict[Size, int]
+    loss: float
+    last_micro_loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A run's numbers. setup_seconds: from the start to the first step. cache_seconds: of them, filling caches. memory:
+    peak bytes of this process during the steps: of the device, or of the process on a CPU. loader_cpu_seconds: of this
+    process's loader workers. fixed_loss: at fixed timesteps and noise, before and after, on pictures that were held
+    out, or on some that were trained (watched_are_held says which). pictures: of the data set, held-out ones left
+    out."""
+
+    name: str
+    recipe: Recipe
+    steps: tuple[Step, ...]
+    setup_seconds: float
+    cache_seconds: float
+    memory: int
+    loader_cpu_seconds: float
+    fixed_loss: tuple[float, float]
+    watched_are_held: bool
+    pictures: int
+
+
+def measure(
+    name: str, recipe: Recipe, runtime: Runtime, *, steps: int | None, most: int, say: Callable[[str], None]
+) -> Measured:
+    """Trains the first steps of a recipe. steps: how many; None takes the run's length, at most `most`.
+
+    All processes call it together. Raises OutOfMemory E1751, and what data and model raise.
+    """
+    began = time.perf_counter()
+    dataset = assemble.open_dataset(recipe, runtime)
+    count = steps or min(most, assemble.length_in_steps(recipe, dataset.timeline))
+    caches, cache_seconds = _filled(recipe, dataset, runtime, say)
+    try:
+        return _measured(name, recipe, runtime, dataset, caches, count, began=began, cache_seconds=cache_seconds)
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemory(
+            f"{name}: {runtime.device} has not enough memory ({str(error).splitlines()[0]}); lower run.micro_batch "
+            "(the mathematics stays the same)",
+            code="E1751",
+        ) from error
+    finally:
+        gc.collect()
+        if torch.accelerator.is_available():
+            torch.accelerator.empty_cache()
+
+
+def _measured(
+    name: str, recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Caches, count: int, *,
+    began: float, cache_seconds: float,
+) -> Measured:  # fmt: skip
+    model = assemble.open_model(recipe, runtime, steps=count)
+    watched = _validation(recipe, runtime, dataset, caches, model)
+    before = _fixed_loss(watched, runtime)
+    children = _children_seconds()
+    with closing(_loader(recipe, dataset, caches, runtime, count)) as loader:
+        feed = _Feed(loader, dataset.timeline, buckets.table(recipe.data))
+        reports = _Reports()
+        trainer = _trainer(recipe, runtime, model, feed, reports, count)
+        _reset_peak(runtime.device)
+        setup = time.perf_counter() - began
+        trainer.run()
+        feed.marks.append(time.process_time())
+        cpu = torch.tensor(np.diff(feed.marks), dtype=torch.float32, device=runtime.device)
+        cpu_seconds = runtime.total(cpu).tolist()
+        peak = _peak(runtime.device)
+    return Measured(
+        name=name,
+        recipe=recipe,
+        steps=tuple(_steps(feed, reports.seen, cpu_seconds)),
+        setup_seconds=setup,
+        cache_seconds=cache_seconds,
+        memory=peak,
+        loader_cpu_seconds=_children_seconds() - children,
+        fixed_loss=(before, _fixed_loss(watched, runtime)),
+        watched_are_held=bool(len(dataset.held)),
+        pictures=len(dataset.rows),
+    )
+
+
+@dataclass(slots=True)
+class _Feed:
+    """The loader, and beside it what each step was fed with and when. marks: the process's CPU seconds as each step was
+    asked for."""
+
+    loader: Iterable[StepBatches]
+    timeline: Timeline
+    table: Sequence[Size]
+    marks: list[float] = field(default_factory=list)
+    shares: list[list[int]] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[StepBatches]:
+        rest = iter(self.loader)
+        while True:
+            self.marks.append(time.process_time())
+            batches = next(rest, None)
+            if batches is None:
+                self.marks.pop()
+                return
+            self.shares.append(list(batches.sizes))
+            yield batches
+
+
+class _Reports(Observer):
+    """Keeps every report, as late as they come: nothing is waited for."""
+
+    follows = True
+    on_all_ranks = True
+
+    def __init__(self) -> None:
+        self.seen: list[StepReport] = []
+
+    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+        if report is not None:
+            self.seen.append(report)
+        return Wish.NOTHING
+
+
+def _steps(feed: _Feed, reports: Sequence[StepReport], cpu_seconds: Sequence[float]) -> Iterator[Step]:
+    for number, report in enumerate(reports):
+        distinct, sizes = counts(feed.timeline, feed.table, report.step)
+        losses = report.losses[-feed.shares[number][-1] :] if feed.shares[number][-1] else report.losses
+        yield Step(
+            seconds=report.seconds,
+            wait_seconds=report.wait_seconds,
+            cpu_seconds=cpu_seconds[number],
+            processed=report.samples,
+            distinct=distinct,
+            sizes=sizes,
+            loss=report.loss,
+            last_micro_loss=float(np.mean(losses)) if losses else float("nan"),
+        )
+
+
+def counts(timeline: Timeline, table: Sequence[Size], step: int) -> tuple[int, dict[Size, int]]:
+    """Of a step's samples, on all processes: how many their epoch sees for the first time; how many there are of each
+    size. table: of buckets."""
+    number, place = timeline.locate(step)
+    epoch = timeline.epoch(number)
+    distinct, sizes = 0, dict[Size, int]()
+    for batch in np.flatnonzero(epoch.step_of == place).tolist():
+        visits = epoch.visit[epoch.starts[batch] : epoch.starts[batch + 1]]
+        distinct += int((visits == 0).sum())
+        size = table[int(epoch.bucket[batch])]
+        sizes[size] = sizes.get(size, 0) + len(visits)
+    return distinct, sizes
+
+
+def _filled(recipe: Recipe, dataset: Dataset, runtime: Runtime, say: Callable[[str], None]) -> tuple[Caches, float]:
+    """The caches of a recipe, filled, and how long that took."""
+    began = time.perf_counter()
+    kind = assemble.family_class(recipe)
+    caches = assemble.open_caches(recipe, kind)
+    if caches.latents is None and caches.text is None:
+        return caches, 0.0
+    rows = np.sort(np.concatenate((dataset.rows, dataset.held)))
+    cache.fill(
+        dataset.catalogue,
+        rows,
+        recipe.data,
+        latents=caches.latents,
+        text=caches.text,
+        load=assemble.encoders(recipe, kind, runtime.device),
+        device=runtime.device,
+        rank=runtime.rank,
+        world_size=runtime.world_size,
+        barrier=runtime.barrier,
+        say=say,
+    )
+    return caches, time.perf_counter() - began
+
+
+def _loader(recipe: Recipe, dataset: Dataset, caches: Caches, runtime: Runtime, steps: int) -> Loader:
+    return Loader(
+        dataset.catalogue,
+        dataset.rows,
+        recipe.data,
+        accumulation=recipe.optim.accumulation,
+        seed=recipe.run.seed,
+        start_step=0,
+        last_step=steps,
+        rank=runtime.rank,
+        world_size=runtime.world_size,
+        micro_batch=recipe.run.micro_batch,
+        device=runtime.device,
+        latents=caches.latents,
+        text=caches.text,
+    )
+
+
+def _trainer(recipe: Recipe, runtime: Runtime, model: Model, feed: _Feed, reports: _Reports, steps: int) -> Trainer:
+    return Trainer(
+        family=model.family,
+        objective=model.objective,
+        batches=feed,
+        update=model.update,
+        runtime=runtime,
+        precision=model.precision,
+        scale=model.scale,
+        trained=model.trained,
+        optim=model.optim,
+        rate_factor=assemble.rate_factor(recipe),
+        run_settings=recipe.run,
+        attention=recipe.model.attention,
+        observers=(reports,),
+        progress=Progress(last_step=steps),
+        epoch_ends=lambda step: False,
+        save=lambda trainer: None,
+        export=lambda trainer: None,
+        asked=lambda: 0,
+        bad_step=lambda report: None,
+        warn=lambda text: None,
+    )
+
+
+def _validation(recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Caches, model: Model) -> Validation:
+    rows = dataset.held if len(dataset.held) else np.sort(dataset.rows)[:_WATCHED]
+    batches: Sequence[Batch] = held_out(
+        dataset.catalogue,
+        rows,
+        recipe.data,
+        seed=recipe.run.seed,
+        device=runtime.device,
+        latents=caches.latents,
+        text=caches.text,
+    )
+    return Validation(
+        {"loss": batches},
+        every=None,
+        timesteps=recipe.run.validation.timesteps,
+        seed=recipe.run.seed,
+        family=model.family,
+        objective=model.objective,
+        update=model.update,
+        precision=model.precision,
+        device=runtime.device,
+        sinks=(),
+        warn=lambda text: None,
+    )
+
+
+def _fixed_loss(watched: Validation, runtime: Runtime) -> float:
+    """Measured by the first process; the others wait."""
+    found = watched.measure()["val/loss"] if runtime.is_first else float("nan")
+    runtime.barrier()
+    return found
+
+
+def _children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _reset_peak(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    try:
+        Path("/proc/self/clear_refs").write_text("5", "ascii")  # the peak of resident memory begins anew
+    except OSError:
+        return
+
+
+def _peak(device: torch.device) -> int:
+    """Bytes. Where the system keeps no peak that can be reset, that of the process's whole life."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()
+    except OSError:
+        lines = []
+    found = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
+    return 1024 * (int(found[0]) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -1,0 +1,106 @@
+"""Taking over what another trainer has encoded (`data.format: mindone-cache`) into a cache of ours: nothing is computed
+but the model's scaling of latents. Used by `_filling.py` in the place of the encoders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mezzotint import fault_injection
+from mezzotint.data.cache.entries import LatentCache, LatentLayout, TextCache
+from mezzotint.data.cache.text_rows import layout_of
+from mezzotint.data.files import mindone_arrays
+from mezzotint.errors import CacheError, WeightsError
+from mezzotint.families.base import Intake
+from mezzotint.stages import TextEmbedding
+from mezzotint.tasks.cache.wanted import WantedLatents, WantedText
+
+if TYPE_CHECKING:
+    from mezzotint.data.catalogue.catalogue import Catalogue
+
+_AT_ONCE = 16
+AGE = "whose age cannot be checked: by which autoencoder, encoders and captions they were made, nobody has written down"
+"""What is said of the files."""
+
+
+def intake_or_refuse(intake: Intake | None) -> Intake:
+    """What the model takes. Raises WeightsError E1409 for a family that takes nothing over."""
+    if intake is None:
+        raise WeightsError(
+            "data.format=mindone-cache holds latents and texts of SDXL's base model, which model.family is not; take "
+            "model.family=sdxl, or train from pictures",
+            code="E1409",
+        )
+    return intake
+
+
+def latents(
+    catalogue: Catalogue, cache: LatentCache, wanted: WantedLatents, entries: NDArray[np.int64], intake: Intake
+) -> None:
+    """Keeps the latents of some entries, as the denoiser takes them. Raises CacheError E1371 for latents of another
+    size than their bucket, or of another number of channels."""
+    cache.define(LatentLayout(intake.channels, mindone_arrays.PIXELS, 0))
+    store = cache.store(wanted.bucket)
+    assert store is not None
+    for some in _chunks(entries):
+        fault_injection.reach("cache.encode")
+        rows, names = [], []
+        for row in wanted.rows[some].tolist():
+            _require_bucket(catalogue, row, wanted)
+            found = mindone_arrays.read(catalogue.path(row)).latents
+            if found.shape[0] != intake.channels:
+                raise CacheError(
+                    f"{catalogue.path(row)}: latents of {found.shape[0]} channels, and the model's have "
+                    f"{intake.channels}; they are another model's",
+                    code="E1371",
+                )
+            rows.append((found - intake.shift) * intake.factor)
+            names.append(str(catalogue.path(row)))
+        store.append(wanted.addresses[some], torch.from_numpy(np.stack(rows)), names=names)
+
+
+def _require_bucket(catalogue: Catalogue, row: int, wanted: WantedLatents) -> None:
+    width, height = int(catalogue.width[row]), int(catalogue.height[row])
+    if (width, height) == (wanted.bucket.width, wanted.bucket.height):
+        return
+    sizes = sorted(set(zip(catalogue.height.tolist(), catalogue.width.tolist(), strict=True)))
+    shown = ", ".join(f"[{h}, {w}]" for h, w in sizes[:40])
+    raise CacheError(
+        f"{catalogue.path(row)}: latents of {height}×{width} pixels (height first), and no bucket has this size; write "
+        f"data.buckets.shape=list data.buckets.sizes='[{shown}]'",
+        code="E1371",
+    )
+
+
+def texts(
+    catalogue: Catalogue, cache: TextCache, wanted: WantedText, entries: NDArray[np.int64], intake: Intake
+) -> None:
+    """Keeps the embeddings of some entries, each of the row that wants it. Raises CacheError E1371 for embeddings of
+    another shape than the model's text has."""
+    for some in _chunks(entries):
+        fault_injection.reach("cache.encode")
+        found = [mindone_arrays.read(catalogue.path(row)) for row in wanted.rows[some].tolist()]
+        for row, entry in zip(wanted.rows[some].tolist(), found, strict=True):
+            shape = (*entry.states.shape, *entry.pooled.shape)
+            if shape != (intake.length, intake.width, intake.pooled):
+                raise CacheError(
+                    f"{catalogue.path(row)}: its text has {shape[0]} tokens of {shape[1]} and {shape[2]} pooled, the "
+                    f"model's {intake.length} of {intake.width} and {intake.pooled}; they are another model's",
+                    code="E1371",
+                )
+        states = torch.from_numpy(np.stack([entry.states for entry in found]))
+        embedding = TextEmbedding(states, pooled=torch.from_numpy(np.stack([entry.pooled for entry in found])))
+        cache.define(layout_of(embedding))
+        kept = cache.rows()
+        assert kept is not None
+        names = [str(catalogue.path(row)) for row in wanted.rows[some].tolist()]
+        kept.append(wanted.addresses[some], embedding, names=names)
+
+
+def _chunks(entries: NDArray[np.int64]) -> Sequence[NDArray[np.int64]]:
+    return [entries[i : i + _AT_ONCE] for i in range(0, len(entries), _AT_ONCE)]

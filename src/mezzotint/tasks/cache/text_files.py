@@ -1,0 +1,85 @@
+"""Embeddings in files that lists of clips name (`data.clips.texts`), as Open-Sora-Plan makes them: `mezzotint cache`
+writes those that are not there, and a run that finds none is told so, with the line that makes them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from mezzotint.data.files.caption_cleaning import cleaner
+from mezzotint.data.formats.clip_list import samples
+from mezzotint.errors import CacheError
+from mezzotint.recipe.counting import counted
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.runtimes.base import Runtime
+from mezzotint.tasks import assemble
+from mezzotint.weights.files import text_cache_npz
+
+ENCODER = "DeepFloyd/t5-v1_1-xxl"
+_AT_ONCE = 16
+
+
+def require(recipe: Recipe, words: Sequence[str]) -> None:
+    """words: what stood behind the verb, for the line that is printed. Raises CacheError E1310 when the lists name
+    embeddings and not one of them is there; DatasetError E1231 and E1232."""
+    if not recipe.data.clips.texts:
+        return
+    places = list(_places(recipe))
+    if not places or any(place.is_file() for place in places):
+        return
+    words = list(words)
+    if recipe.model.text_encoder is None:
+        at = words.index("--") if "--" in words else len(words)
+        words.insert(at, f"model.text_encoder={ENCODER}")
+    raise CacheError(
+        f"{places[0]}: is not there, nor any other of {counted(len(places), 'embedding')} that the lists name; this "
+        f"makes them: {shlex.join(['mezzotint', 'cache', *words])}",
+        code="E1310",
+    )
+
+
+@torch.no_grad()
+def make(recipe: Recipe, runtime: Runtime, say: Callable[[str], None]) -> int:
+    """Writes the embeddings that the lists name and that are not there, if the recipe names a text encoder; each
+    process its share. Returns how many were made by all. Raises WeightsError, StorageError, DatasetError."""
+    if not recipe.data.clips.texts or recipe.model.text_encoder is None:
+        return 0
+    absent = [(place, caption) for place, caption in _places(recipe).items() if not place.is_file()]
+    runtime.barrier()  # before anybody writes, so that all have seen the same
+    if not absent:
+        return 0
+    say(f"cache: {counted(len(absent), 'embedding')} to write into files, by {recipe.model.text_encoder}")
+    load = assemble.encoders(recipe, assemble.family_class(recipe), runtime.device)
+    mine, clean = absent[runtime.rank :: runtime.world_size], _cleaning(recipe)
+    family = load("text") if mine else None
+    for first in range(0, len(mine), _AT_ONCE):
+        some = mine[first : first + _AT_ONCE]
+        assert family is not None
+        told = family.encode_text([clean(caption) for _, caption in some])
+        assert told.mask is not None
+        states, masks = told.states.float().cpu().numpy(), told.mask.to(torch.uint8).cpu().numpy()
+        for (place, _), state, mask in zip(some, states, masks, strict=True):
+            text_cache_npz.write(place, text_cache_npz.TextFile(state, mask))
+    runtime.barrier()
+    return len(absent)
+
+
+def _places(recipe: Recipe) -> dict[Path, str]:
+    """Captions by the file that has, or would have, their embedding: of every entry whose clip or picture is there."""
+    clips = recipe.data.clips
+    lists = list(recipe.data.path)
+    if clips.stills_from == "images" and clips.stills_kind in (None, "clip-list"):
+        lists += clips.stills_path
+    found: dict[Path, str] = {}
+    for path in lists:
+        for place, caption in samples.embeddings(Path(os.path.abspath(path.expanduser()))):
+            found.setdefault(place, caption)
+    return found
+
+
+def _cleaning(recipe: Recipe) -> Callable[[str], str]:
+    return cleaner() if recipe.data.captions.clean else lambda caption: caption

@@ -1,0 +1,4 @@
+"""The verb `check`.
+
+From outside: `check`, and what it counts: every file without an underscore.
+"""

@@ -1,0 +1,383 @@
+"""How much memory a run takes, told from the model's configurations: nothing of its size is ever allocated.
+
+The model is built on the meta device and given fake tensors, which have shape, type and device and no values. On them
+the real code runs: what is trained, the update with masters, moments and shadow, and the forward pass up to the loss,
+under the run's autocast, attention and recompute. What autograd keeps of that pass is counted, storage by storage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+
+from mezzotint.data.cache.text_rows import layout_of
+from mezzotint.diffusion.objective import Objective
+from mezzotint.families.base import Grid, ModelFamily
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.runtimes.base import not_exempt, recompute_blocks
+from mezzotint.shapes import Size, latent_size
+from mezzotint.stages import Noised, TextEmbedding
+from mezzotint.tasks.assemble import family_class, needed_parts, only_texts_of_files
+from mezzotint.training.optimizers import weight_decay
+from mezzotint.training.precision import attention, mixed
+from mezzotint.training.precision.policy import DTYPES, Precision, cast
+from mezzotint.training.trainable import trained_parameters
+from mezzotint.training.trainer import attending
+from mezzotint.training.update import Update
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the model. parameters, trained: how many numbers. bytes: as it lies in memory while training, buffers
+    included. loaded: whether training computes with it (what is cached does not)."""
+
+    name: str
+    parameters: int
+    trained: int
+    bytes: int
+    loaded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """What a forward pass keeps for the backward pass. samples: of one micro-batch. kept: bytes, casts of weights under
+    autocast included, parameters not. again: bytes of the largest block that is computed again, which the backward pass
+    needs on top; 0 without recompute."""
+
+    samples: int
+    kept: int
+    again: int
+
+    @property
+    def bytes(self) -> int:
+        """Both together: what must fit beside the weights."""
+        return self.kept + self.again
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes on the device of one process, and on disk. weights: of all loaded parts. masters: float32 copies beside
+    smaller weights. shadow_is_apart: the shadow lies in the host's memory. activations: by bucket. update: what the
+    update takes on top while it works, when activations are gone. checkpoint: of one. text_numbers: numbers that a
+    cache keeps of a caption."""
+
+    parts: tuple[Part, ...]
+    weights: int
+    masters: int
+    gradients: int
+    optimizer: int
+    shadow: int
+    shadow_is_apart: bool
+    update: int
+    checkpoint: int
+    activations: Mapping[Size, Activations]
+    grid: Grid
+    text_numbers: int
+
+    @property
+    def worst(self) -> int:
+        """Activations of the bucket that needs most."""
+        return max((a.bytes for a in self.activations.values()), default=0)
+
+    @property
+    def steady(self) -> int:
+        """What lies on the device all the time."""
+        shadow = 0 if self.shadow_is_apart else self.shadow
+        return self.weights + self.masters + self.gradients + self.optimizer + shadow
+
+    @property
+    def peak(self) -> int:
+        """The estimate of a step's peak. Not in it: what kernels need while they run, the batches in flight, frozen
+        encoders at work, previews, exchange buffers of several processes, and what the allocator cannot use."""
+        return self.steady + max(self.worst, self.update)
+
+
+def memory(recipe: Recipe, batches: Mapping[Size, int], *, processes: int = 1, device: str = "cpu") -> Memory:
+    """The memory of a run. A folder of configurations is enough; weights are not opened.
+
+    recipe: located. batches: the largest batch of each bucket, in samples over all processes. device: "cpu" or "cuda",
+    whose rules of autocast and attention hold. Raises WeightsError for a model that cannot be described, RecipeError
+    E1021 to E1024 for what cannot be trained so,
+    E1060 and E1062 for an attention kernel that is not to be had. That of xformers is counted as torch's own.
+    """
+    return memory_of(Outline(recipe, device), batches, processes=processes)
+
+
+def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int = 1) -> Memory:
+    """`memory` of a model that is described already."""
+    recipe, update = outline.recipe, outline.update
+    by_kind = _bytes_by_kind(update.tensors())
+    trained = {name: p.numel() for name, p in outline.trained.items()}
+    parts = tuple(_part(outline, name, trained) for name in outline.family.parts())
+    share = shared_among(recipe, processes)
+    moved = sum(part.bytes for part in parts if part.name in recipe.model.train)
+    samples = {size: _held(recipe, batch, processes) for size, batch in batches.items()}
+    return Memory(
+        parts=parts,
+        weights=sum(part.bytes for part in parts if part.loaded) - moved + _in_use(outline, moved, share),
+        masters=by_kind.get("w", 0) // share if outline.precision.separate_masters or share > 1 else 0,
+        gradients=sum(_bytes(p) for p in outline.trained.values()) // (share if recipe.run.shard.parameters else 1),
+        optimizer=update.state_bytes() // share,
+        shadow=by_kind.get("ema", 0) // share,
+        shadow_is_apart=recipe.optim.ema.device == "cpu" and outline.device != "cpu",
+        update=update.working_bytes(),
+        checkpoint=update.checkpoint_bytes(),
+        activations=_of_buckets(outline, samples),
+        grid=outline.family.grid,
+        text_numbers=outline.text_numbers(),
+    )
+
+
+def shared_among(recipe: Recipe, processes: int) -> int:
+    """How many processes hold the trained weights together."""
+    if recipe.run.runtime != "fsdp":
+        return 1
+    return recipe.run.shard.group or processes
+
+
+def _in_use(outline: Outline, moved: int, share: int) -> int:
+    """Bytes of the trained parts that the passes compute with. Where processes share them and let them go, two blocks
+    at once: one that computes and the next, on its way."""
+    if share == 1 or not outline.recipe.run.shard.parameters:
+        return moved
+    blocks = [sum(_bytes(p) for module in block for p in module.parameters()) for block in outline.family.blocks()]
+    return min(moved, moved - sum(blocks) + 2 * max(blocks))
+
+
+class Outline:
+    """A model of a recipe without memory for its values: parts as fake tensors in the types they are trained in, the
+    objective; and, on the meta device, the trained parameters with their update, to be counted."""
+
+    def __init__(self, recipe: Recipe, device: str = "cpu") -> None:
+        self.recipe, self.device = recipe, device
+        self.precision = Precision.of(recipe.run)
+        self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+        kind = family_class(recipe)
+        self.family = described(kind, recipe.model)
+        if not only_texts_of_files(recipe) and not self.family.parts().keys() & set(kind.text_parts):
+            kind.text_identity(recipe.model, seed=recipe.run.seed)  # says which is nowhere, and where to get it
+        for name, module in self.family.parts().items():
+            cast(module, self.precision.weights if name in recipe.model.train else self.precision.of_frozen(name))
+        self.trained = trained_parameters(self.family.parts(), recipe.model, kind.trainable)
+        # a tensor without values cannot be copied to the CPU; the shadow's bytes are the same wherever it lies
+        beside = recipe.optim.ema.model_copy(update={"device": "same"})
+        optim = recipe.optim.model_copy(update={"ema": beside})
+        optim = weight_decay.resolved(optim, self.family.parts(), list(self.trained))
+        self.update = Update(self.trained, optim, separate_masters=self.precision.separate_masters)
+        self.prediction = recipe.model.prediction or self.family.prediction
+        # of real numbers: a schedule that is rescaled is looked at as well
+        objective = Objective(recipe.objective, self.family.schedule, self.prediction)
+        with self._fake:
+            for module in self.family.parts().values():
+                _give_fakes(module, device)
+            self.objective = objective.to(device)
+        mixed.arrange([self.family.parts()[name] for name in recipe.model.train], recipe.run, self.precision)
+        attention.require_package(recipe.model.attention)
+        if recipe.model.attention != "xformers":  # which does not run without values
+            attention.set_up(self.family.parts()["denoiser"], recipe.model.attention)
+        self._again_most = 0
+        if recipe.run.recompute.enabled:
+            blocks = list(self.family.blocks())
+            for block in not_exempt(blocks, recipe.run.recompute):
+                for module in block:
+                    module.forward = self._watched(module.forward)
+            recompute_blocks(blocks, recipe.run.recompute)
+
+    def activations(self, size: Size, samples: int) -> Activations:
+        """What the forward pass of a micro-batch keeps. size: of its pictures."""
+        counter = _Counter(self._own())
+        self._again_most = 0
+        with self._fake:
+            noised, text, weight = self._micro_batch(size, samples)
+            with counter:
+                loss = self._loss(noised, text, weight)
+            assert loss.requires_grad
+        return Activations(samples, counter.bytes, self._again_most)
+
+    def both_passes(self, size: Size, samples: int, counting: AbstractContextManager[Any]) -> None:
+        """Runs forward and backward pass of a micro-batch within `counting`; frozen encoders run before it. size: of
+        its pictures."""
+        with self._fake:
+            noised, text, weight = self._micro_batch(size, samples)
+            with counting:
+                self._loss(noised, text, weight).backward()
+        for parameter in self.trained.values():
+            parameter.grad = None
+
+    def text_numbers(self) -> int:
+        """Numbers of a caption's embedding."""
+        with self._fake, torch.no_grad():
+            return layout_of(self._said(1)).numbers
+
+    def _micro_batch(self, size: Size, samples: int) -> tuple[Noised, TextEmbedding | None, Tensor]:
+        """Noised latents, text of a frozen encoder, weights of samples. Called among fakes."""
+        grid = self.family.grid
+        place = latent_size(size, grid.pixels, grid.frames)
+        stills = self.recipe.data.clips.stills if self.recipe.data.has_clips else 0
+        frames = (place.frames + stills,) if place.frames + stills > 1 else ()
+        x = torch.zeros(samples, grid.channels, *frames, place.height, place.width, device=self.device)
+        t = torch.zeros(samples, dtype=torch.int64, device=self.device)
+        noised = Noised(x_0=x, noise=x.clone(), x_t=x, model_input=x, model_t=t, level=t.float())
+        return noised, self._frozen_text(samples), torch.ones(samples, device=self.device)
+
+    def _loss(self, noised: Noised, text: TextEmbedding | None, weight: Tensor) -> Tensor:
+        device = torch.device(self.device)
+        with attending(self.recipe.model.attention, device), self.precision.autocast(device):
+            condition = self.family.condition(text or self.family.encode_text([""] * len(weight)), None)
+            if self.recipe.data.has_clips and self.recipe.data.clips.stills:
+                beside = self._frozen_text(len(weight) * self.recipe.data.clips.stills)
+                condition = replace(condition, stills=beside)
+            predicted = self.family.predict(noised, condition)
+        return self.objective.loss(predicted, noised, weight).total
+
+    def _frozen_text(self, samples: int) -> TextEmbedding | None:
+        """None when the text encoder is trained, so that its own pass counts."""
+        if set(self.family.text_parts) & set(self.recipe.model.train):
+            return None
+        with torch.no_grad():
+            return self._said(samples)
+
+    def _said(self, samples: int) -> TextEmbedding:
+        """Of the text encoder; where none lies with the model, as its embeddings in files must be."""
+        shape = type(self.family).text_shape(self.recipe.model)
+        if shape is None or "text_encoder" in self.family.parts():
+            return self.family.encode_text([""] * samples)
+        states = torch.zeros(samples, *shape, dtype=self.precision.frozen, device=self.device)
+        return TextEmbedding(states, torch.ones(samples, shape[0], dtype=torch.int64, device=self.device))
+
+    def _own(self) -> Iterable[Tensor]:
+        for module in self.family.parts().values():
+            yield from module.parameters()
+            yield from module.buffers()
+
+    def _watched(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """Counts what a block alone would keep, within its recompute."""
+
+        def run(*inputs: Any, **named: Any) -> Any:
+            counter = _Counter(self._own())
+            with counter:
+                made = forward(*inputs, **named)
+            self._again_most = max(self._again_most, counter.bytes)
+            return made
+
+        return run
+
+
+def described(kind: type[ModelFamily], settings: ModelSettings) -> ModelFamily:
+    """A family with all its parts on the meta device, from configurations alone; an autoencoder from elsewhere is taken
+    to be as large as the model's own. Raises WeightsError."""
+    with _EmptyOnMeta():
+        return kind.described(settings)
+
+
+class _EmptyOnMeta(TorchFunctionMode):
+    """Within, memory that is asked for without values and without a device is not given: that is how networks make
+    their parameters. Tables of numbers are made as ever."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = dict(kwargs or {})
+        if func is torch.empty and named.get("device") is None:
+            named["device"] = "meta"
+        return func(*args, **named)
+
+
+@dataclass(slots=True)
+class _Counter:
+    """Within, counts the bytes of the storages that autograd saves, each once, those of `own` left out."""
+
+    own: Iterable[Tensor]
+    _seen: dict[int, torch.UntypedStorage] = field(default_factory=dict)
+    _hooks: AbstractContextManager[Any] | None = None
+
+    def __enter__(self) -> None:
+        known = {t.untyped_storage()._cdata for t in self.own}
+
+        def keep(tensor: Tensor) -> Tensor:
+            storage = tensor.untyped_storage()
+            if storage._cdata not in known:
+                self._seen[storage._cdata] = storage  # held, so that no other takes its place
+            return tensor
+
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+        self._hooks.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        assert self._hooks is not None
+        self._hooks.__exit__(*error)
+
+    @property
+    def bytes(self) -> int:
+        return sum(storage.nbytes() for storage in self._seen.values())
+
+
+def _give_fakes(module: nn.Module, device: str) -> None:
+    """Puts a fake tensor in the place of every parameter and buffer; shared ones stay shared."""
+    made: dict[int, tuple[Tensor, Any]] = {}  # with the one replaced, whose id must not pass to another meanwhile
+
+    def fake(tensor: Tensor) -> Any:
+        if id(tensor) not in made:
+            empty = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+            is_parameter = isinstance(tensor, nn.Parameter)
+            made[id(tensor)] = (tensor, nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty)
+        return made[id(tensor)][1]
+
+    for child in module.modules():
+        for tensors in (child._parameters, child._buffers):
+            for name, tensor in tensors.items():
+                if tensor is not None:
+                    tensors[name] = fake(tensor)
+
+
+def _part(outline: Outline, name: str, trained: Mapping[str, int]) -> Part:
+    module = outline.family.parts()[name]
+    return Part(
+        name,
+        parameters=sum(p.numel() for p in module.parameters()),
+        trained=sum(count for full, count in trained.items() if full.split("/")[0] == name),
+        bytes=sum(map(_bytes, (*module.parameters(), *module.buffers()))),
+        loaded=name in needed_parts(outline.recipe),
+    )
+
+
+def _of_buckets(outline: Outline, samples: Mapping[Size, int]) -> dict[Size, Activations]:
+    """Measured once for a bucket and its transpose, which keep the same."""
+    found: dict[tuple[int, int, int], Activations] = {}
+    by_size = {}
+    for size, count in samples.items():
+        low, high = sorted((size.width, size.height))
+        if (low, high, count) not in found:
+            found[low, high, count] = outline.activations(size, count)
+        by_size[size] = found[low, high, count]
+    return by_size
+
+
+def _held(recipe: Recipe, batch: int, processes: int) -> int:
+    """Samples that a device holds at once of a batch."""
+    share = math.ceil(batch / processes)
+    return min(share, recipe.run.micro_batch or share)
+
+
+def _bytes_by_kind(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, tensor in tensors.items():
+        kind = name.split("/")[0]
+        found[kind] = found.get(kind, 0) + _bytes(tensor)
+    return found
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def bytes_of(numbers: int, dtype: str) -> int:
+    """Bytes of so many numbers of a recipe's type ("fp32", "fp16", "bf16")."""
+    return numbers * DTYPES[dtype].itemsize

@@ -1,0 +1,399 @@
+"""What `check` shows: a page of text that fits 100 columns, or the same as one JSON document."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mezzotint.recipe.advice import less_memory
+from mezzotint.recipe.counting import counted
+from mezzotint.recipe.reading.paths import settings
+from mezzotint.recipe.reading.read import COMMAND_LINE, Reading
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.reports import batch_report
+from mezzotint.tasks.assemble import effective
+from mezzotint.tasks.check._dry_run import DryRun
+from mezzotint.tasks.check._estimates import BucketRow, Disk
+from mezzotint.tasks.check._model_files import Component
+from mezzotint.tasks.check.memory import Memory, Part
+
+if TYPE_CHECKING:
+    from mezzotint.tasks.check.check import Checked
+
+WIDTH = 100
+NOT_COUNTED = (
+    "not counted: what kernels need while they run, the batches in flight, frozen encoders at work, previews, buffers "
+    "for exchange between processes, what the allocator cannot use. An export takes a tensor at a time, and of the "
+    "host's memory parts that are read anew for it, such as frozen ones of a model in one file"
+)
+
+
+def size(count: float) -> str:
+    """A number of bytes in words: `3.44 GB`, of 10⁹ bytes."""
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}" if count < 1000 * scale else f"{count / scale:,.0f} {unit}"
+    return f"{count:.0f} B"
+
+
+def duration(seconds: float) -> str:
+    """`2 h 13 min`, `4 min 10 s`, `12.3 s`, `0.31 s`."""
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def page(checked: Checked, *, every_setting: bool = False) -> list[str]:
+    """The page, line by line."""
+    sections = {
+        "recipe": _recipe(checked, every_setting),
+        "files": _files(checked),
+        "parameters": _parameters(checked),
+        "data": _data(checked),
+        "length": _length(checked),
+        "memory": _memory(checked),
+        "disk": _disk(checked),
+        "time": _time(checked),
+        "notes": checked.notes,
+    }
+    lines = [f"mezzotint check {checked.reading.name}"]
+    for title, found in sections.items():
+        for number, line in enumerate(found):
+            margin = f"{title if number == 0 else '':<12}"
+            # settings stay on their line, so that their origin stands beside them
+            lines += [margin + line] if title == "recipe" else _wrapped(margin, line)
+    return lines + ([] if checked.problems else _verdict(checked))
+
+
+def _verdict(checked: Checked) -> list[str]:
+    """The last line: whether a step fits into memory, and what to do."""
+    if checked.memory is None or checked.at_hand is None:
+        return []
+    peak, free = size(checked.memory.peak), f"{size(checked.at_hand)} that are free on {checked.device}"
+    if checked.fits:
+        return _wrapped("", f"fits: a step's peak is {peak} of the {free}")
+    return _wrapped("", f"does not fit: a step's peak is {peak}, more than the {free}; {less_memory(checked.recipe)}")
+
+
+def _wrapped(margin: str, line: str) -> list[str]:
+    indent = " " * (len(margin) + 2 + len(line) - len(line.lstrip()))
+    return textwrap.wrap(
+        margin + line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False,
+        drop_whitespace=True, replace_whitespace=False,
+    )  # fmt: skip
+
+
+def _recipe(checked: Checked, every_setting: bool) -> Iterator[str]:
+    origins = origin_of_settings(checked.reading)
+    values = values_of(checked.recipe)
+    shown = values if every_setting else {path: values[path] for path in values if path in origins}
+    wide = max((len(path) for path in shown), default=0)
+    room = min(max((len(_value(value)) for value in shown.values()), default=0), WIDTH - 12 - wide - 18)
+    yield f"{len(origins)} settings given, {len(values) - len(origins)} at their defaults" + (
+        "" if every_setting else " (--all lists them)"
+    )
+    for path, value in shown.items():
+        where = origins.get(path, "default")
+        yield f"  {path:<{wide}}  {_value(value):<{room}}  {where}"
+
+
+def values_of(recipe: Recipe) -> dict[str, Any]:
+    """Every setting by its path, as JSON, in the order of the sections, but for those of a kind not chosen."""
+    tree = effective(recipe)
+    found = {}
+    for setting in settings():
+        *sections, last = setting.path.split(".")
+        here: Any = tree
+        for word in sections:
+            here = here[word]
+        if last in here:
+            found[setting.path] = here[last]
+    return found
+
+
+def origin_of_settings(reading: Reading) -> dict[str, str]:
+    """Where each setting that was given comes from: `line 5` or `command line`. A section laid over on the command line
+    counts for those of its settings that are not the default."""
+    values, found = values_of(reading.recipe), {}
+    for setting in (one for one in settings() if one.path in values):
+        path = setting.path
+        inside = [where for given, where in reading.origin.items() if given == path or given.startswith(path + ".")]
+        around = [
+            where
+            for given, where in reading.origin.items()
+            if where == COMMAND_LINE and path.startswith(given + ".") and values[path] != setting.default
+        ]
+        if inside or around:
+            found[path] = COMMAND_LINE if COMMAND_LINE in (*inside, *around) else inside[0]
+    return found
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {_value(inner)}" for name, inner in value.items()) + "}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _files(checked: Checked) -> Iterator[str]:
+    model = checked.recipe.model
+    random = "; every weight is drawn at random, those in files are not read" if model.weights == "random" else ""
+    yield f"{model.family} at {model.described_by}{random}"
+    yield from _table([_file_row(component) for component in checked.files], "<<>><")
+    for path in checked.recipe.data.path:
+        what = "clips" if checked.recipe.data.has_clips else "pictures"
+        yield f"{what} in {path}{'' if path.exists() else ': not there'}"
+
+
+def _file_row(component: Component) -> list[str]:
+    numbers = f"{component.parameters:,}" if component.parameters else ""
+    holds = component.file or ("no weights" if component.part else "")
+    return [component.name, holds, numbers, size(component.bytes), " ".join(component.types)]
+
+
+def _parameters(checked: Checked) -> Iterator[str]:
+    if checked.memory is not None:
+        yield from _table([_part_row(part) for part in checked.memory.parts], "<><", indent="")
+
+
+def _part_row(part: Part) -> list[str]:
+    if part.trained == part.parameters:
+        moves = "trained"
+    elif part.trained:
+        moves = f"{part.trained:,} of them trained, {part.parameters - part.trained:,} frozen"
+    else:
+        moves = "frozen" if part.loaded else "frozen, not loaded: what it makes is cached"
+    return [part.name, f"{part.parameters:,}", moves]
+
+
+def _data(checked: Checked) -> Iterator[str]:
+    if checked.dataset is None:
+        return
+    report, rows = checked.dataset.catalogue.report, checked.dataset.rows
+    word = "clip" if checked.recipe.data.has_clips else "picture"
+    told = [counted(len(rows), word)]
+    told += [f"{len(checked.dataset.held):,} held out"] if len(checked.dataset.held) else []
+    told += [f"{len(one.rows):,} of val/{name}" for name, one in checked.dataset.sets.items()]
+    told += [f"{len(report.skipped):,} skipped"] if report.skipped else []
+    told += [f"{len(report.left_out):,} left out as the recipe asks"] if report.left_out else []
+    told += [f"{report.upscaled:,} smaller than their bucket"] if report.upscaled else []
+    told += [f"{counted(report.empty_captions, 'empty caption')}"] if report.empty_captions else []
+    yield ", ".join(told)
+    yield from (f"  skipped: {Path(path).name}: {reason}" for path, reason in report.skipped[:3])
+    yield from (f"  left out: {Path(path).name}: {reason}" for path, reason in report.left_out[:3])
+    yield from _stills(checked)
+    bucket = "w×h×frames" if checked.recipe.data.has_clips else "bucket"
+    head = [bucket, f"{word}s", "visits", "batches", "left over", "activations"]
+    yield from _table([head, *(_bucket_row(checked, row) for row in checked.buckets)], "<>>><>")
+    if checked.names:
+        yield from _table([list(batch_report.HEAD), *map(list, checked.names)], "<<>>>>")
+
+
+def _stills(checked: Checked) -> Iterator[str]:
+    clips = checked.recipe.data.clips
+    if not clips.stills or checked.dataset is None:
+        return
+    stills = checked.dataset.catalogue.stills
+    if stills is None:
+        yield f"beside each {counted(clips.stills, 'frame')} of its own, as pictures"
+        return
+    skipped = f", {len(stills.report.skipped):,} skipped" if stills.report.skipped else ""
+    yield f"beside each {clips.stills} of {counted(len(stills), 'picture')}{skipped}, {clips.stills_order}"
+    yield from (f"  skipped: {Path(path).name}: {reason}" for path, reason in stills.report.skipped[:3])
+
+
+def _bucket_row(checked: Checked, row: BucketRow) -> list[str]:
+    rest = ""
+    if row.short:
+        rest = f"a batch of {row.short}"
+    elif row.repeated:
+        rest = f"{row.repeated} seen again"
+    elif row.left_out:
+        rest = f"{row.left_out} left out"
+    kept = checked.memory.activations.get(row.bucket) if checked.memory else None
+    return [
+        str(row.bucket), f"{row.pictures:,}", f"{row.visits:,}", f"{row.batches:,}", rest or "-",
+        f"{size(kept.bytes)} for {kept.samples}" if kept else "-",
+    ]  # fmt: skip
+
+
+def _length(checked: Checked) -> Iterator[str]:
+    length, recipe = checked.length, checked.recipe
+    if length is None:
+        return
+    joined = f" × {recipe.optim.accumulation} accumulated" if recipe.optim.accumulation > 1 else ""
+    yield (
+        f"an epoch has {counted(length.batches_an_epoch, 'batch')} of {recipe.data.batch_size}{joined}, "
+        f"{counted(length.steps_an_epoch, 'step')}; the run has {counted(length.steps, 'step')}, "
+        f"{length.epochs:,.1f} epochs"
+    )
+
+
+def _memory(checked: Checked) -> Iterator[str]:
+    memory = checked.memory
+    if memory is None:
+        return
+    many = f", one of {checked.processes} processes" if checked.processes > 1 else ""
+    yield f"of {checked.device}{many}, at a step's peak"
+    rows = [[name, size(count), note] for name, count, note in _memory_rows(checked, memory)]
+    yield from _table(rows, "<><")
+    yield f"  {NOT_COUNTED}"
+
+
+def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, str]]:
+    run = checked.recipe.run
+    yield "weights", memory.weights, "all loaded parts"
+    if memory.masters:
+        shared = run.runtime == "fsdp"
+        yield (
+            "masters",
+            memory.masters,
+            ("this process's rows, float32" if shared else f"float32, beside weights in {run.precision}"),
+        )
+    yield "gradients", memory.gradients, ""
+    yield "optimizer", memory.optimizer, _state_words(checked.recipe)
+    if memory.shadow:
+        yield "average", memory.shadow, "in the host's memory, not in the sum" if memory.shadow_is_apart else ""
+    if memory.activations:
+        bucket, worst = max(memory.activations.items(), key=lambda item: item[1].bytes)
+        again = f", {size(worst.again)} of it for a block computed again" if worst.again else ""
+        yield (
+            "activations",
+            worst.bytes,
+            f"of the worst bucket, {bucket}, {counted(worst.samples, 'sample')} at once{again}",
+        )
+    yield "update", memory.update, "copies and intermediate results, while nothing of the passes is kept"
+    at_hand = f"{size(checked.at_hand)} are free" if checked.at_hand is not None else ""
+    yield "together", memory.peak, at_hand if memory.activations else f"without activations; {at_hand}"
+
+
+_STATES: Mapping[str, str] = {
+    "adamw": "two moments",
+    "adam-weight-decay": "two moments",
+    "adamw-8bit": "two moments in eight bits",
+    "adafactor": "second moments by row and column, over the last two axes of a tensor",
+    "adacoor": "sums of squares in bf16",
+}
+
+
+def _state_words(recipe: Recipe) -> str:
+    """What the optimizers keep of the parts that they move."""
+    rules = [recipe.optim.part_optimizer.get(part, recipe.optim.optimizer) for part in recipe.model.train]
+    words = [_STATES.get(rule.kind, f"the state of {getattr(rule, 'class_name', rule.kind)}") for rule in rules]
+    return "; ".join(dict.fromkeys(words))
+
+
+def _disk(checked: Checked) -> Iterator[str]:
+    disk = checked.disk
+    if disk is None:
+        return
+    rows = list(_disk_rows(checked, disk))
+    yield f"{size(disk.free)} free at {disk.folder}"
+    yield from _table(rows, "<><")
+    if not disk.one_disk and checked.caches:
+        yield f"{size(disk.free_cache)} free at {disk.cache_folder}, the cache's disk"
+
+
+def _disk_rows(checked: Checked, disk: Disk) -> Iterator[list[str]]:
+    there = f", {disk.there} there already" if disk.there else ""
+    yield ["a checkpoint", size(disk.checkpoint), ""]
+    yield ["checkpoints", size(disk.checkpoints), f"{disk.kept} kept, and the one being written{there}"]
+    shadow = "weights and their average, " if checked.recipe.optim.ema.rule != "none" else ""
+    during = "1 in the run" if disk.exports == 1 else f"{disk.exports} in the run"
+    count = "how many is not known" if disk.exports is None else during
+    asked = checked.recipe.run.export
+    types: str = asked.dtype
+    if asked.parts == "trained":
+        types = asked.single_file_dtype or asked.dtype
+    elif asked.single_file:
+        types += f", and one file, {asked.single_file_dtype or asked.dtype}"
+    yield ["an export", size(disk.export), f"{shadow}{types}; {count}"]
+    for need in checked.caches:
+        present = "too many to look for" if need.present is None else f"{need.present:,} there"
+        yield [f"{need.kind} cache", size(need.bytes), f"{counted(need.entries, 'entry')}, {present}"]
+
+
+def _time(checked: Checked) -> Iterator[str]:
+    if checked.dry is None:
+        yield "not measured; --dry runs two real steps"
+        return
+    assert checked.length is not None
+    first = checked.dry.seconds[0]
+    yield (
+        f"{duration(checked.dry.seconds_a_step)} a step on {checked.dry.device} (the first, warming up, "
+        f"{duration(first)}), {checked.dry.samples_a_second:.3g} images/s; the run {_total(checked.dry, checked)}"
+    )
+    if checked.dry.memory:
+        yield f"peak of the device's memory {size(checked.dry.memory)}"
+    yield "not counted: filling a cache, saving, exporting, previews, held-out loss, waiting for other processes"
+
+
+def _total(dry: DryRun, checked: Checked) -> str:
+    assert checked.length is not None
+    return duration(dry.seconds_a_step * checked.length.steps)
+
+
+def _table(rows: list[list[str]], sides: str, indent: str = "  ") -> Iterator[str]:
+    """Rows in columns, each as wide as its widest. sides: "<" or ">" for each column."""
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, wide, strict=True)]
+        yield (indent + "  ".join(cells)).rstrip()
+
+
+def document(checked: Checked) -> dict[str, Any]:
+    """Everything as plain values; what could not be found out is null."""
+    memory, length, dry = checked.memory, checked.length, checked.dry
+    return {
+        "recipe": {"name": checked.reading.name, "digest": checked.reading.digest,
+                   "settings": values_of(checked.recipe), "origin": origin_of_settings(checked.reading)},
+        "files": [_plain(component) for component in checked.files],
+        "parts": [_plain(part) for part in memory.parts] if memory else None,
+        "skipped": _files_of(checked, "skipped"), "left_out": _files_of(checked, "left_out"),
+        "buckets": [_plain(row) | {"bucket": str(row.bucket)} for row in checked.buckets],
+        "names": [dict(zip(batch_report.HEAD, row, strict=True)) for row in checked.names],
+        "length": _plain(length) if length else None,
+        "memory": _memory_document(checked, memory) if memory else None,
+        "caches": [_plain(need) for need in checked.caches],
+        "disk": _plain(checked.disk) if checked.disk else None,
+        "time": _plain(dry) | {"seconds_a_step": dry.seconds_a_step, "samples_a_second": dry.samples_a_second,
+                               "run_seconds": dry.seconds_a_step * length.steps} if dry and length else None,
+        "notes": checked.notes,
+        "fits": checked.fits,
+        "problems": [{"code": error.code, "message": error.message} for error in checked.problems],
+    }  # fmt: skip
+
+
+def _files_of(checked: Checked, kind: str) -> list[list[str]]:
+    """[path, reason] of the files that a report names under `kind`, those of pictures beside clips included."""
+    if checked.dataset is None:
+        return []
+    catalogues = [checked.dataset.catalogue, checked.dataset.catalogue.stills]
+    reports = [catalogue.report for catalogue in catalogues if catalogue is not None]
+    return [list(one) for report in reports for one in getattr(report, kind)]
+
+
+def _memory_document(checked: Checked, memory: Memory) -> dict[str, Any]:
+    names = (
+        "weights", "masters", "gradients", "optimizer", "shadow", "shadow_is_apart", "update", "checkpoint", "peak",
+    )  # fmt: skip
+    measured = {str(bucket): _plain(found) | {"bytes": found.bytes} for bucket, found in memory.activations.items()}
+    at_hand = {"at_hand": checked.at_hand, "processes": checked.processes, "device": str(checked.device)}
+    return (
+        {name: getattr(memory, name) for name in names}
+        | {"activations": measured, "not_in_peak": NOT_COUNTED}
+        | at_hand
+    )
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """A flat value as JSON."""
+    found = {name: getattr(value, name) for name in value.__slots__}
+    return {name: str(one) if isinstance(one, Path) else one for name, one in found.items()}

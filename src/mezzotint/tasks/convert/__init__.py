@@ -1,0 +1,4 @@
+"""The verb `convert`.
+
+From outside: nothing but `convert`.
+"""

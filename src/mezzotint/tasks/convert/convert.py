@@ -1,0 +1,405 @@
+"""`mezzotint convert SOURCE DESTINATION`: a model from one form of files into another.
+
+SOURCE is a model folder in diffusers' layout, or a model in one file, MindSpore's too; DESTINATION a folder, a file
+that ends in .safetensors, or a checkpoint of MindSpore's, which ends in .ckpt. Everything is kept that the other form
+can hold, and what is left out is said.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from torch import Tensor
+
+from mezzotint import durable
+from mezzotint.errors import RecipeError, StorageError, WeightsError
+from mezzotint.tasks.convert._words import Wish, parse
+from mezzotint.weights import kinds
+from mezzotint.weights.files import mindspore, pickled, tensor_files
+from mezzotint.weights.files.tensor_files import SIZES, TYPES, TensorInfo
+from mezzotint.weights.folder import components, scheduler_file
+from mezzotint.weights.folder.components import DTypeName
+from mezzotint.weights.folder.export import Replaced, write_model
+from mezzotint.weights.folder.model_folder import ModelFolder, open_folder
+from mezzotint.weights.keymap import KeyMap
+from mezzotint.weights.merge import Merge, Planned, made, open_base, planned
+from mezzotint.weights.single_file import known_layouts, modelspec, writing
+from mezzotint.weights.single_file.extras import FOLDER, Remains, drop_average, read_remains, remains_of
+from mezzotint.weights.single_file.single_file import SingleFile, open_single
+from mezzotint.weights.single_file.writing import Description
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that was read. layout: how single files of its kind are laid out. tensors: by component, under our
+    names. scheduler: its configuration."""
+
+    folder: ModelFolder
+    layout: KeyMap
+    tensors: Mapping[str, Mapping[str, Tensor]]
+    scheduler: Mapping[str, object]
+    remains: Remains
+
+    @property
+    def prediction(self) -> str:
+        return scheduler_file.prediction_of(self.scheduler) or "epsilon"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Converts and says what came of it.
+
+    Raises RecipeError E1012 for words that make no wish; WeightsError E1401 to E1416 for a source that cannot be read,
+    or a destination that is taken (E1410); StorageError E1701.
+    """
+    wish = parse(arguments)
+    require_free(wish.destination, "convert")
+    print(f"{wish.source} → {wish.destination}")
+    for line in _with_store(wish):
+        print(f"  {line}")
+    return 0
+
+
+def single_file_of(folder: Path, place: Path, dtype: DTypeName | None = None, ending: str = ".safetensors") -> Path:
+    """An exported model folder once more, as one file of its name in `place`. dtype: of the weights; None keeps the
+    folder's. ending: `.ckpt` is a checkpoint of MindSpore's. Raises as `run`."""
+    target = place / f"{folder.name}{ending}"
+    with durable.storage_errors(target):
+        place.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+    for _ in _convert(Wish(folder, target, dtype=dtype, store=place)):
+        pass
+    return target
+
+
+def _with_store(wish: Wish) -> Iterator[str]:
+    with store_beside(wish.destination) as store:
+        yield from _convert(replace(wish, store=store))
+
+
+@contextmanager
+def store_beside(destination: Path) -> Iterator[Path]:
+    """A folder for copies of pickled files, beside the destination, as long as it takes. Raises StorageError E1701."""
+    place = destination.absolute()
+    try:
+        store = tempfile.TemporaryDirectory(prefix=f".{place.name}.", suffix=".partial", dir=place.parent)
+    except OSError as error:
+        raise StorageError(
+            f"{place}: cannot be written ({error.strerror}); choose another place", code="E1701"
+        ) from error
+    with store as name:
+        yield Path(name)
+
+
+def _convert(wish: Wish) -> Iterator[str]:
+    to_file = wish.destination.suffix in (".safetensors", mindspore.SUFFIX)
+    if wish.source.is_dir():
+        opened = _opened_folder(wish)
+        is_pickled = any(_pickled(opened.folder.root / name) for name in opened.layout.parts)
+        if wish.destination.suffix == ".safetensors" and not is_pickled:
+            yield from _folder_to_file(wish, opened)
+            return
+        model = _from_folder(wish, opened)
+        yield from _to_file(wish, model) if to_file else _to_folder(wish, model)
+    elif to_file and _is_something_else(wish):
+        yield from _plainly(wish)
+    else:
+        single = _opened(wish)
+        if not to_file:
+            yield from _file_to_folder(wish, single)
+        elif _target_layout(wish, tuple(single.layout.parts)) is single.layout:
+            yield from _file_to_file(wish, single)
+        else:
+            yield from _to_file(wish, _of_file(wish, single))
+
+
+def _is_something_else(wish: Wish) -> bool:
+    """Whether the source is a pickle or MindSpore's and no whole model: it becomes safetensors all the same."""
+    if wish.destination.suffix == mindspore.SUFFIX or not wish.source.is_file():
+        return False
+    if mindspore.is_mindspore(wish.source):
+        return kinds.refusal(tensor_files.read_header(wish.source), None) is not None
+    if wish.source.suffix not in pickled.SUFFIXES or not pickled.is_pickled(wish.source):
+        return False
+    return kinds.refusal(tensor_files.read_header(_copy_of(wish)), None) is not None
+
+
+def _target_layout(wish: Wish, components: Sequence[str]) -> KeyMap:
+    """How the destination's file is laid out. Raises WeightsError E1406 when there is no such file of such a model."""
+    to_mindspore = wish.destination.suffix == mindspore.SUFFIX
+    layout = known_layouts.for_components(components, style="mindone" if to_mindspore else "")
+    if layout is None:
+        what = "SDXL and its refiner are written as checkpoints of MindSpore's" if to_mindspore else "no layout fits"
+        raise WeightsError(
+            f"{wish.source}: has {', '.join(components)}; {what}, write a name that ends in .safetensors", code="E1406"
+        )
+    return layout
+
+
+def _plainly(wish: Wish) -> Iterator[str]:
+    """Tensors of something else out of a pickle or a checkpoint of MindSpore's, under the names that they have."""
+    copy = wish.source if mindspore.is_mindspore(wish.source) else _copy_of(wish)
+    header = tensor_files.read_header(copy)
+    tensors = tensor_files.read(copy)
+    if wish.dtype is not None:
+        tensors = writing.cast_component(wish.source, tensors, wish.dtype)
+    tensor_files.write(tensors, wish.destination)
+    yield f"looks like {kinds.of_tensors(header)}; its tensors keep their names"
+    yield _types("tensors", tensors)
+
+
+def _copy_of(wish: Wish) -> Path:
+    assert wish.store is not None
+    return pickled.as_safetensors(wish.source, wish.store)
+
+
+def _opened(wish: Wish) -> SingleFile:
+    return open_single(
+        wish.source,
+        None,
+        config=wish.config,
+        averaged=wish.ema == "use",
+        prediction=wish.prediction,
+        store=wish.store,
+    )
+
+
+def _file_to_folder(wish: Wish, single: SingleFile) -> Iterator[str]:
+    yield f"configurations of {single.folder.root.name}"
+    yield from _besides(single, wish)
+    yield from _to_folder(wish, _of_file(wish, single))
+
+
+def _of_file(wish: Wish, single: SingleFile) -> Model:
+    tensors = {component: single.component(component).everything() for component in single.layout.networks}
+    _require_whole(wish.source, single.folder, single.layout, tensors)
+    scheduler = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
+    return Model(single.folder, single.layout, tensors, scheduler, remains_of(single, averages=wish.ema == "keep"))
+
+
+def _file_to_file(wish: Wish, single: SingleFile) -> Iterator[str]:
+    """The file's own names stay, in every spelling; only values, types and the header change."""
+    besides = single.besides
+    lenient = (*besides.extras, *besides.unknown)
+    left = set(besides.averages) if wish.ema != "keep" else set()
+    names = [name for name in single.header if name not in left]
+    tensors = tensor_files.read(single.file, names, unchecked=lenient)
+    for component in single.layout.networks:
+        single.component(component).require_known()
+    if single.averaged:
+        plain = single.tables["unet"].present(single.header)
+        copies = {name: single.layout.average(entry.foreign) for name, entry in plain.items()}
+        averaged = tensor_files.read(single.file, tuple(copies.values()))
+        tensors |= {name: averaged[copy].reshape(tensors[name].shape) for name, copy in copies.items()}
+    told = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
+    prediction = scheduler_file.prediction_of(told) or "epsilon"
+    description = writing.described(single.folder, prediction, wish.destination.stem)
+    yield from _besides(single, wish)
+    yield from _written(wish, single.layout, tensors, description, single.metadata)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A model's folder whose weights have not been read. scheduler: its configuration, with the wish's prediction."""
+
+    folder: ModelFolder
+    layout: KeyMap
+    scheduler: Mapping[str, object]
+
+
+def _opened_folder(wish: Wish) -> _Opened:
+    refuse_run(wish.source)
+    guess = kinds.of_path(wish.source)
+    folder = open_folder(wish.source) if guess is None else None
+    unet = folder.config("unet") if folder is not None and folder.has("unet") else {}
+    other = guess or (kinds.of_index(folder.index, unet, None) if folder is not None else None)
+    held = [name for name in known_layouts.component_names() if folder is not None and folder.has(name)]
+    layout = known_layouts.for_components(held)
+    if folder is None or other is not None or layout is None:
+        raise WeightsError(
+            f"{wish.source}: looks like {other or 'a part of a model'}; a whole model of SD 1.x, SD 2.x or SDXL is "
+            "converted, and LatteT2V needs no converting: its forms are read as they are",
+            code="E1406",
+        )
+    if wish.destination.suffix == mindspore.SUFFIX:
+        _target_layout(wish, held)  # refused before anything is read
+    scheduler = folder.config("scheduler", "scheduler_config.json")
+    if wish.prediction is not None:
+        zero = bool(scheduler.get("rescale_betas_zero_snr"))
+        scheduler = scheduler_file.corrected(scheduler, prediction=wish.prediction, zero_terminal=zero)
+    return _Opened(folder, layout, scheduler)
+
+
+def _from_folder(wish: Wish, opened: _Opened) -> Model:
+    folder, layout = opened.folder, opened.layout
+    tensors = {name: _component(folder, name, network, wish) for name, network in layout.networks.items()}
+    return Model(folder, layout, tensors, opened.scheduler, read_remains(folder.root))
+
+
+def _folder_to_file(wish: Wish, opened: _Opened) -> Iterator[str]:
+    """A folder's tensors into one file a few at a time, so that the model is never held as a whole."""
+    base = open_base(wish.source)
+    remains = base.remains if wish.ema == "keep" else _without_average(base.remains)
+    if wish.dtype is not None:
+        cast = partial(writing.cast, wish.source, dtype=wish.dtype)
+        remains = replace(remains, rest=cast(remains.rest), averages=cast(remains.averages))
+    merged = Merge(replace(base, remains=remains), (), (), wish.dtype)
+    plan = planned(merged, opened.layout)
+    yield from _left_out(opened.folder, tuple(opened.layout.networks))
+    prediction = scheduler_file.prediction_of(opened.scheduler) or "epsilon"
+    description = writing.described(opened.folder, prediction, wish.destination.stem)
+    write_plan(wish.destination, merged, plan, description)
+    for component in opened.layout.networks:
+        mine = [one for one in plan if one.component == component]
+        numbers = sum(one.bytes // SIZES[one.kind] for one in mine)
+        counts = Counter(str(TYPES[one.kind]).removeprefix("torch.") for one in mine)
+        yield _told_types(component, len(mine), numbers, counts)
+    yield f"predicts {prediction}, as its header says (ModelSpec)"
+
+
+def write_plan(target: Path, merged: Merge, plan: Sequence[Planned], description: Description) -> None:
+    """Writes a planned single file of safetensors. Raises as `files.write_in_turn`."""
+    tensor_files.write_in_turn(
+        target,
+        {one.name: TensorInfo(one.kind, one.shape) for one in plan},
+        made(merged, plan),
+        description.metadata(merged.base.remains.metadata),
+        unchecked=tuple(one.name for one in plan if one.entry is None),
+        seal=modelspec.seal,
+    )
+
+
+def refuse_run(source: Path) -> None:
+    """Raises WeightsError E1406 for a run folder, which holds checkpoints; its models are the exports."""
+    if not (source / "checkpoints").is_dir() or (source / "model_index.json").is_file():
+        return
+    exports = sorted(path for path in (source / "exports").glob("step-*") if path.is_dir())
+    there = f", such as {exports[-1]}" if exports else "; it has none yet, which a run writes at its end"
+    raise WeightsError(f"{source}: is a run folder; name one of its exports{there}", code="E1406")
+
+
+def _component(folder: ModelFolder, component: str, network: components.Network, wish: Wish) -> dict[str, Tensor]:
+    """A component's tensors, also from a folder of the time when weights were pickled."""
+    where = folder.root / component
+    path = _pickled_weights(where, wish)
+    if path is None:
+        found = folder.weights(component)
+        if found is None:
+            raise WeightsError(f"{where}: has a configuration and no weights; fetch the whole model", code="E1407")
+        path = found.path
+    return components.modern_names(network, tensor_files.read(path))
+
+
+def _pickled_weights(where: Path, wish: Wish) -> Path | None:
+    """A safetensors copy of a component's pickled weights, when it has no others."""
+    found = _pickled(where)
+    return None if found is None else _copy_of(replace(wish, source=found))
+
+
+def _pickled(where: Path) -> Path | None:
+    """A component's pickled weights, when it has no others."""
+    if any(where.glob("*.safetensors*")):
+        return None
+    names = (where / name for name in ("diffusion_pytorch_model.bin", "pytorch_model.bin"))
+    return next((path for path in names if path.is_file()), None)
+
+
+def _to_folder(wish: Wish, model: Model) -> Iterator[str]:
+    _require_whole(wish.source, model.folder, model.layout, model.tensors)
+    replaced = {}
+    for component, tensors in model.tensors.items():
+        found = tensors
+        if wish.dtype is not None:
+            found = writing.cast_component(wish.source, tensors, wish.dtype)
+        replaced[component] = Replaced(
+            model.layout.networks[component], found, model.folder.config(component), keep_types=True
+        )
+
+    def besides(root: Path) -> None:
+        model.remains.write(root)
+        if wish.ema != "keep":
+            drop_average(root)
+
+    write_model(wish.destination, model.folder, replaced, scheduler=model.scheduler, dtype=None, besides=besides)
+    for component, new in replaced.items():
+        yield _types(component, new.tensors)
+    pipeline = model.folder.index.get("_class_name", "StableDiffusionPipeline")
+    yield f"predicts {model.prediction}; opens with {pipeline}.from_pretrained, and as model.path"
+
+
+def _to_file(wish: Wish, model: Model) -> Iterator[str]:
+    remains = model.remains if wish.ema == "keep" else _without_average(model.remains)
+    layout = _target_layout(wish, tuple(model.tensors))
+    tensors = writing.assemble(layout, model.folder, model.tensors, remains)
+    yield from _left_out(model.folder, tuple(model.tensors))
+    description = writing.described(model.folder, model.prediction, wish.destination.stem)
+    yield from _written(wish, layout, tensors, description, model.remains.metadata)
+
+
+def _left_out(folder: ModelFolder, written: Sequence[str]) -> Iterator[str]:
+    held = {*written, "scheduler", "tokenizer", "tokenizer_2", FOLDER}
+    left = [name for name in folder.components() if name not in held]
+    if left:
+        yield f"left out, since a single file has no place for them: {', '.join(left)}"
+
+
+def _written(
+    wish: Wish, layout: KeyMap, tensors: Mapping[str, Tensor], description: Description, before: Mapping[str, str]
+) -> Iterator[str]:
+    """Writes a single file and tells what it holds."""
+    converted = dict(tensors) if wish.dtype is None else writing.cast(wish.source, tensors, wish.dtype)
+    writing.write(wish.destination, converted, description, before)
+    for component, parts in layout.parts.items():
+        starts = tuple(part.start for part in parts)
+        yield _types(component, {n: t for n, t in converted.items() if n.startswith(starts)})
+    told = ", as its header says (ModelSpec)" if wish.destination.suffix != mindspore.SUFFIX else ""
+    yield f"predicts {description.prediction}{told}"
+
+
+def _besides(single: SingleFile, wish: Wish) -> Iterator[str]:
+    besides = single.besides
+    if single.averaged:
+        yield f"the averaged copy took the denoiser's place ({len(besides.averages)} tensors)"
+    elif besides.averages and wish.ema == "ignore":
+        yield f"left out: {len(besides.averages)} averaged tensors; --ema=use takes them, --ema=keep keeps both"
+    if besides.extras:
+        yield f"kept along: {tensor_files.some(besides.extras, 3)} that no network needs"
+    if besides.unknown:
+        yield f"kept along, and not known: {tensor_files.some(besides.unknown)}"
+
+
+def _require_whole(
+    source: Path, folder: ModelFolder, layout: KeyMap, tensors: Mapping[str, Mapping[str, Tensor]]
+) -> None:
+    for component, network in layout.networks.items():
+        shapes = components.shapes(network, folder.config(component), where=folder.root / component / "config.json")
+        writing.require_fit(source / component if source.is_dir() else source, shapes, tensors[component])
+
+
+def require_free(destination: Path, verb: str) -> None:
+    """Raises WeightsError E1410 where something is in the way, RecipeError E1012 where there is no folder to write
+    into."""
+    if destination.exists():
+        raise WeightsError(
+            f"{destination}: is already there; {verb} writes over nothing, give another name", code="E1410"
+        )
+    if not destination.absolute().parent.is_dir():
+        raise RecipeError(f"mezzotint {verb}: {destination.parent} is no folder; make it first", code="E1012")
+
+
+def _without_average(remains: Remains) -> Remains:
+    return replace(remains, averages={})
+
+
+def _types(what: str, tensors: Mapping[str, Tensor]) -> str:
+    counts = Counter(str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values())
+    return _told_types(what, len(tensors), sum(tensor.numel() for tensor in tensors.values()), counts)
+
+
+def _told_types(what: str, count: int, numbers: int, types: Counter[str]) -> str:
+    return f"{what}: {count} tensors, {numbers:,} numbers, {' and '.join(name for name, _ in types.most_common())}"

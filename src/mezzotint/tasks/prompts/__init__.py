@@ -1,0 +1,4 @@
+"""Prompts: what previews draw, and what is cleaned as captions are.
+
+From outside: every file.
+"""

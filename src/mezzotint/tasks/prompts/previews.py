@@ -1,0 +1,251 @@
+"""What previews draw: the recipe's prompts, captions of the data set, or a prompt file that is read anew each time.
+
+Every process asks alike; the first reads the file and tells the others when the next previews are due. A file that
+cannot be used while a run goes leaves the last good one in force.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mezzotint import draws
+from mezzotint.data.buckets import buckets
+from mezzotint.data.schedule.captions import Changes, unchanged
+from mezzotint.errors import CacheError, RecipeError
+from mezzotint.recipe.base import Every
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.sample import SampleSettings, SolverName
+from mezzotint.runtimes.base import Runtime
+from mezzotint.sampling import prompt_file
+from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line, PromptFile
+from mezzotint.sampling.sample import Request, require_solver
+from mezzotint.shapes import Size
+from mezzotint.stages import TextEmbedding
+from mezzotint.tasks import clip_rules
+from mezzotint.tasks.assemble import Caches, Dataset, Model, encoders, family_class
+from mezzotint.tasks.prompts import cleaning
+from mezzotint.training.callbacks.previews import Wanted
+
+_EMPTY = PromptFile(())
+_CAPTIONS = 4  # previews, where the recipe names no prompts
+_LOOKED_AT = 10_000  # samples, for captions that differ
+
+
+def captions(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
+    """What previews need from a text cache. Raises RecipeError E1073 for a prompt file that cannot be used."""
+    if recipe.run.preview.every is None:
+        return ()
+    file = _read(recipe)
+    texts = [line.prompt for line in _lines(recipe, file, dataset) if not line.random_caption]
+    lines = _lines(recipe, file, dataset)
+    texts += [line.negative for line in lines if line.negative is not None]
+    negative = file.settings.get("negative_prompt", recipe.sample.negative_prompt)
+    return (*texts, cleaning.cleaned(negative, recipe.data.captions))
+
+
+class PreviewPrompts:
+    """See `training.previews.Prompts`. Made on every process together. Raises RecipeError E1073, on all of them, for a
+    file that cannot be used when the run starts; an empty one stands for the recipe's own prompts."""
+
+    def __init__(
+        self, recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Caches, model: Model,
+        warn: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._recipe = recipe
+        self._runtime = runtime
+        self._dataset = dataset
+        self._caches = caches
+        self._model = model
+        self._warn = warn
+        self._said: set[str] = set()
+        self._made: dict[str, TextEmbedding] = {}
+        self._file = _EMPTY
+        self.every = recipe.run.preview.every
+        self.at_start = True
+        refusal = ""
+        if runtime.is_first:
+            try:
+                self._file = self._usable()
+            except RecipeError as error:
+                refusal = error.message
+        self._agree(refusal)
+
+    def renew(self, step: int) -> None:
+        """See `training.previews.Prompts`."""
+        if self._recipe.sample.file is None:
+            return
+        if self._runtime.is_first:
+            self._file = self._read_again()
+        self._agree("")
+
+    def wanted(self, step: int) -> Wanted:
+        """See `training.previews.Prompts`. Embeddings come from the cache where the text encoder is not loaded; for a
+        prompt that was not there when the run started it is loaded once more."""
+        requests, settings = self._asked(step)
+        if self._runtime.shares:  # who shares the weights draws along
+            told = {"requests": [asdict(r) for r in requests], "settings": settings.model_dump(mode="json")}
+            heard = json.loads(self._runtime.share(json.dumps(told)))
+            requests = [Request(**{**r, "size": Size(**r["size"])}) for r in heard["requests"]]
+            settings = SampleSettings.model_validate(heard["settings"])
+        return Wanted(self._embedded(requests), settings)
+
+    def _asked(self, step: int) -> tuple[list[Request], SampleSettings]:
+        file = self._file
+        settings = self._recipe.sample.model_copy(update=dict(file.settings))
+        negative = cleaning.cleaned(settings.negative_prompt, self._recipe.data.captions)
+        made: list[Request] = []
+        for index, line in enumerate(_lines(self._recipe, file, self._dataset)):
+            request = Request(
+                prompt=self._caption(step, index) if line.random_caption else line.prompt,
+                negative=negative if line.negative is None else line.negative,
+                size=self._size(line, file),
+                seed=settings.seed if line.seed is None else self._seed(line.seed, step, index),
+                index=index if line.seed is None else 0,  # a seed of its own is an address of its own
+                steps=line.steps,
+                solver=line.solver,
+            )
+            made += [replace(request, guidance=scale) for scale in line.guidance or settings.guidance]
+        return made, settings
+
+    def _agree(self, refusal: str) -> None:
+        """What only the first process knows, on all of them."""
+        batches = self._file.batches
+        told = {"refusal": refusal, "batches": batches, "at_start": self._file.at_start}
+        heard = json.loads(self._runtime.share(json.dumps(told)))
+        if heard["refusal"]:
+            raise RecipeError(heard["refusal"], code="E1073")
+        if heard["batches"] is not None:
+            # counted in batches, of which a step may have several
+            steps = math.ceil(heard["batches"] / self._recipe.optim.accumulation)
+            self.every = Every(steps, "steps")
+        else:
+            self.every = self._recipe.run.preview.every
+        self.at_start = heard["at_start"] is not False
+
+    def _usable(self) -> PromptFile:
+        """The file as it lies there, if every picture of it can be drawn. Raises RecipeError."""
+        file = _read(self._recipe)
+        for line in file.lines:
+            self._size(line, file)
+        schedule, kind = self._model.objective.schedule, self._model.objective.form.solved
+        asked: list[SolverName | None] = [file.settings.get("solver"), *(line.solver for line in file.lines)]
+        for name in sorted({name for name in asked if name is not None}):
+            require_solver(name, schedule, kind, self._recipe.sample, self._recipe.sample.spacing)
+        for note in file.notes:
+            self._say(note)
+        return file
+
+    def _read_again(self) -> PromptFile:
+        try:
+            file = self._usable()
+            if file.lines or not self._file.lines:
+                return file
+            problem = f"{self._recipe.sample.file}: has no prompt any more"
+        except RecipeError as error:
+            problem = error.message
+        self._say(f"{problem} (the prompts read before are drawn)")
+        return self._file
+
+    def _say(self, sentence: str) -> None:
+        if sentence not in self._said:
+            self._said.add(sentence)
+            self._warn(sentence)
+
+    def _size(self, line: Line, file: PromptFile) -> Size:
+        side = self._recipe.data.resolution
+        usual = file.settings.get("size") or self._recipe.sample.size or (side, side)
+        width, height = line.size(*usual)
+        pixels = self._model.family.grid.side
+        if width % pixels or height % pixels:
+            where = line.where or self._recipe.sample.file
+            raise RecipeError(
+                f"{where}: a picture of {width}x{height} cannot be drawn; sides are multiples of {pixels}",
+                code="E1073",
+            )
+        return Size(width, height, clip_rules.drawn_frames(self._recipe, self._model.family.grid))
+
+    def _seed(self, seed: int, step: int, index: int) -> int:
+        if seed != NEW_EACH_TIME:
+            return seed
+        return draws.below(draws.key(self._recipe.run.seed, "preview-seed", step, index), 1 << 31)
+
+    def _caption(self, step: int, index: int) -> str:
+        seed, rows = self._recipe.run.seed, self._dataset.rows
+        row = int(rows[draws.below(draws.key(seed, "preview-row", step, index), len(rows))])
+        choice = self._dataset.catalogue.captions(row)
+        chosen = choice[draws.below(draws.key(seed, "preview-caption", step, index), len(choice))]
+        return unchanged(chosen, Changes.of(self._recipe.data.captions))
+
+    def _embedded(self, requests: Sequence[Request]) -> list[Request]:
+        if self._caches.text is None:
+            return list(requests)
+        self._make_absent([text for r in requests for text in (r.prompt, r.negative)])
+        return [replace(r, text=self._text(r.prompt), negative_text=self._text(r.negative)) for r in requests]
+
+    def _make_absent(self, texts: Sequence[str]) -> None:
+        """Encodes what the cache lacks; the encoder goes again."""
+        absent = [text for text in dict.fromkeys(texts) if text not in self._made and not self._is_cached(text)]
+        if not absent:
+            return
+        family = encoders(self._recipe, family_class(self._recipe), self._runtime.device)("text")
+        with torch.no_grad():
+            self._made |= {text: _moved(family.encode_text([text]), torch.device("cpu")) for text in absent}
+
+    def _is_cached(self, text: str) -> bool:
+        assert self._caches.text is not None
+        try:
+            self._caches.text.read([text])
+        except CacheError:
+            return False
+        return True
+
+    def _text(self, text: str) -> TextEmbedding:
+        assert self._caches.text is not None
+        found = self._made[text] if text in self._made else self._caches.text.read([text])
+        return _moved(found, self._runtime.device)
+
+
+def _read(recipe: Recipe) -> PromptFile:
+    return _EMPTY if recipe.sample.file is None else prompt_file.read(recipe.sample.file)
+
+
+def _lines(recipe: Recipe, file: PromptFile, dataset: Dataset) -> tuple[Line, ...]:
+    """The prompts of the file, otherwise those of the recipe, otherwise the first four captions that differ; cleaned
+    where captions are."""
+    if file.lines:
+        return tuple(cleaning.shown(line, recipe.data.captions) for line in file.lines)
+    if recipe.sample.prompts:
+        return tuple(cleaning.shown(Line(prompt), recipe.data.captions) for prompt in recipe.sample.prompts)
+    return tuple(_caption_lines(recipe, dataset, in_buckets="size" not in file.settings))
+
+
+def _caption_lines(recipe: Recipe, dataset: Dataset, *, in_buckets: bool) -> Iterator[Line]:
+    """The first captions of the data set that differ, each in the size that its picture is trained in, where the recipe
+    asks for no other; of clips in the size that all are drawn in. in_buckets: whether a file asks for none either."""
+    sizes = in_buckets and recipe.sample.size is None and not recipe.data.has_clips
+    table = buckets.table(recipe.data) if sizes else ()
+    seen: set[str] = set()
+    changes = Changes.of(recipe.data.captions)
+    for row in np.sort(dataset.rows)[:_LOOKED_AT].tolist():
+        caption = unchanged(dataset.catalogue.captions(row)[0], changes)
+        if caption in seen:
+            continue
+        seen.add(caption)
+        size = table[int(buckets.of_rows(dataset.catalogue, [row], recipe.data)[0])] if sizes else None
+        yield Line(caption, width=size.width if size else None, height=size.height if size else None)
+        if len(seen) == _CAPTIONS:
+            return
+
+
+def _moved(text: TextEmbedding, device: torch.device) -> TextEmbedding:
+    def one(t: Tensor | None) -> Tensor | None:
+        return None if t is None else t.to(device)
+
+    return TextEmbedding(text.states.float().to(device), one(text.mask), one(text.pooled))

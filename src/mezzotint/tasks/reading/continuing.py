@@ -1,0 +1,173 @@
+"""A run of ours where a recipe or a model is expected: it is gone on with, or forked. No torch here.
+
+`mezzotint train runs/fox` goes on with the recipe in that folder; with another `run.name` or `run.folder` it begins a
+new run there, from the newest checkpoint of the old one (a fork). A recipe whose `model.path` names a run's folder, or,
+with a stamp, the newest run of a name, goes on with that run, in its own folder and from the model it began with.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mezzotint.errors import CheckpointError
+from mezzotint.recipe.reading.read import COMMAND_LINE, Reading, locate, read
+from mezzotint.recipe.reading.wording import shown
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.live import LIVE, live_values, replaced, with_live
+from mezzotint.tasks.reading import stamps
+
+_CONVERTED = Path("ckpt_cache")
+"""Where EveryDream2 keeps models that it has converted, by name."""
+
+
+def read_source(source: str, overrides: Sequence[str]) -> Reading:
+    """Reads a recipe, of a file, by its name, or of a run folder. Raises as `read`."""
+    run = Path(source).expanduser()
+    if not is_run(run):
+        return read(source, overrides)
+    return _forked(read(run / "recipe.yaml", overrides), run)
+
+
+def is_run(path: Path) -> bool:
+    """Whether a path is the folder of a run."""
+    return (path / "recipe.yaml").is_file() and (path / "checkpoints").is_dir()
+
+
+def _forked(reading: Reading, run: Path) -> Reading:
+    """A reading of a run's own recipe as it is, or, where the command line names another folder, as a fork of that
+    run."""
+    given = {path for path, said in reading.origin.items() if said == COMMAND_LINE}
+    settings = reading.recipe.run
+    if "run.folder" in given and settings.folder is not None:
+        folder = settings.folder.expanduser()
+    elif "run.name" in given:
+        folder = run.with_name(settings.name)
+    else:
+        return reading
+    if folder.absolute().resolve() == run.absolute().resolve():
+        return reading
+    begun = any(folder.glob("checkpoints/step-*/manifest.json"))
+    update = {"folder": folder, "resume": "auto" if begun else str(run.absolute())}
+    start = "its newest checkpoint"
+    if "run.resume" in given:  # such as an earlier checkpoint of that run
+        update, start = {"folder": folder}, settings.resume
+    recipe = reading.recipe.model_copy(update={"run": settings.model_copy(update=update)})
+    note = f"{folder} is a fork of {run}: it begins from {start}, and {run} stays as it is"
+    return replace(reading, recipe=recipe, fork=run, notes=reading.notes if begun else (*reading.notes, note))
+
+
+def found(reading: Reading) -> Reading:
+    """The reading with everything settled that stands for a run or for what a run has left.
+
+    Raises CheckpointError E1507 where a stamp stands for no run, RecipeError for a run whose recipe cannot be read.
+    """
+    reading = _average(reading)
+    model = reading.recipe.model
+    beside = reading.path.parent if reading.path else None
+    path = locate(model.path, beside)
+    if stamps.is_open(model.path):
+        newest = stamps.newest(model.path.expanduser())
+        if newest is None:
+            raise stamps.nothing_to_go_on_with(model.path)
+        return _of_run(reading, newest, "latest")
+    if is_run(path):
+        return _of_run(reading, path, "auto")
+    converted = Path(_CONVERTED, model.path.name)
+    if not path.exists() and converted.is_dir():
+        return _with_model(reading, converted, None, f"{model.path} is {converted}")
+    return reading
+
+
+def _of_run(reading: Reading, run: Path, resume: str) -> Reading:
+    """Goes on with a run: its folder, and the model that it began with. What it knows itself need not be said: after
+    how many steps a foreign line takes it up."""
+    recipe = read(run / "recipe.yaml").recipe
+    reading = _as_begun(reading, recipe)
+    began = recipe.model
+    made = _with_model(reading, began.path, began.config, f"{run} is gone on with; its model is {began.path}")
+    update = {"folder": run, "resume": resume, "start": recipe.run.start}
+    settings = made.recipe.run.model_copy(update=update)
+    model = made.recipe.model.model_copy(update={"over": began.over})
+    made = replace(made, recipe=made.recipe.model_copy(update={"model": model, "run": settings}))
+    return _without_live(_with_schedules(made, recipe), recipe)
+
+
+def _without_live(reading: Reading, began: Recipe) -> Reading:
+    """What a file says that is read anew at each epoch acts from the next one on; for the rest the run is the one that
+    began, whatever the file has come to say since."""
+    if reading.recipe.run.live.path is None or began.run.live.path is None:
+        return reading
+    said = {path for path in LIVE if " in " in reading.origin.get(path, "")}
+    values = {path: value for path, value in live_values(began).items() if path in said}
+    return replace(reading, recipe=with_live(reading.recipe, values))
+
+
+def _with_schedules(reading: Reading, began: Recipe) -> Reading:
+    """A foreign line that says nothing of schedules leaves the parts those that its run began with: the default of
+    EveryDream2's text encoder has been another one."""
+    optim = reading.recipe.optim
+    is_default = reading.origin.get("optim.schedule.kind", "").startswith("default of")
+    mine = {part: one for part, one in began.optim.part_schedule.items() if part in reading.recipe.model.train}
+    if optim.part_schedule or not is_default or optim.schedule != began.optim.schedule:
+        return reading
+    optim = optim.model_copy(update={"part_schedule": mine})
+    return replace(reading, recipe=reading.recipe.model_copy(update={"optim": optim}))
+
+
+def _as_begun(reading: Reading, recipe: Recipe) -> Reading:
+    """What an earlier Mezzotint made of the same line stays as it is in a run that began with it. recipe: the run's."""
+    began, now = (one.model_dump(mode="json", by_alias=True) for one in (recipe, reading.recipe))
+    made, notes = reading.recipe, list(reading.notes)
+    for path, former in reading.formerly.items():
+        before, after = _at(began, path), _at(now, path)
+        if before != after and _same(before, former):
+            made = replaced(made, path.split("."), before)
+            notes.append(f"{path} stays {shown(before)}, which the run began with; a new run takes {shown(after)}")
+    return replace(reading, recipe=made, notes=tuple(notes))
+
+
+def _at(tree: Mapping[str, Any], path: str) -> Any:
+    here: Any = tree
+    for word in path.split("."):
+        here = here.get(word) if isinstance(here, dict) else None
+    return here
+
+
+def _same(before: Any, former: Any) -> bool:
+    if isinstance(before, float) and isinstance(former, (int, float)):
+        return math.isclose(before, former, rel_tol=1e-9)
+    return bool(before == former)
+
+
+def _average(reading: Reading) -> Reading:
+    """`optim.ema.start` with a stamp: the newest average that a run of that name has exported."""
+    optim = reading.recipe.optim
+    start = optim.ema.start
+    if start is None or not stamps.is_open(start):
+        return reading
+    exports = [path for run in reversed(stamps.stamped(start.expanduser())) for path in _averages(run)]
+    if not exports:
+        raise CheckpointError(
+            f"{stamps.starred(start)}: no run of this name has exported an average; name a model instead",
+            code="E1507",
+        )
+    ema = optim.ema.model_copy(update={"start": exports[0]})
+    recipe = reading.recipe.model_copy(update={"optim": optim.model_copy(update={"ema": ema})})
+    return replace(reading, recipe=recipe, notes=(*reading.notes, f"the average starts from {exports[0]}"))
+
+
+def _averages(run: Path) -> list[Path]:
+    """The exported averages of a run, the furthest first, by the numbers in their names."""
+    there = [path for path in (run / "exports").glob("*[-_]ema") if (path / "model_index.json").is_file()]
+    return sorted(there, key=lambda path: [int(number) for number in re.findall(r"\d+", path.name)][-2:], reverse=True)
+
+
+def _with_model(reading: Reading, path: Path, config: Path | None, note: str) -> Reading:
+    model = reading.recipe.model.model_copy(update={"path": path, "config": config})
+    recipe = reading.recipe.model_copy(update={"model": model})
+    return replace(reading, recipe=recipe, notes=(*reading.notes, note))

@@ -1,0 +1,119 @@
+"""What stands behind `--as NAME -- …`: a foreign command line as a reading, like that of a recipe file. The translation
+goes through the same YAML that `mezzotint translate` prints, so that both doors lead to the same recipe. No torch here.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from mezzotint import registry
+from mezzotint.dialects.base import Dialect, Launched, Translation
+from mezzotint.dialects.shared.writing import as_yaml
+from mezzotint.errors import Problem, RecipeError
+from mezzotint.recipe.reading.read import COMMAND_LINE, Reading, read_text
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.runtimes._launch import Launch
+
+_UNREAD = {
+    "kohya": "kohya", "kohyass": "kohya", "sdscripts": "kohya", "onetrainer": "OneTrainer",
+    "simpletuner": "SimpleTuner",
+}  # fmt: skip
+"""Trainers whose settings are known by name, and whose lines are not read."""
+
+
+def dialect(name: str) -> Dialect:
+    """The dialect of a name. Raises RecipeError E1015 with the nearest."""
+    unread = _UNREAD.get(re.sub(r"[^a-z]", "", name.lower()))
+    if unread is not None:
+        raise RecipeError(
+            f"{unread}'s lines are not read yet; nearest is --as diffusers-sd, and `mezzotint explain NAME` tells what "
+            f"a setting of {unread} is called here",
+            code="E1015",
+        )
+    if name.replace("_", "-") not in registry.names("dialects"):
+        raise RecipeError(registry.unknown("dialects", name), code="E1015")
+    found: Dialect = registry.find("dialects", name).DIALECT
+    return found
+
+
+def launched(launch: Launch, processes: int | None = None) -> Launched:
+    """What a dialect has to know of a launch. processes: another number of them, for looking ahead."""
+    launcher = "accelerate" if launch.launcher == "none" and launch.mixed_precision else launch.launcher
+    return Launched(processes or launch.world_size, launch.mixed_precision, launcher)
+
+
+def translation(name: str, arguments: Sequence[str], place: Launched) -> Translation:
+    """Translates a foreign line, and proves that its recipe reads; one that starts several processes as if they were
+    there. Raises RecipeError in the words of the line."""
+    found = dialect(name).translate(arguments, place, ahead=True)
+    _read(name, found, ())
+    return found
+
+
+def words(verb: str, name: str, arguments: Sequence[str], ours: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """What stands behind a verb of ours to do what a foreign line says, and the flags of that line by our switches and
+    settings; the notes are printed. ours: words and switches that are laid over it. Raises RecipeError in the words of
+    the line."""
+    spoken = dialect(name)
+    made, notes = spoken.words(verb, arguments)
+    laid = {word.partition("=")[0].removesuffix("+") for word in ours}
+    made = [word for word in made if not (word.startswith("--") and word.partition("=")[0] in laid)]
+    for note in notes:
+        print(f"note: {note}", flush=True)
+    print(f"mezzotint {shlex.join([verb, *made, *ours])}", flush=True)
+    return [*made, *ours], {mine: flag for mine, flag in spoken.flags_of(verb).items() if mine not in laid}
+
+
+def their_flags(sentence: str, origin: Mapping[str, str]) -> str:
+    """The flags behind the switches and settings of ours that a sentence names: `of this line: data.path is
+    --data_path`, "" where it names none. origin: by switch or setting, the flag it comes from."""
+    found: dict[str, int] = {}
+    for ours, said in origin.items():
+        flag = said.removeprefix("default of ")
+        at = re.search(rf"(?<![\w./-]){re.escape(ours)}(?![\w-]|\.\w)", sentence)
+        if at and (flag.startswith("--") or " in " in flag) and flag not in sentence:
+            found[f"{ours} is {flag}"] = at.start()
+    return f"of this line: {', '.join(sorted(found, key=found.__getitem__))}" if found else ""
+
+
+def reading(name: str, arguments: Sequence[str], overrides: Sequence[str], place: Launched) -> Reading:
+    """A foreign line, with `key=value` laid over it, as a recipe. Each value's origin is its flag. Raises RecipeError
+    in the words of the line."""
+    found = dialect(name).translate(arguments, place)
+    made = _read(name, found, overrides)
+    given = {path: said for path, said in made.origin.items() if said == COMMAND_LINE}
+    notes = tuple(str(note) for note in found.notes)
+    recipe = _with_fixed(made.recipe, tuple(given))
+    formerly = {path: value for path, value in found.formerly.items() if path not in given}
+    origin = {**found.origin, **given}
+    return replace(made, recipe=recipe, origin=origin, notes=notes, verb=found.verb, formerly=formerly)
+
+
+def _with_fixed(recipe: Recipe, given: tuple[str, ...]) -> Recipe:
+    """The recipe with what was laid over the line kept from a file that is read while the run goes."""
+    live = recipe.run.live
+    if live.path is None or not given:
+        return recipe
+    live = live.model_copy(update={"fixed": (*live.fixed, *given)})
+    return recipe.model_copy(update={"run": recipe.run.model_copy(update={"live": live})})
+
+
+def _read(name: str, found: Translation, overrides: Sequence[str]) -> Reading:
+    try:
+        return read_text(as_yaml(found.settings, found.origin), f"--as {name}", overrides)
+    except RecipeError as error:
+        problems = [_in_their_words(problem, found.origin) for problem in error.problems]
+        raise RecipeError(f"the line of {name}", code=error.code, problems=problems) from error
+
+
+def _in_their_words(problem: Problem, origin: Mapping[str, str]) -> Problem:
+    """A problem of the recipe as one of the flag that it comes from. What the command line laid over it stays."""
+    if problem.line is None:
+        return problem
+    said = origin.get(re.sub(r"(\.\d+)+$", "", problem.where), "")  # of a list, the setting
+    flag = said.removeprefix("default of ")
+    is_flag = flag.startswith("--") or " in " in flag  # `key in train.json`
+    return replace(problem, where=flag, line=None) if is_flag else replace(problem, line=None)

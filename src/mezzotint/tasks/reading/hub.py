@@ -1,0 +1,75 @@
+"""A model by its hub id, `OWNER/NAME` or `OWNER/NAME@REVISION`, from the local cache of the Hugging Face hub. Nothing
+is fetched: a run does what is asked with what is there."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from mezzotint import outside
+from mezzotint.errors import WeightsError
+from mezzotint.recipe.reading.read import MODELS, Reading, locate
+
+_FILES = frozenset((".safetensors", ".ckpt", ".pt", ".pth", ".bin"))
+"""Endings of models in one file, which are no ids though a slash stands in them."""
+
+_ID = re.compile(r"(?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(@(?P<revision>[\w./-]+))?")
+
+
+def found(reading: Reading, *, insist: bool) -> Reading:
+    """The reading with the folders of hub ids as its `model.path` and `model.vae`; a path that exists stays, its
+    revision left off.
+
+    insist: raises WeightsError E1401 for an id that is neither a folder nor in the cache; otherwise it stays, too.
+    """
+    beside = reading.path.parent if reading.path else None
+    model, notes = reading.recipe.model, list(reading.notes)
+    folders: dict[str, Path] = {}
+    for field, path in (("path", model.path), ("vae", model.vae)):
+        folder = None if path is None else _folder_of(path, beside, insist=insist)
+        if folder is not None:
+            folders[field] = folder
+            notes.append(f"{str(path).partition('@')[0]} is {folder}")
+    if not folders:
+        return reading
+    recipe = reading.recipe.model_copy(update={"model": model.model_copy(update=folders)})
+    return replace(reading, recipe=recipe, notes=tuple(notes))
+
+
+def _folder_of(path: Path, beside: Path | None, *, insist: bool) -> Path | None:
+    """The folder of a hub id; None for what is none, what is there as it is written, and what is not in the cache."""
+    match = None if path.suffix.lower() in _FILES else _ID.fullmatch(str(path))
+    if match is None or locate(path, beside, shipped=MODELS).exists():
+        return None
+    name = f"{match['owner']}/{match['name']}"
+    here = locate(Path(name), beside)
+    folder = here if here.exists() else cached(name, match["revision"] or "main")
+    if folder is None and insist:
+        said = f" at revision {match['revision']}" if match["revision"] else ""
+        raise WeightsError(
+            f"{name} is no folder here, and the local cache of the hub ({cache_root()}) does not have it{said}; "
+            f"`hf download {name}` puts it there, or give a folder",
+            code="E1401",
+        )
+    return folder
+
+
+def cached(name: str, revision: str) -> Path | None:
+    """The folder in which the cache keeps a revision (a branch, a tag, a commit) of a model, or None."""
+    root = cache_root() / f"models--{name.replace('/', '--')}"
+    reference = root / "refs" / revision
+    commit = outside.read_text(reference).strip() if reference.is_file() else revision
+    folder = root / "snapshots" / commit
+    return folder if commit and folder.is_dir() else None
+
+
+def cache_root(environ: Mapping[str, str] | None = None) -> Path:
+    """Where the hub's own programs keep what they have fetched."""
+    given = os.environ if environ is None else environ
+    if given.get("HF_HUB_CACHE"):
+        return Path(given["HF_HUB_CACHE"]).expanduser()
+    home = given.get("HF_HOME") or Path(given.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    return Path(home).expanduser() / "hub"

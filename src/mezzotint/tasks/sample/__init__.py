@@ -1,0 +1,4 @@
+"""The verb `sample`.
+
+From outside: nothing but `sample`.
+"""

@@ -1,0 +1,303 @@
+"""Drawing for the verb `sample`: requests from a command line, pictures into a folder, a contact sheet."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from mezzotint import durable
+from mezzotint.data.media import decoding
+from mezzotint.errors import OutOfMemory
+from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.counting import counted
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.sample import SampleSettings
+from mezzotint.sampling import grids, pictures
+from mezzotint.sampling.prompt_file import Line
+from mezzotint.sampling.sample import Request, is_unconditional
+from mezzotint.shapes import Size
+from mezzotint.tasks import clip_rules
+from mezzotint.tasks.places import free_folder
+from mezzotint.tasks.prompts import cleaning
+from mezzotint.tasks.sample._model import Model, find, open_model
+from mezzotint.tasks.sample._plan import (
+    CONTACT,
+    ELSEWHERE,
+    Planned,
+    lines_of,
+    plan,
+    refuse_sides,
+    refuse_taken,
+)
+from mezzotint.tasks.sample._stages import drawn, size_of
+from mezzotint.tasks.sample._words import Asked
+
+_TILE = 384  # pixels of a picture's longer side on a contact sheet
+_ROWS, _COLUMNS = 24, 8  # of a contact sheet; more pictures make more sheets
+
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One picture. line: what its line says of itself. row, column: its place on the contact sheet. name: its
+    file's."""
+
+    request: Request
+    line: Line
+    row: int
+    column: int
+    name: str
+
+
+def draw(asked: Asked, say: Callable[[str], None]) -> Iterator[str]:
+    """Draws everything and yields the lines that say where it lies. say: gets sentences on the way. What Ctrl-C ends
+    has a contact sheet of what was drawn."""
+    source = find(asked.place, asked.overrides)
+    for sentence in (*asked.notes, *source.said):
+        say(sentence)
+    lines, recipe = _cleaned(*lines_of(asked, source.recipe))
+    for sentence in cleaning.sign_notes(text for line in lines for text in (line.prompt, line.negative or "")):
+        say(f"note: {sentence}")
+    planned = plan(asked, lines, recipe.sample, say)
+    out = asked.out or free_folder(Path("samples") / source.name)
+    model = open_model(source, asked.weights)
+    wanted = _wanted(planned, asked, recipe, model, is_model=source.is_model)
+    if asked.numbered:
+        wanted = _numbered(out, wanted)
+    else:
+        refuse_taken(out, [*(one.name for one in wanted), *_sheet_names(wanted)])
+    if any(one.request.size.frames > 1 for one in wanted) and (sentence := pictures.written_as(recipe.sample.clip)):
+        say(sentence)
+    _tell_of_lost_words(model.family, wanted, say)
+    tiles: dict[tuple[int, int], Pixels] = {}
+    try:
+        _draw_all(out, wanted, model, recipe, tiles, say)
+    except KeyboardInterrupt:
+        there = [one for one in wanted if (one.row, one.column) in tiles]
+        if there:
+            say(f"interrupted: {_where(out, there, tiles, recipe.sample, source.name, of=len(wanted))}")
+        raise
+    yield _where(out, wanted, tiles, recipe.sample, source.name)
+
+
+def _where(
+    out: Path, drawn: Sequence[Wanted], tiles: dict[tuple[int, int], Pixels], settings: SampleSettings, title: str,
+    *, of: int | None = None,
+) -> str:  # fmt: skip
+    """Writes the contact sheets and says where everything lies. of: how many were asked for, where not all are
+    there."""
+    sheets = ", ".join(str(path) for path in _write_sheets(out, drawn, tiles, settings, title=title))
+    what = "clip" if drawn[0].request.size.frames > 1 else "picture"
+    number = counted(len(drawn), what) if of is None else f"{len(drawn)} of {counted(of, what)}"
+    return f"{number} in {out}; contact sheet: {sheets}"
+
+
+def _cleaned(lines: Sequence[Line], recipe: Recipe) -> tuple[tuple[Line, ...], Recipe]:
+    """The prompts as captions are shown, the negative one of the recipe among them."""
+    captions, sample = recipe.data.captions, recipe.sample
+    negative = cleaning.cleaned(sample.negative_prompt, captions)
+    cleaned = recipe.model_copy(update={"sample": sample.model_copy(update={"negative_prompt": negative})})
+    return tuple(cleaning.shown(line, captions) for line in lines), cleaned
+
+
+def _wanted(
+    planned: Sequence[Planned], asked: Asked, recipe: Recipe, model: Model, *, is_model: bool
+) -> list[Wanted]:  # fmt: skip
+    """Every picture, those of one size after one another, so that they can be drawn together. Raises RecipeError E1007
+    for a size that the model cannot draw."""
+    settings = recipe.sample
+    own = model.own_size if is_model else None
+    if settings.image is not None and settings.size is None:
+        own = size_of(settings.image)
+    usual = settings.size or ((own.width, own.height) if own else (recipe.data.resolution, recipe.data.resolution))
+    given = settings.negative_prompt if asked.negative is None else asked.negative
+    negative = cleaning.cleaned(given, recipe.data.captions)
+    frames = clip_rules.drawn_frames(recipe, model.family.grid, own.frames if own else 1)
+    found: list[Wanted] = []
+    for one in planned:
+        width, height = one.size(usual)
+        refuse_sides(width, height, model.family.grid.side, one.line.where)
+        request = Request(
+            prompt=one.line.prompt,
+            size=Size(width, height, frames),
+            negative=negative if one.line.negative is None else one.line.negative,
+            seed=one.seed,
+            index=one.index,
+            steps=one.line.steps,
+            guidance=one.guidance,
+            solver=one.line.solver,
+        )
+        found.append(Wanted(request, one.line, one.row, one.column, one.stem + pictures.ending(request.size)))
+    found.sort(key=lambda one: _alike(one.request))
+    return found
+
+
+def _alike(request: Request) -> tuple[int, int, str, float]:
+    return request.size.width, request.size.height, request.solver or "", request.guidance or 0.0
+
+
+def _draw_all(
+    out: Path, wanted: Sequence[Wanted], model: Model, recipe: Recipe, tiles: dict[tuple[int, int], Pixels],
+    say: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Draws and writes, each picture as soon as it is there. tiles: gets small copies by place."""
+    settings = recipe.sample
+    begun = _begun_with(recipe)
+    with durable.storage_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+    try:
+        pictured = drawn(model, [one.request for one in wanted], recipe, say)
+        for number, (one, picture) in enumerate(zip(wanted, pictured, strict=True), 1):
+            told = pictures.facts(one.request, settings) | begun | _guidance_from(one.request, settings, model)
+            told |= model.told
+            content = pictures.file(picture.pixels, told, settings.clip)
+            durable.write_new(out / one.name, content, code="E1071", remedy=ELSEWHERE)
+            tiles[one.row, one.column] = _small(pictures.strip(picture.pixels))
+            if number % max(1, settings.batch_size) == 0 or number == len(wanted):
+                say(f"drawn {number} of {len(wanted)}")
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemory(
+            f"{model.device} has not enough memory ({str(error).splitlines()[0]}); write --batch=1, draw smaller "
+            "pictures, or set run.precision=bf16",
+            code="E1751",
+        ) from error
+
+
+def _begun_with(recipe: Recipe) -> dict[str, str]:
+    """The picture that is begun with, as text by name: where it lies, what it holds, how it is brought to size."""
+    settings, data = recipe.sample, recipe.data
+    if settings.image is None:
+        return {}
+    digest = decoding.digest_of(settings.image)
+    return {
+        "image": str(settings.image.absolute()),
+        **({"image_sha256": digest.hex()} if digest is not None else {}),
+        "strength": f"{settings.strength!r}",
+        "data.resize": f"{data.resize}",
+        "data.background": f"{data.background}",
+    }
+
+
+def _guidance_from(request: Request, settings: SampleSettings, model: Model) -> dict[str, str]:
+    """What guidance moved away from, as text by name, where that is not the negative prompt."""
+    is_zeros = is_unconditional(model.family, request.negative, settings) and request.guidance != 1.0
+    return {"unconditional": "zeros"} if is_zeros else {}
+
+
+def _write_sheets(
+    out: Path, wanted: Sequence[Wanted], tiles: dict[tuple[int, int], Pixels], settings: SampleSettings, *, title: str
+) -> list[Path]:
+    """contact.png, and contact-2.png … where one would be too large. Under each picture what its column does not say of
+    it."""
+    prompts = {one.row: one.request.prompt or "(no prompt)" for one in wanted}
+    heads = _headings(wanted)
+    notes = {(one.row, one.column): _note(one, heads[one.column], wanted, settings) for one in wanted}
+    written: list[Path] = []
+    for top in range(0, len(prompts), _ROWS):
+        for left in range(0, len(heads), _COLUMNS):
+            rows = sorted(prompts)[top : top + _ROWS]
+            columns = list(heads)[left : left + _COLUMNS]
+            image = grids.sheet(
+                [[tiles.get((row, column)) for column in columns] for row in rows],
+                rows=[prompts[row] for row in rows],
+                columns=[", ".join(heads[column].values()) for column in columns],
+                notes=[[notes.get((row, column), "") for column in columns] for row in rows],
+                title=title,
+            )
+            written.append(_free_sheet(out))
+            durable.write_new(written[-1], grids.png(image), code="E1071", remedy=ELSEWHERE)
+    return written
+
+
+def _sheet_names(wanted: Sequence[Wanted]) -> list[str]:
+    """Of the contact sheets that these pictures make."""
+    down = -(-len({one.row for one in wanted}) // _ROWS)
+    across = -(-len({one.column for one in wanted}) // _COLUMNS)
+    return [f"contact{f'-{number}' if number > 1 else ''}.png" for number in range(1, down * across + 1)]
+
+
+def _free_sheet(out: Path) -> Path:
+    """contact.png, or the first of contact-2.png … that is not there."""
+    names = (out / (CONTACT if number == 1 else f"contact-{number}.png") for number in itertools.count(1))
+    return next(path for path in names if not path.exists())
+
+
+def _numbered(out: Path, wanted: Sequence[Wanted]) -> list[Wanted]:
+    """Nine digits for names, in the order of prompts and seeds, behind the highest number that is there: MindONE's
+    form."""
+    there = [int(path.stem) for path in out.glob("*") if re.fullmatch(r"\d{9}", path.stem)]
+    first = max(there, default=-1) + 1
+    order = sorted(range(len(wanted)), key=lambda n: (wanted[n].row, wanted[n].column))
+    number = {place: first + count for count, place in enumerate(order)}
+    return [
+        replace(one, name=f"{number[place]:09d}{pictures.ending(one.request.size)}") for place, one in enumerate(wanted)
+    ]
+
+
+def _headings(wanted: Sequence[Wanted]) -> dict[int, dict[str, str]]:
+    """Of each column that has pictures: what all of it share of size, seed and, where there are several, guidance
+    scale; lines that say it of themselves count only where all do."""
+    found: dict[int, dict[str, str]] = {}
+    for column in sorted({one.column for one in wanted}):
+        here = [one for one in wanted if one.column == column]
+        found[column] = {}
+        for name in _marks(here[0], wanted):
+            left_open = [one for one in here if not _says_itself(one.line, name)] or here
+            values = {_marks(one, wanted)[name] for one in left_open}
+            if len(values) == 1:
+                found[column][name] = values.pop()
+    return found
+
+
+def _marks(one: Wanted, wanted: Sequence[Wanted]) -> dict[str, str]:
+    request = one.request
+    several = len({other.request.guidance for other in wanted}) > 1
+    size = {"size": f"{request.size.width}x{request.size.height}", "seed": f"seed {request.seed}"}
+    return size | ({"guidance": f"guidance {request.guidance:g}"} if several else {})
+
+
+def _says_itself(line: Line, name: str) -> bool:
+    match name:
+        case "size":
+            return (line.width, line.height, line.aspect) != (None, None, None)
+        case "seed":
+            return line.seed is not None
+        case "guidance":
+            return bool(line.guidance)
+        case _:
+            raise AssertionError(name)
+
+
+def _note(one: Wanted, heading: dict[str, str], wanted: Sequence[Wanted], settings: SampleSettings) -> str:
+    """What a picture's line says of it, and its column does not."""
+    line = one.line
+    found = [text for name, text in _marks(one, wanted).items() if heading.get(name) != text]
+    if line.steps is not None and line.steps != settings.steps:
+        found.append(counted(line.steps, "step"))
+    if line.solver is not None and line.solver != settings.solver:
+        found.append(line.solver)
+    if line.negative is not None:
+        found.append(f"not: {line.negative}" if line.negative else "no negative prompt")
+    return ", ".join(found)
+
+
+def _tell_of_lost_words(family: ModelFamily, wanted: Sequence[Wanted], say: Callable[[str], None]) -> None:
+    texts = list(dict.fromkeys(text for one in wanted for text in (one.request.prompt, one.request.negative) if text))
+    for text, lost in zip(texts, family.lost_tokens(texts), strict=True):
+        if lost:
+            say(f"warning: the last {lost} tokens of {text[:60]!r}… do not fit and are not seen")
+
+
+def _small(pixels: Pixels) -> Pixels:
+    image = Image.fromarray(pixels)
+    image.thumbnail((_TILE, _TILE), Image.Resampling.LANCZOS)
+    return np.asarray(image)

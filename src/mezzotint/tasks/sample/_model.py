@@ -1,0 +1,208 @@
+"""What `sample` draws from: a model's files, a run's newest checkpoint, or a recipe, made ready to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mezzotint import outside
+from mezzotint.diffusion.objective import Objective
+from mezzotint.errors import CheckpointError, RecipeError
+from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.reading.read import MODELS, Reading, locate, located, read, read_text
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.run_folder import RunFolder
+from mezzotint.runtimes.base import Launch, open_runtime
+from mezzotint.shapes import Size
+from mezzotint.tasks.assemble import family_class
+from mezzotint.tasks.check import notes
+from mezzotint.tasks.sample._words import Weights
+from mezzotint.tasks.train import resume
+from mezzotint.tasks.train.train import folder_of
+from mezzotint.training import state
+from mezzotint.training.precision import attention
+from mezzotint.training.precision.policy import Precision, cast
+from mezzotint.weights.files.fingerprint import of_values
+from mezzotint.weights.single_file.single_file import family_at
+
+_MODEL_FILES = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is drawn from, by its files. recipe: located. name: for folders and headings. checkpoint: whose weights
+    take the place of the model's; None draws from the model as it is. said: sentences for the reader."""
+
+    recipe: Recipe
+    name: str
+    checkpoint: Path | None = None
+    is_model: bool = False
+    said: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Model:
+    """A family ready to draw. told: what pictures say of it, as text by name."""
+
+    family: ModelFamily
+    objective: Objective
+    precision: Precision
+    device: torch.device
+    told: dict[str, str]
+
+    @property
+    def own_size(self) -> Size | None:
+        """The size of pictures or clips the denoiser was made for, where its configuration says so."""
+        config = getattr(self.family.parts()["denoiser"], "config", None)
+        told, grid = getattr(config, "sample_size", None), self.family.grid
+        sides = told if isinstance(told, (list, tuple)) else (told, told)
+        if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
+            return None
+        frames = (int(getattr(config, "video_length", 1)) - 1) * grid.frames + 1
+        height, width = (int(side) * grid.pixels for side in sides)
+        return Size(width, height, frames)
+
+
+def find(place: str, overrides: Sequence[str]) -> Source:
+    """What a word of the command line means: a model's folder or file or the name of one that ships, a run folder, a
+    checkpoint in it, or a recipe.
+
+    A recipe stands for its run where that has a checkpoint, otherwise for the model it would begin with. Raises
+    RecipeError E1074 for none of these, CheckpointError for a run without a checkpoint that can be trusted.
+    """
+    path = Path(place).expanduser()
+    if (path / "manifest.json").is_file():
+        return _of_checkpoint(path.absolute(), place, overrides)
+    if (path / "checkpoints").is_dir():
+        return _of_run(path.absolute(), place, overrides)
+    model = locate(path, None, shipped=MODELS)
+    is_model = any((model / name).is_file() for name in ("model_index.json", "config.json"))
+    if is_model or (model.is_file() and model.suffix.lower() in _MODEL_FILES):
+        return _of_model(model, place, overrides)
+    if path.is_dir():
+        raise RecipeError(
+            f"{place} is a folder, but neither a model (it has no model_index.json) nor a run (it has no checkpoints)",
+            code="E1074",
+        )
+    try:
+        reading = read(place, overrides)
+    except RecipeError as error:
+        if error.code != "E1011":
+            raise
+        raise RecipeError(
+            f"{place} is neither a model, nor a run folder, nor a recipe (looked in {Path.cwd()} and among what ships; "
+            "`mezzotint ls` lists that)",
+            code="E1074",
+        ) from None
+    return _of_recipe(reading)
+
+
+def _of_model(model: Path, place: str, overrides: Sequence[str]) -> Source:
+    recipe = located(read_text("schema: 1", place, overrides))
+    told = any(word.partition("=")[0] == "model.family" for word in overrides)
+    family = None if told else family_at(model)
+    settings = recipe.model.model_copy(update={"path": model} | ({"family": family} if family else {}))
+    of_family = (f"{place} is of family {family}",) if family else ()
+    said = (*of_family, *notes.knowledge(model))
+    return Source(recipe.model_copy(update={"model": settings}), model.stem, is_model=True, said=said)
+
+
+def second(recipe: Recipe) -> Source:
+    """The model that `sample.refiner` names, which is drawn from as the first one is."""
+    path = recipe.sample.refiner.path
+    assert path is not None
+    settings = ModelSettings(path=path, family=family_at(path) or recipe.model.family, attention=recipe.model.attention)
+    return Source(recipe.model_copy(update={"model": settings}), path.stem, is_model=True)
+
+
+def _of_run(folder: Path, place: str, overrides: Sequence[str]) -> Source:
+    start = resume.choose("latest", RunFolder(folder), f"mezzotint train {folder / 'recipe.yaml'}")
+    assert start.checkpoint is not None
+    found = _of_checkpoint(start.checkpoint, place, overrides)
+    return Source(found.recipe, found.name, found.checkpoint, said=start.said)
+
+
+def _of_checkpoint(checkpoint: Path, place: str, overrides: Sequence[str]) -> Source:
+    recipe = checkpoint.parent.parent / "recipe.yaml"
+    if not recipe.is_file():
+        raise RecipeError(f"{place}: {recipe} is missing, which says what was trained", code="E1074")
+    return Source(located(read(recipe, overrides)), f"{recipe.parent.name}-{checkpoint.name}", checkpoint)
+
+
+def _of_recipe(reading: Reading) -> Source:
+    recipe = located(reading)
+    folder = RunFolder(folder_of(reading, recipe))
+    if not state.listed(folder.checkpoints):
+        name = reading.path.stem if reading.path else reading.name
+        return Source(recipe, name, said=("nothing is trained yet: these are pictures of the model it begins with",))
+    start = resume.choose("latest", folder, f"mezzotint train {reading.name}")
+    assert start.checkpoint is not None
+    return Source(recipe, f"{folder.path.name}-{start.checkpoint.name}", start.checkpoint, said=start.said)
+
+
+def open_model(source: Source, weights: Weights | None) -> Model:
+    """Loads the model, and a checkpoint's weights over it.
+
+    weights: None takes the average where there is one. Raises what loading raises; CheckpointError E1502 where other
+    parts were trained, E1075 where an average is asked for and none is there.
+    """
+    recipe = source.recipe
+    kind = family_class(recipe)
+    with_one = recipe.run.model_copy(update={"runtime": "single"})
+    device = open_runtime(with_one, Launch()).device
+    family = kind.load(recipe.model, seed=recipe.run.seed)
+    parts = family.parts()
+    identity: dict[str, str] = {part: kind.fingerprint(recipe.model, part, seed=recipe.run.seed) for part in parts}
+    told: dict[str, str] = {}
+    if source.checkpoint is not None:
+        told = _overlay(family, source.checkpoint, weights)
+        identity |= {"checkpoint": told.pop("sha256")}
+    elif weights == "shadow":
+        raise _no_shadow(f"{source.name} is not a run")
+    precision = Precision.of(recipe.run)
+    for name, module in parts.items():
+        is_trained = name in recipe.model.train
+        cast(module.requires_grad_(False).eval(), precision.weights if is_trained else precision.of_frozen(name))
+        module.to(device)
+    attention.set_up(parts["denoiser"], recipe.model.attention)
+    objective = Objective(recipe.objective, family.schedule, recipe.model.prediction or family.prediction)
+    told |= {"model": of_values(identity), "model_name": source.name, "family": recipe.model.family}
+    return Model(family, objective.to(device), precision, device, told)
+
+
+def _overlay(family: ModelFamily, checkpoint: Path, weights: Weights | None) -> dict[str, str]:
+    """Puts a checkpoint's weights into the networks. Returns what pictures say of them, and their file's SHA-256."""
+    restored = state.read(checkpoint)
+    has_shadow = any(name.startswith("ema/") for name in restored.tensors)
+    if weights == "shadow" and not has_shadow:
+        raise _no_shadow(f"{checkpoint} was trained without optim.ema")
+    which: Weights = weights or ("shadow" if has_shadow else "raw")
+    prefix = "ema/" if which == "shadow" else "w/"
+    chosen = {name.removeprefix(prefix): t for name, t in restored.tensors.items() if name.startswith(prefix)}
+    _copy(family, chosen, checkpoint)
+    manifest = outside.read_json(checkpoint / "manifest.json", limit=outside.LISTED)
+    file = "shadow.safetensors" if which == "shadow" else "weights.safetensors"
+    return {"weights": which, "training_step": str(restored.step), "sha256": manifest["files"][file]["sha256"]}
+
+
+def _copy(family: ModelFamily, chosen: Mapping[str, Tensor], checkpoint: Path) -> None:
+    into = {f"{part}/{name}": p for part, module in family.parts().items() for name, p in module.named_parameters()}
+    strange = [name for name, t in chosen.items() if name not in into or into[name].shape != t.shape]
+    if strange or not chosen:
+        raise CheckpointError(
+            f"{checkpoint}: {len(strange)} of its {len(chosen)} trained tensors are not the model's "
+            f"({', '.join(strange[:3])}); its recipe names another model than it was trained from",
+            code="E1502",
+        )
+    with torch.no_grad():
+        for name, tensor in chosen.items():
+            into[name].copy_(tensor)
+
+
+def _no_shadow(why: str) -> CheckpointError:
+    return CheckpointError(f"--weights=shadow: {why}; leave it out, or write --weights=raw", code="E1075")

@@ -1,0 +1,141 @@
+"""Pictures in stages, for the verb `sample`: what they begin with, the model, and a second model for the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mezzotint import draws
+from mezzotint.data.media import decoding
+from mezzotint.diffusion.noise import normal
+from mezzotint.errors import DatasetError, RecipeError
+from mezzotint.families.base import ModelFamily, posterior_sample
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.recipe.sections.sample import SampleSettings
+from mezzotint.sampling.sample import Picture, Request, Span, alike, as_bytes, embedded, sample_latents
+from mezzotint.shapes import Size
+from mezzotint.stages import Placement
+from mezzotint.tasks.sample._model import Model, open_model, second
+
+_MULTIPLE = 64  # pixels; a picture to begin with is drawn in a size of such sides
+
+
+def drawn(model: Model, requests: Sequence[Request], recipe: Recipe, say: Callable[[str], None]) -> Iterator[Picture]:
+    """The pictures, in the order of the requests. say: hears what is loaded on the way.
+
+    Raises RecipeError E1070, E1090 for a second model that does not fit the first, E1091 for a picture to begin with
+    that cannot be used.
+    """
+    settings, refiner = recipe.sample, recipe.sample.refiner
+    if settings.image is not None:
+        requests = _begun(model, requests, recipe)
+    leave = refiner.strength if refiner.path is not None and refiner.finish else 0.0
+    span = Span(begin=settings.strength if settings.image is not None else 1.0, leave=leave)
+    if refiner.path is None:
+        yield from _sampled(model, requests, settings, span)
+        return
+    found: list[Tensor] = []
+    for some in alike(requests, settings.batch_size):
+        made = _latents(model, some, settings, span)
+        found += [latents[None].cpu() for latents in made]
+    for part in model.family.parts().values():
+        part.to("cpu")
+    say(f"the second model: {refiner.path}")
+    other = open_model(second(recipe), None)
+    _require_alike(model.family, other.family, refiner.path)
+    model.told |= {"refiner.model": other.told["model"]}
+    again = [
+        replace(r, start=x, guidance=refiner.guidance, text=None, negative_text=None)
+        for r, x in zip(requests, found, strict=True)
+    ]
+    span = Span(begin=refiner.strength, noised=refiner.finish, stage=1)
+    plain = settings.model_copy(update={"unconditional": "caption"})
+    first = {id(new): old for new, old in zip(again, requests, strict=True)}
+    for picture in _sampled(other, again, plain, span):
+        yield Picture(first[id(picture.request)], picture.pixels)
+
+
+def size_of(path: Path) -> Size:
+    """The size in which a picture to begin with is drawn where no other is asked: its own, sides rounded down to
+    multiples of 64. Raises RecipeError E1091."""
+    own = _probed(path)
+    return Size(*(max(_MULTIPLE, side // _MULTIPLE * _MULTIPLE) for side in (own.width, own.height)))
+
+
+def _sampled(model: Model, requests: Sequence[Request], settings: SampleSettings, span: Span) -> Iterator[Picture]:
+    for some in alike(requests, settings.batch_size):
+        latents = _latents(model, some, settings, span)
+        # frozen parts compute in the type they are kept in: the VAE outside of autocast
+        for request, pixels in zip(some, model.family.decode_media(latents), strict=True):
+            yield Picture(request, as_bytes(pixels, request.size.frames))
+
+
+def _latents(model: Model, requests: Sequence[Request], settings: SampleSettings, span: Span) -> Tensor:
+    known = embedded(model.family, requests)
+    with model.precision.autocast(model.device):
+        return sample_latents(
+            model.family,
+            known,
+            schedule=model.objective.schedule,
+            prediction=model.objective.form,
+            steps=settings.steps,
+            guidance=settings.guidance[0],
+            solver=settings.solver,
+            device=model.device,
+            spacing=settings.spacing,
+            guidance_rescale=settings.guidance_rescale,
+            settings=settings,
+            span=span,
+        )
+
+
+def _begun(model: Model, requests: Sequence[Request], recipe: Recipe) -> list[Request]:
+    """The requests with latents of the picture, each a draw of its own from what the autoencoder says."""
+    path = recipe.sample.image
+    assert path is not None
+    moments: dict[Size, Tensor] = {}
+    found = []
+    for request in requests:
+        if request.size.frames != 1:
+            raise RecipeError("sample.image: clips do not begin with a picture; leave it out", code="E1091")
+        if request.size not in moments:
+            pixels = _pixels(path, request.size, recipe.data)
+            moments[request.size] = model.family.encode_media(pixels.to(model.device)).cpu()
+        here = moments[request.size]
+        address = np.array([draws.key(request.seed, "sample-image", request.index)], dtype=np.uint64)
+        eps = normal(torch.from_numpy(address.view(np.int64)), (here.shape[1] // 2, *here.shape[2:]))
+        found.append(replace(request, start=posterior_sample(here, eps)))
+    return found
+
+
+def _pixels(path: Path, size: Size, data: DataSettings) -> Tensor:
+    """(1, 3, H, W) in [−1, 1]: the picture made to cover the size, and cut in the middle."""
+    own = _probed(path)
+    factor = max(size.width / own.width, size.height / own.height)
+    covering = Size(max(size.width, round(own.width * factor)), max(size.height, round(own.height * factor)))
+    corner = (covering.height - size.height) // 2, (covering.width - size.width) // 2
+    placed = Placement(size, covering, corner)
+    levels = decoding.picture(path, placed, resize=data.resize, background=data.background, max_pixels=data.max_pixels)
+    return torch.from_numpy(levels)[None].float() / 127.5 - 1.0
+
+
+def _probed(path: Path) -> Size:
+    try:
+        return decoding.probe(path, DataSettings().max_pixels).size
+    except DatasetError as error:
+        raise RecipeError(f"sample.image: {error.message}; take another picture", code="E1091") from None
+
+
+def _require_alike(family: ModelFamily, other: ModelFamily, path: Path) -> None:
+    if family.grid != other.grid:
+        raise RecipeError(
+            f"sample.refiner.path: {path} has latents of {other.grid.channels} channels, one for {other.grid.pixels} "
+            f"pixels, the first model {family.grid.channels} and {family.grid.pixels}; take a refiner of its kind",
+            code="E1090",
+        )

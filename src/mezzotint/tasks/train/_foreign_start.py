@@ -1,0 +1,203 @@
+"""A run that goes on from foreign weights (`run.start`): where it begins, and the optimizer's moments in MindONE's
+file, read and written.
+
+`optimizer.ckpt` is a MindSpore checkpoint whose names begin with `ldm_with_loss_grad.optimizer.`: `adam_m.NAME` and
+`adam_v.NAME` are the moments of a tensor, `NAME` the tensor itself, `global_step` the updates made, and
+`learning_rate.learning_rate` the rates of the whole run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mezzotint.data.schedule.plan import Timeline
+from mezzotint.errors import RecipeError
+from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.tasks.assemble import Model, rate_factor
+from mezzotint.training import lr
+from mezzotint.training.progress import Progress
+from mezzotint.training.update import Update
+from mezzotint.weights.files import mindspore
+from mezzotint.weights.keymap import Entry
+from mezzotint.weights.layouts import mindone_sdxl
+
+NAME = "optimizer.ckpt"
+PREFIX = "ldm_with_loss_grad.optimizer."
+_MOMENTS = {"adam_m.": "opt.mean/", "adam_v.": "opt.square/"}
+_KNOWN = ("global_step", "learning_rate.", "learning_rate", "weight_decay", "scale_sense")
+
+
+def check(recipe: Recipe, model: Model, steps: int) -> None:
+    """Before the first step. Raises RecipeError E1076 for a start at the run's end, and where MindONE's file could not
+    be written."""
+    if recipe.run.start.step >= steps:
+        raise RecipeError(
+            f"run.start.step is {recipe.run.start.step}, and the run ends at step {steps}; raise run.steps, which "
+            "counts the steps that lie behind, too",
+            code="E1076",
+        )
+    if recipe.run.export.mindspore_optimizer:
+        _moments(model.update)
+        next(_entries(model.update, model.family))
+
+
+def progress(recipe: Recipe, timeline: Timeline, steps: int) -> Progress:
+    """Where a new run stands: at step 0, or after the steps that lie behind its weights."""
+    found, step = Progress(last_step=steps), recipe.run.start.step
+    if step:
+        found.step = found.first_step = step
+        found.epoch = timeline.locate(step - 1)[0]
+        found.epoch_ends = timeline.locate(step)[0] > found.epoch
+        found.samples = step * recipe.data.batch_size * recipe.optim.accumulation
+    return found
+
+
+def begin(recipe: Recipe, model: Model) -> Iterator[str]:
+    """Makes a new run go on as `run.start` says; tells what it did."""
+    start = recipe.run.start
+    if start.step:
+        yield f"going on from foreign weights after step {start.step}: rates, data and draws are the next step's"
+    if start.optimizer is not None:
+        yield from restore(start.optimizer, model.update, model.family)
+
+
+def write_when_asked(recipe: Recipe, folder: Path, model: Model, steps: int) -> None:
+    """The optimizer's file of a run folder, with `run.export.mindspore_optimizer`."""
+    if recipe.run.export.mindspore_optimizer:
+        write(folder / NAME, model.update, model.family, rates_of(recipe, steps, rate_factor(recipe)))
+
+
+def restore(path: Path, update: Update, family: ModelFamily) -> list[str]:
+    """Takes the moments of a file into the optimizer. Returns what could be restored and what could not, in sentences.
+
+    Raises RecipeError E1076 for an optimizer without such moments, or a file without any of this model; WeightsError
+    for one that cannot be read.
+    """
+    mine = _moments(update)
+    there = {_plain(name): name for name in mindspore.entries(path)}
+    wanted: dict[str, tuple[Entry, str, str]] = {}
+    for part, entry in _entries(update, family):
+        for theirs, ours in _MOMENTS.items():
+            if theirs + entry.foreign in there:
+                wanted[there[theirs + entry.foreign]] = (entry, part, ours)
+    missed: list[str] = []
+    done: set[str] = set()
+    with torch.no_grad():
+        for name, tensor in mindspore.read(path, wanted.keys()):
+            entry, part, ours = wanted[name]
+            for found, value in entry.to_ours(tensor).items():
+                place = mine.get(f"{ours}{part}/{found}")
+                if place is None:
+                    continue
+                if place.shape != value.shape:
+                    missed.append(f"{found} ({_shape(value)} there, {_shape(place)} here)")
+                    continue
+                place.copy_(value)
+                done.add(f"{ours}{part}/{found}")
+        if not done:
+            raise RecipeError(
+                f"run.start.optimizer: {path} holds no moments of what is trained here; it is of another model, or no "
+                f"optimizer's file of MindONE's, whose names begin with {PREFIX}adam_m.",
+                code="E1076",
+            )
+        counted = _restore_count(path, there, update)
+    absent = sorted({name.partition("/")[2] for name in mine.keys() - done})
+    strange = [n for n in there if n.startswith(tuple(_MOMENTS)) and there[n] not in wanted]
+    return list(_said(path, len(done), absent, missed, strange, counted))
+
+
+def write(path: Path, update: Update, family: ModelFamily, rates: list[float] | None) -> None:
+    """Writes the file of a run folder, tensor by tensor; joined tensors of which a part is trained are left out. rates:
+    of the whole run, None where they are constant. Raises RecipeError E1076 for an optimizer without moments,
+    StorageError when the disk refuses."""
+    mine = _moments(update)
+    masters = update.masters
+
+    def pairs() -> Iterator[tuple[str, mindspore.Writable]]:
+        yield f"{PREFIX}global_step", update.applied.to("cpu", torch.int32).reshape(1)
+        for part, entry in _entries(update, family):
+            if any(f"{part}/{name}" not in masters for name in entry.ours):
+                continue
+            for theirs, source in ((ours_of, prefix) for prefix, ours_of in (("", "w"), *_MOMENTS.items())):
+                held = masters if theirs == "w" else mine
+                start = f"{part}/" if theirs == "w" else f"{theirs}{part}/"
+                tensors = {name: held[start + name].detach().to("cpu", torch.float32) for name in entry.ours}
+                yield f"{PREFIX}{source}{entry.foreign}", entry.to_foreign(tensors)
+        if rates is not None:
+            yield f"{PREFIX}learning_rate.learning_rate", torch.tensor(rates, dtype=torch.float32)
+
+    mindspore.write(path, pairs())
+
+
+def rates_of(recipe: Recipe, steps: int, factor: float) -> list[float] | None:
+    """The rate of every step, as MindONE keeps it; None where it is constant. factor: that of every rate."""
+    o = recipe.optim
+    if o.schedule.kind == "constant" and not (o.schedule.warmup_steps or o.schedule.warmup_share):
+        return None
+    return [o.lr * factor * lr.factor(o.schedule, step, steps) for step in range(steps)]
+
+
+def _moments(update: Update) -> Mapping[str, Tensor]:
+    found = {n: t for n, t in update.tensors().items() if n.startswith(tuple(_MOMENTS.values()))}
+    if not found:
+        raise RecipeError(
+            "run.start.optimizer and run.export.mindspore_optimizer are about the two moments of Adam, which this "
+            "optimizer has not; write optim.optimizer.kind=adam-weight-decay or adamw, or leave them out",
+            code="E1076",
+        )
+    return found
+
+
+def _entries(update: Update, family: ModelFamily) -> Iterator[tuple[str, Entry]]:
+    """The tensors of MindONE's names behind the parts that are trained."""
+    refiner = "text_encoder" not in family.text_parts
+    for part in dict.fromkeys(name.split("/")[0] for name in update.masters):
+        names = [name for name, _ in family.parts()[part].named_parameters()]
+        try:
+            entries = list(mindone_sdxl.entries(part, names, refiner=refiner))
+        except KeyError as error:
+            raise RecipeError(
+                "run.start.optimizer and run.export.mindspore_optimizer go by the names of MindONE's SDXL, and "
+                f"{part} has none there; leave them out",
+                code="E1076",
+            ) from error
+        yield from (
+            (part, entry) for entry in entries if any(f"{part}/{name}" in update.masters for name in entry.ours)
+        )
+
+
+def _restore_count(path: Path, there: Mapping[str, str], update: Update) -> int | None:
+    name = there.get("global_step")
+    if name is None:
+        return None
+    [(_, count)] = mindspore.read(path, [name])
+    update.applied.fill_(float(count.reshape(-1)[0]))
+    return int(count.reshape(-1)[0])
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix(PREFIX).replace("._backbone", "")
+
+
+def _said(
+    path: Path, done: int, absent: list[str], missed: list[str], strange: list[str], counted: int | None
+) -> Iterator[str]:
+    after = f" after {counted:,} updates" if counted is not None else ", without their count"
+    yield f"run.start.optimizer: {done:,} moments from {path}{after}"
+    for names, words in (
+        (absent, "begin at zero, for the file has none of them"),
+        (missed, "begin at zero, for they have another shape"),
+        (strange, "of the file are of nothing that is trained here"),
+    ):
+        if names:
+            yield f"  {len(names):,} {words}: {', '.join(names[:5])}{', …' if len(names) > 5 else ''}"
+    yield "  not in such a file: the average, the loss scale, held-out measurements; they begin anew"
+
+
+def _shape(tensor: Tensor) -> str:
+    return "×".join(map(str, tensor.shape)) or "a number"

@@ -1,0 +1,389 @@
+"""What a run says: before step 1 what it will do, at its end where everything lies, and the line that goes on."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+import mezzotint
+from mezzotint.data.buckets import buckets
+from mezzotint.recipe.counting import counted
+from mezzotint.recipe.reading.read import Reading
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.resume_rules import DEFAULT_STEPS
+from mezzotint.run_folder import RunFolder
+from mezzotint.runtimes.base import Launch, Runtime
+from mezzotint.tasks.assemble import Dataset, Model, rate_factor, resolved
+from mezzotint.tasks.check.notes import notes, of_data, of_names, of_pictures
+from mezzotint.tasks.long_captions import LostWords
+from mezzotint.tasks.long_captions import note as note_of_lost
+from mezzotint.training import lr, sharding
+from mezzotint.training.callbacks.progress_line import LiveLine
+from mezzotint.training.state import Restored
+
+
+def command(folder: RunFolder, launch: Launch, packages: Sequence[str] = ()) -> str:
+    """The line that goes on with a run, to be typed as it stands. packages: that were allowed to be imported."""
+    here = folder.recipe
+    allowed = "".join(f" --allow-package={name}" for name in packages)
+    return f"{_starter(launch)} {shlex.quote(str(_from_here(here)))}{allowed}"
+
+
+def with_settings(words: Sequence[str], settings: Sequence[str], launch: Launch) -> str:
+    """The line of this start, to be typed as it stands, with `key=value` laid over it. words: those behind the verb."""
+    end = words.index("--") if "--" in words else len(words)
+    keys = {setting.partition("=")[0] for setting in settings}
+    kept = [word for word in words[:end] if word.partition("=")[0] not in keys]
+    return f"{_starter(launch)} {shlex.join([*kept, *settings, *words[end:]])}"
+
+
+def _starter(launch: Launch) -> str:
+    if launch.world_size == 1:
+        return "mezzotint train"
+    machines = launch.world_size // launch.local_size
+    many = f"--nnodes {machines} " if machines > 1 else ""
+    return f"torchrun {many}--nproc-per-node {launch.local_size} -m mezzotint train"
+
+
+def progress(live: LiveLine, what: str) -> Callable[[int, int], None]:
+    """A progress callback that says every tenth part once, and nothing for small sets."""
+    said: set[int] = set()
+
+    def tell(done: int, total: int) -> None:
+        tenth = 10 * done // max(total, 1)
+        if total >= 1000 and tenth not in said:
+            said.add(tenth)
+            live.say(f"{what}: {done:,} of {total:,}")
+
+    return tell
+
+
+def before_step_one(
+    recipe: Recipe, launch: Launch, runtime: Runtime, dataset: Dataset, model: Model, steps: int, folder: RunFolder,
+    *, lost: LostWords | None = None,
+) -> list[str]:  # fmt: skip
+    """The run in a dozen lines: model, parameters, data, batch arithmetic, length, precision, devices, saving. lost:
+    captions that the text encoder cuts."""
+    return [
+        f"mezzotint {mezzotint.__version__}   run {recipe.run.name} in {folder.path}",
+        f"  model      {_model_line(recipe)}",
+        *[f"  note       {note}" for note in model.family.notes],
+        *[f"  note       {note}" for note in _notes(recipe, runtime, dataset, model)],
+        *[f"  note       {note}" for note in note_of_lost(lost, dataset.catalogue)],
+        f"  parameters {_parameter_line(recipe, model)}",
+        f"  data       {_data_line(recipe, dataset)}",
+        f"  buckets    {_bucket_line(recipe, dataset)}",
+        f"  batches    {_batch_line(recipe, runtime, dataset)}",
+        f"  length     {_length_line(dataset, steps)}",
+        f"  objective  {_objective_line(recipe, model)}",
+        f"  update     {_update_line(recipe, steps)}",
+        *[f"  note       {one}" for one in worked_out(recipe, steps)],
+        f"  computing  {_computing_line(recipe, launch, runtime, model)}",
+        f"  saving     {_saving_line(recipe, runtime, model)}",
+        *_precision_note(recipe, launch),
+    ]
+
+
+def _notes(recipe: Recipe, runtime: Runtime, dataset: Dataset, model: Model) -> list[str]:
+    buckets = len(_bucket_counts(recipe, dataset))
+    found = notes(recipe, prediction=model.prediction, device=runtime.device.type, buckets=buckets)
+    return (
+        found
+        + of_data(dataset, recipe.data)
+        + of_pictures(recipe, dataset)
+        + of_names(recipe, model.family.parts(), model.trained)
+    )
+
+
+def _model_line(recipe: Recipe) -> str:
+    skipped = recipe.model.clip_skip
+    skip = f", {counted(skipped, 'last layer')} of its text encoder left out (clip skip)" if skipped else ""
+    if recipe.model.weights == "random":
+        return (
+            f"{recipe.model.family}, configurations from {recipe.model.described_by}; every weight is random, drawn "
+            f"from seed {recipe.run.seed}: this model knows nothing yet{skip}"
+        )
+    return f"{recipe.model.family} from {recipe.model.path}{skip}"
+
+
+def _parameter_line(recipe: Recipe, model: Model) -> str:
+    trained: Counter[str] = Counter()
+    for part, module in model.family.parts().items():  # of which a process may hold a share
+        trained[part] = sum(p.numel() for name, p in module.named_parameters() if f"{part}/{name}" in model.trained)
+    lines = []
+    for part, module in model.family.parts().items():
+        total = sum(p.numel() for p in module.parameters())
+        moving = trained.get(part, 0)
+        lines.append(f"{part} {moving:,} of {total:,} trained" if moving else f"{part} {total:,} frozen")
+    cached = (*model.family.text_parts * recipe.data.cache.text, *("vae",) * recipe.data.cache.latents)
+    return "; ".join(lines + [f"{part} not loaded (cached)" for part in cached if part not in model.family.parts()])
+
+
+def _data_line(recipe: Recipe, dataset: Dataset) -> str:
+    report = dataset.catalogue.report
+    counts = (
+        (len(dataset.held), "held out"),
+        *((len(one.rows), f"of data.holdout.path {name} measured alone") for name, one in dataset.sets.items()),
+        (report.empty_captions, "with an empty caption"),
+        (report.upscaled, "enlarged to their bucket"),
+        (len(report.left_out), "left out as the recipe asks (named in data_report.jsonl)"),
+        (len(report.skipped), "skipped (named in data_report.jsonl)"),
+        (sum(count for _, count in report.unknown), "of other kinds (not looked at)"),
+    )
+    words = [
+        counted(len(dataset.rows), "clip" if recipe.data.has_clips else "picture"),
+        *(f"{count:,} {what}" for count, what in counts if count),
+    ]
+    places = ", ".join(str(p) for p in recipe.data.path)
+    return f"{', '.join(words)}; from {places}{_flips(recipe, dataset)}"
+
+
+def _flips(recipe: Recipe, dataset: Dataset) -> str:
+    """How many are mirrored, in words; nothing where none is."""
+    own = dataset.catalogue.own.flip[dataset.rows]
+    chances = {recipe.data.flip, *own[~np.isnan(own)].tolist()} if len(own) else {recipe.data.flip}
+    if max(chances) == 0:
+        return ""
+    among = f"{min(chances):g} to {max(chances):g}" if len(chances) > 1 else f"{recipe.data.flip:g}"
+    return f"; mirrored with chance {among}"
+
+
+def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:
+    table, counts = buckets.table(recipe.data), _bucket_counts(recipe, dataset)
+    shown = ", ".join(f"{table[i]} ({n:,})" for i, n in counts.most_common(6))
+    more = f", and {len(counts) - 6} more" if len(counts) > 6 else ""
+    return f"{len(counts)} of {len(table)}: {shown}{more}"
+
+
+def _bucket_counts(recipe: Recipe, dataset: Dataset) -> Counter[int]:
+    """How many pictures each bucket that has any holds, by its place in the table."""
+    return Counter(buckets.of_rows(dataset.catalogue, dataset.rows, recipe.data).tolist())
+
+
+def _batch_line(recipe: Recipe, runtime: Runtime, dataset: Dataset) -> str:
+    data, epoch = recipe.data, dataset.timeline.epoch(0)
+    many = runtime.world_size > 1
+    share = f" over {runtime.world_size} processes ({_share(data.batch_size, runtime.world_size)} each)" if many else ""
+    held = f", at most {recipe.run.micro_batch} at once on a device" if recipe.run.micro_batch else ""
+    times = recipe.optim.accumulation
+    step = f" × {times} accumulated, {data.batch_size * times} in all" if times > 1 else ""
+    rest = {
+        "short": "smaller batches take what is left of a bucket",
+        "fill": f"{counted(epoch.filled, 'visit')} repeated to fill batches",
+        "repeat": f"{counted(epoch.filled, 'visit')} repeated to fill batches, which count less",
+        "drop": f"{counted(epoch.left_out, 'picture')} left out of an epoch",
+    }[data.remainder]
+    return (
+        f"{counted(data.batch_size, 'sample')}{share}{step} a step{held}; an epoch has "
+        f"{counted(epoch.num_batches, 'batch')}, {counted(epoch.num_steps, 'step')}; {rest}"
+    )
+
+
+def _share(batch: int, processes: int) -> str:
+    low, rest = divmod(batch, processes)
+    return f"{low} or {low + 1}" if rest else str(low)
+
+
+def _length_line(dataset: Dataset, steps: int) -> str:
+    return f"{counted(steps, 'step')}, {dataset.timeline.epochs_in(steps):,.1f} epochs"
+
+
+def _objective_line(recipe: Recipe, model: Model) -> str:
+    o = recipe.objective
+    parts = [f"{model.objective.prediction}-prediction, {o.loss}"]
+    if model.family.learns_variance and o.variance != "none":
+        parts.append("learned-range variance")
+    if o.weighting != "prediction":
+        parts.append(f"weighted as {o.weighting}")
+    if o.levels == "log-normal":
+        parts.append(f"log-normal levels ({o.log_normal[0]:g}, {o.log_normal[1]:g})")
+    if o.min_snr_gamma is not None:
+        parts.append(f"Min-SNR γ {o.min_snr_gamma:g} ({o.min_snr_form})")
+    if o.noise_offset:
+        parts.append(f"noise offset {o.noise_offset:g} per {o.noise_offset_per}")
+    if o.pyramid_discount:
+        parts.append(f"pyramid noise {o.pyramid_discount:g}")
+    if o.embedding_perturbation:
+        parts.append(f"embedding perturbation {o.embedding_perturbation:g}")
+    if o.zero_terminal_snr:
+        parts.append("zero terminal SNR")
+    if o.timesteps != (0, 1000):
+        parts.append(f"timesteps {o.timesteps[0]} to {o.timesteps[1] - 1}")
+    bias = o.timestep_bias
+    if bias.strategy != "none" and bias.multiplier != 1:
+        where = f"{bias.begin} to {bias.end - 1}" if bias.strategy == "range" else f"{bias.portion:.0%}"
+        parts.append(f"timestep bias {bias.strategy} ({where}, {bias.multiplier:g} times as often)")
+    if recipe.data.captions.dropout:
+        parts.append(f"caption dropout {recipe.data.captions.dropout:g} ({recipe.data.captions.dropped})")
+    return ", ".join(parts)
+
+
+def _update_line(recipe: Recipe, steps: int) -> str:
+    o = recipe.optim
+    apart = {*o.part_lr, *o.part_optimizer, *o.part_schedule}
+    parts = [_rule_words(recipe, "", steps)] if apart != set(recipe.model.train) else []
+    parts += [f"{part}: {_rule_words(recipe, part, steps)}" for part in recipe.model.train if part in apart]
+    if o.clip.norm is not None:
+        parts.append(f"clipped at {o.clip.norm:g} ({o.clip.scope})")
+    if o.ema.rule != "none":
+        started = f" from {o.ema.start}" if o.ema.start is not None else ""
+        parts.append(f"average (EMA) {o.ema.rule} {resolved(o, steps).ema.decay:g}{started}")
+    return ", ".join(parts)
+
+
+def _rule_words(recipe: Recipe, part: str, steps: int) -> str:
+    """How a part moves, or those without settings of their own (""): optimizer, effective peak rate, schedule."""
+    o = recipe.optim
+    rule = o.part_optimizer.get(part, o.optimizer)
+    kind = rule.class_name if rule.kind == "library" else rule.kind
+    if kind == "adacoor":
+        return kind
+    schedule = o.part_schedule.get(part, o.schedule)
+    warmup, end = lr.span(schedule, steps)
+    words = [f"{kind}, rate {o.part_lr.get(part, o.lr) * rate_factor(recipe):g}, {schedule.kind}"]
+    if schedule.kind not in ("constant", "piecewise") and end != steps:
+        words.append(f"decay to step {end:,}")
+    if warmup:
+        short = " (longer than the run: the rate stays below its peak)" if warmup >= steps else ""
+        words.append(f"warm-up {counted(warmup, 'step')}{short}")
+    return ", ".join(words)
+
+
+def worked_out(recipe: Recipe, steps: int) -> list[str]:
+    """What settings have led to that depends on others, or that has no influence, in sentences. steps: the run's
+    length."""
+    o = recipe.optim
+    sentences = []
+    if recipe.run.whole_epochs and recipe.run.steps:
+        sentences.append(
+            f"run.whole_epochs ends the run at step {steps:,}, with its last whole epoch; "
+            f"{counted(recipe.run.steps - steps, 'step')} of run.steps left out"
+        )
+    if o.lr_batch_power:
+        data = f"({recipe.data.batch_size} × {o.accumulation})"
+        sentences.append(
+            f"optim.lr_batch_power multiplies every rate by {data}^{o.lr_batch_power:g} = {rate_factor(recipe):.4g}: "
+            + ", ".join(f"{part} {o.part_lr.get(part, o.lr) * rate_factor(recipe):.4g}" for part in recipe.model.train)
+        )
+    if o.ema.strength is not None:
+        sentences.append(
+            f"optim.ema.strength {o.ema.strength:g} over {steps:,} steps with an update every {o.ema.interval:,}: "
+            f"decay {resolved(o, steps).ema.decay:.10g}"
+        )
+    without = [p for p in recipe.model.train if o.part_optimizer.get(p, o.optimizer).kind == "adacoor"]
+    if without:
+        sentences.append(f"adacoor has no rate: optim.lr and its schedule have no influence on {' and '.join(without)}")
+    for part in recipe.model.train:
+        factor = o.part_lr.get(part, o.lr)
+        if o.part_optimizer.get(part, o.optimizer).kind == "prodigy" and factor < 0.1:
+            path = f"optim.part_lr.{part}" if part in o.part_lr else "optim.lr"
+            sentences.append(f"prodigy finds the rate by itself, and {path} is a factor of it: {factor:g}; it wants 1")
+    return sentences
+
+
+def _devices(runtime: Runtime, launch: Launch) -> str:
+    """Which process is where, and over what they speak."""
+    if runtime.world_size == 1:
+        return f"{runtime.device}, 1 process"
+    machines = launch.world_size // launch.local_size
+    on_each = f" on each of {machines} machines" if machines > 1 else ""
+    if runtime.device.type != "cuda":
+        return f"{runtime.device}, {runtime.world_size} processes over gloo{on_each}"
+    return f"cuda:0 to cuda:{launch.local_size - 1}{on_each}, {runtime.world_size} processes over nccl, one a device"
+
+
+def _computing_line(recipe: Recipe, launch: Launch, runtime: Runtime, model: Model) -> str:
+    parts = [_devices(runtime, launch), str(model.precision)]
+    if runtime.shares:
+        what = "weights" if recipe.run.shard.parameters else "gradients and optimizer state"
+        parts.append(f"{what} shared among {recipe.run.shard.group or runtime.world_size}")
+    parts.append(f"attention {recipe.model.attention}")
+    if model.recomputed_blocks:
+        parts.append(f"{counted(model.recomputed_blocks, 'block')} recomputed")
+    if model.compiled_blocks:
+        parts.append(f"{counted(model.compiled_blocks, 'module')} compiled")
+    if recipe.run.deterministic:
+        parts.append("deterministic kernels")
+    return ", ".join(parts)
+
+
+def _precision_note(recipe: Recipe, launch: Launch) -> list[str]:
+    handed = {"no": "fp32"}.get(launch.mixed_precision or "", launch.mixed_precision)
+    if handed is None or handed == recipe.run.precision:
+        return []
+    return [f"  note       the launcher hands over {handed}; the recipe's run.precision={recipe.run.precision} counts"]
+
+
+def _saving_line(recipe: Recipe, runtime: Runtime, model: Model) -> str:
+    size = model.update.checkpoint_bytes(lambda name, held: sharding.whole_shape(name, held, runtime.shares))
+    every = "".join(f"every {one}, " for one in recipe.run.save.every)
+    return (
+        f"checkpoints {every}at the end and on signals, {size / 1e6:,.1f} MB each, {recipe.run.save.keep or 'all'} kept"
+    )
+
+
+def start_line(
+    restored: Restored | None, steps: int, changes: Sequence[str], line: str, *, behind: int = 0, longer: str = ""
+) -> str:
+    """Whether the run starts or goes on, and what of it is not bit-exact. behind: steps that lie behind the weights of
+    a new run. longer: what would train a run further that is at its end."""
+    if restored is None:
+        begin = f"going on after step {behind:,}" if behind else "starting at step 0"
+        return f"{begin} of {steps:,}; Ctrl-C saves and stops; to go on: {line}"
+    if restored.step >= steps:
+        return f"{restored.path.name} is the end of this run: nothing is left to train; {longer}"
+    exact = f"; not bit-exact from here: {'; '.join(changes)}" if changes else ""
+    return f"going on from {restored.path.name}, {counted(steps - restored.step, 'step')} to go{exact}"
+
+
+def further(reading: Reading, recipe: Recipe, words: Sequence[str], launch: Launch) -> str:
+    """What would train a run further that is at its end: the setting, as who wrote it knows it, and a line that is
+    about twice as long. words: those behind the verb."""
+    path = "run.epochs" if recipe.run.epochs is not None else "run.steps"
+    length = recipe.run.epochs or recipe.run.steps or DEFAULT_STEPS
+    # the setting counts from the recipe's length, so that a run that is longer already doubles it
+    longer = recipe.run.longer
+    more, unit = (math.ceil(length), path.removeprefix("run.")) if longer is None else (2 * longer.count, longer.unit)
+    settings = [f"run.longer={more:g} {unit}"]
+    said = reading.origin.get(path, "").removeprefix("default of ")
+    flag = said if said.startswith("--") or " in " in said else path
+    return f"to train it further, raise {flag}, or lay it over the line: {with_settings(words, settings, launch)}"
+
+
+def allowing(recipe: Recipe, paths: Sequence[str], words: Sequence[str], launch: Launch) -> str:
+    """The line of this start with a few more settings that may change. words: those behind the verb."""
+    return with_settings(words, [_allowing(recipe, paths)], launch)
+
+
+def _allowing(recipe: Recipe, paths: Sequence[str]) -> str:
+    return f"run.allow_change=[{', '.join(dict.fromkeys([*recipe.run.allow_change, *paths]))}]"
+
+
+def at_the_end(folder: RunFolder, recipe: Recipe, exports: Sequence[Path], report: Sequence[Path]) -> list[str]:
+    """Where everything lies."""
+    lines = [f"done. {folder.path}"]
+    own = [path for path in exports if path != recipe.run.export.folder]
+    averages = [path for path in own if path.stem.endswith("-ema") or "_ema" in path.name]
+    if averages and len(averages) < len(own):  # the one to use first
+        lines += [f"  model        {path} (the average of the weights, usually the better one)" for path in averages]
+        lines += [f"  or           {path} (the weights of the last step)" for path in own if path not in averages]
+        lines += [f"  copied to    {path}" for path in exports if path not in own]
+    else:
+        lines += [f"  model        {path}" for path in exports]
+    lines += [f"  report       {path}" for path in report]
+    if (folder.samples / "grid.png").exists():
+        lines.append(f"  samples      {folder.samples / 'grid.png'}")
+    lines.append(f"  checkpoints  {folder.checkpoints}")
+    if recipe.run.tensorboard:
+        lines.append(f"  curves       tensorboard --logdir {shlex.quote(str(folder.logs))}")
+    return [*lines, f"to draw: mezzotint sample {shlex.quote(str(_from_here(folder.path)))} --prompt='…'"]
+
+
+def _from_here(path: Path) -> Path:
+    """A path as one would type it in the current folder."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

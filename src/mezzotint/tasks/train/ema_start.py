@@ -1,0 +1,63 @@
+"""Where the average of a new run starts from when `optim.ema.start` names a model: that model's weights of the parts
+that are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from mezzotint.errors import WeightsError
+from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.model import ModelSettings
+
+
+def settings_of(recipe: Recipe) -> ModelSettings | None:
+    """The recipe's model with the files of `optim.ema.start`, or None when the average starts from the trained
+    weights. A single file is read by the configurations of the model that is trained: it has to fit them anyway."""
+    start, model = recipe.optim.ema.start, recipe.model
+    if start is None:
+        return None
+    config = model.config or (model.path if model.path.is_dir() and start.is_file() else None)
+    return model.model_copy(update={"path": start, "config": config, "weights": "files"})
+
+
+def weights(
+    recipe: Recipe, kind: type[ModelFamily], trained: Mapping[str, tuple[int, ...]]
+) -> dict[str, Tensor] | None:
+    """What the average starts from, by the names of `trained`, on the CPU; None without `optim.ema.start`. trained: the
+    shapes.
+
+    Raises WeightsError E1401 to E1411 for files that cannot be used, E1417 for a model of other names or shapes.
+    """
+    settings = settings_of(recipe)
+    if settings is None:
+        return None
+    family = kind.load(settings, only={name.split("/")[0] for name in trained}, seed=recipe.run.seed)
+    found = named(family.parts())
+    refuse_another(settings.path, found, trained)
+    return {name: found[name].detach() for name in trained}
+
+
+def named(parts: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """All parameters of parts by `part/parameter`."""
+    return {f"{part}/{name}": p for part, module in parts.items() for name, p in module.named_parameters()}
+
+
+def refuse_another(path: Path, found: Mapping[str, Tensor], trained: Mapping[str, tuple[int, ...]]) -> None:
+    """Holds a model's parameters against the shapes of those that are trained. Raises WeightsError E1417."""
+    missing = [name for name in trained if name not in found]
+    wrong = [name for name in trained if name in found and found[name].shape != trained[name]]
+    if missing or wrong:
+        parts = [
+            f"{len(names)} trained weights {word} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
+            for names, word in ((missing, "are not in it"), (wrong, "have another shape there"))
+            if names
+        ]
+        raise WeightsError(
+            f"optim.ema.start: {path} is another model than the one that is trained: {'; '.join(parts)}; name a model "
+            "of the same configuration, or leave optim.ema.start out",
+            code="E1417",
+        )

@@ -1,0 +1,220 @@
+"""Where a run begins: which checkpoint it goes on from, and whether recipe, data and model still are what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mezzotint import durable, outside
+from mezzotint.errors import CheckpointError, Problem, RecipeError
+from mezzotint.recipe.reading.paths import sections
+from mezzotint.recipe.reading.read import Reading
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.resume_rules import data_changed, differences, judge
+from mezzotint.run_folder import RunFolder
+from mezzotint.tasks.places import free_folder
+from mezzotint.training import state
+
+Line = Callable[[Sequence[str]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """checkpoint: what the run goes on from, or None for a new one. said: sentences for the reader."""
+
+    checkpoint: Path | None
+    said: tuple[str, ...] = ()
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The recipe that the checkpoint was trained with, as JSON."""
+        assert self.checkpoint is not None
+        recipe: dict[str, Any] = outside.read_json(self.checkpoint / "state.json", limit=outside.LISTED)["recipe"]
+        return recipe
+
+    @property
+    def seed(self) -> int:
+        """The seed that the checkpoint was trained with."""
+        return int(self.recipe["run"]["seed"])
+
+    @property
+    def sample_seed(self) -> int:
+        """The seed that previews were drawn with when the checkpoint was written."""
+        seed = self.recipe.get("sample", {}).get("seed", 0)
+        return self.seed if seed == -1 else int(seed)
+
+
+def choose(resume: str, folder: RunFolder, command: str) -> Start:
+    """Decides by `run.resume`. command: the line that goes on, for messages.
+
+    Raises CheckpointError: E1505 `never` where checkpoints are, E1506 all are damaged, E1507 nothing where one was
+    asked for.
+    """
+    match resume:
+        case "never":
+            there = state.listed(folder.checkpoints)
+            if there:
+                raise CheckpointError(
+                    f"{folder.path}: run.resume is never, but here {'are' if len(there) > 1 else 'is'} "
+                    f"{_names(there)}; go on "
+                    f"with `{command} run.resume=auto`, "
+                    "or choose another folder (run.name, or run.folder where that is set)",
+                    code="E1505",
+                )
+            return Start(None)
+        case "auto":
+            return _newest(folder.checkpoints, insist=False)
+        case "latest":
+            return _newest(folder.checkpoints, insist=True)
+        case _:
+            return _at(Path(resume).expanduser(), folder)
+
+
+def _newest(checkpoints: Path, *, insist: bool) -> Start:
+    found = state.newest(checkpoints)
+    said = tuple(f"passed over {path.name}: {reason}" for path, reason in found.passed_over)
+    if found.path is not None:
+        return Start(found.path, said)
+    if found.passed_over:
+        listing = "; ".join(f"{path.name}: {reason}" for path, reason in found.passed_over)
+        raise CheckpointError(
+            f"{checkpoints}: no checkpoint can be trusted ({listing}); restore one from a "
+            "backup, or start anew with another run.name",
+            code="E1506",
+        )
+    if insist:
+        raise CheckpointError(
+            f"{checkpoints}: run.resume is latest, but no checkpoint is here; write run.resume=auto to start",
+            code="E1507",
+        )
+    return Start(None)
+
+
+def _at(path: Path, folder: RunFolder) -> Start:
+    if not path.is_absolute() and not path.exists() and (folder.checkpoints / path).exists():
+        path = folder.checkpoints / path
+    if (path / "checkpoints").is_dir():
+        return _newest(path / "checkpoints", insist=True)
+    if not (path / "manifest.json").is_file():
+        there = state.listed(folder.checkpoints) or state.listed(path.parent)
+        listing = f"here are {_names(there)}" if there else f"none is in {folder.checkpoints} either"
+        raise CheckpointError(f"{path}: is no checkpoint and no run folder; {listing}", code="E1507")
+    return Start(path)
+
+
+def _names(paths: list[Path]) -> str:
+    return ", ".join(path.name for path in paths[:5]) + (", …" if len(paths) > 5 else "")
+
+
+def set_aside_later(folder: RunFolder, step: int) -> list[str]:
+    """Renames checkpoints beyond the step that is gone back to, so that they are not taken for the run's own; returns
+    their new names."""
+    moved = []
+    for path in state.listed(folder.checkpoints):
+        if state.step_of(path) > step:
+            number = 1
+            while (target := path.with_name(f"set-aside-{number}-{path.name}")).exists():
+                number += 1
+            path.rename(target)
+            moved.append(target.name)
+    if moved:  # before anything is taken back that belongs to them
+        durable.sync_folder(folder.checkpoints)
+    return moved
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a run is made of besides its recipe: data content, frozen weights, and where it computes."""
+
+    data: str
+    parts: Mapping[str, str]
+    world_size: int
+    device: str
+    torch: str
+    threads: int
+
+    def values(self) -> dict[str, Any]:
+        """As JSON, for the checkpoint."""
+        return {
+            "data": self.data,
+            "parts": dict(self.parts),
+            "world_size": self.world_size,
+            "device": self.device,
+            "torch": self.torch,
+            "threads": self.threads,
+        }
+
+
+def allowances(reading: Reading, recipe: Recipe) -> list[str]:
+    """What may differ from the checkpoint: what `run.allow_change` names; of a fork, everything that it can name but
+    the model."""
+    return [*recipe.run.allow_change, *((*sections(), "data") if reading.fork is not None else ())]
+
+
+def compare(
+    restored: state.Restored, reading: Reading, recipe: Recipe, identity: Identity, line: Line | None = None
+) -> list[str]:
+    """Holds a checkpoint against what is asked for now. Returns sentences for the history: each means "not bit-exact
+    from here". reading: where the recipe's settings were written. A fork may change what `run.allow_change` can allow,
+    and its data, without saying so there: it is a run of its own. line: see `with_line`.
+
+    Raises RecipeError with every refused change at once (E1510 and E1511 settings, E1513 data, E1514 model).
+    """
+    values = restored.values
+    found = differences(values["recipe"], recipe)
+    allowed = allowances(reading, recipe)
+    recorded, problems = judge(found, allowed)
+    sentences = [f"{d.path}: {d.old} → {d.new}" for d in recorded]
+    before = values["identity"]
+    if before["data"] != identity.data:
+        sentences.append("the data set's content has changed")
+        problems += data_changed(allowed)
+    drawn_anew = recipe.model.weights == "random" and any(one.path == "run.seed" for one in found)
+    for part, old in before["parts"].items() if not drawn_anew else ():
+        new = identity.parts.get(part)
+        if new is not None and new != old:
+            sentences.append(f"the weights of the frozen {part} have changed")
+            if "model" not in allowed:
+                problems.append(
+                    Problem(
+                        "model.path",
+                        f"the frozen {part} is not the one that the checkpoint was trained with",
+                        "put it back, or write run.allow_change=[model] to go on with this one",
+                        "E1514",
+                    )
+                )
+    for name in ("world_size", "device", "torch", "threads"):
+        if before[name] != identity.values()[name]:
+            sentences.append(f"{name.replace('_', ' ')}: {before[name]} → {identity.values()[name]}")
+    if problems:
+        raise refusal(restored.path, recipe, reading, with_line(problems, line))
+    return sentences
+
+
+def refusal(checkpoint: Path, recipe: Recipe, reading: Reading, problems: Sequence[Problem]) -> RecipeError:
+    """Why a recipe cannot go on from a checkpoint; with what its writer usually wants, a run of its own."""
+    if recipe.run.folder is not None:
+        beside = "run.folder=FOLDER"
+    else:
+        beside = f"run.name={free_folder(Path('runs') / recipe.run.name).name}"
+    return RecipeError(
+        f"{checkpoint.name} cannot be continued with this recipe: it",
+        problems=reading.placed(problems),
+        closing=f"or begin a new run beside it: {beside}",
+    )
+
+
+def with_line(problems: Sequence[Problem], line: Line | None) -> list[Problem]:
+    """The problems, where a run of another length is all that cannot be accepted by itself with the whole line that
+    goes on. line: what makes it of the words that `run.allow_change` has to have."""
+    words = {"E1510": "", "E1513": "data", "E1514": "model"}
+    allowed = [words[one.code] or one.where for one in problems if one.code in words]
+    if line is None or len(allowed) < len(problems):
+        return list(problems)
+    remedy = f"put it back, or accept a run that is not bit-exact: {line(allowed)}"
+    return [replace(one, remedy=remedy) if one.where in _LENGTHS else one for one in problems]
+
+
+_LENGTHS = ("run.steps", "run.epochs")

@@ -1,0 +1,89 @@
+"""What is drawn as curves, by tag: the numbers of a step's report, and means that go on over a resume."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mezzotint.stages import StepReport
+from mezzotint.training.callbacks._running_mean import Smoothed
+
+TAGS: Mapping[str, str] = {
+    "loss/step": "Loss of the step: weighted mean over its samples, on all processes.",
+    "loss/avg": "Exponential mean of loss/step, about the last fifty steps; goes on over a resume.",
+    "loss/by_timestep/0..9": "Mean unweighted loss of the first process's samples since the last point whose timestep "
+    "lies in this tenth of the schedule (0: least noise). Tenths without a sample have no point.",
+    "val/loss": "Held-out loss, trained weights: mean squared error at fixed timesteps and noise, unweighted.",
+    "val/loss_shadow": "The same with the averaged weights; only with optim.ema.",
+    "val/loss_at/T": "Held-out loss at timestep T, trained weights.",
+    "val/loss_shadow_at/T": "Held-out loss at timestep T, averaged weights.",
+    "val/NAME": "The same for each set of data.holdout.path, by its name, with val/NAME_shadow, val/NAME_at/T and "
+    "val/NAME_shadow_at/T.",
+    "val/train": "The same for a share of the trained pictures (run.validation.training_share), with val/train_shadow, "
+    "val/train_at/T and val/train_shadow_at/T.",
+    "val/all": "Mean over the sets that are not trained, each counting the same; only of several. With averaged "
+    "weights also val/all_shadow.",
+    "lr/GROUP": "Learning rate of a parameter group (denoiser, text_encoder.no_decay, …).",
+    "grad/norm": "Norm of the gradient before clipping, all trained parts together.",
+    "perf/images_per_s": "Samples per second of the step, on all processes.",
+    "perf/data_wait": "Share of the step's time spent waiting for data, 0 to 1.",
+    "memory/peak_gib": "Most device memory held so far, in GiB; not on the CPU.",
+    "scaler/scale": "The loss scale; only in fp16.",
+    "preview/PROMPT/raw": "Preview of a prompt (its number, from 0, several guidance scales counted one by one), "
+    "trained weights.",
+    "preview/PROMPT/shadow": "The same with the averaged weights.",
+}
+"""Every tag with its meaning. Steps are steps done: the first is 1; 0 is before training. Part of the documentation."""
+
+_BINS = 10
+
+
+class Scalars:
+    """Takes every report, gives the numbers of those that are written. num_timesteps: of the schedule."""
+
+    def __init__(self, num_timesteps: int) -> None:
+        self._num_timesteps = num_timesteps
+        self._smoothed = Smoothed()
+        self._bin_sums = [0.0] * _BINS
+        self._bin_counts = [0] * _BINS
+
+    def take(self, report: StepReport) -> None:
+        """Takes a report into the means."""
+        self._smoothed.take(report.loss)
+        for timestep, loss in zip(report.timesteps, report.losses, strict=True):
+            place = min(_BINS - 1, max(0, int(timestep * _BINS / self._num_timesteps)))
+            self._bin_sums[place] += loss
+            self._bin_counts[place] += 1
+
+    def of(self, report: StepReport) -> dict[str, float]:
+        """The numbers of a report that has been taken, by tag; means since the last one begin anew."""
+        seconds = max(report.seconds, 1e-9)
+        found = {"loss/step": report.loss, "grad/norm": report.norm}
+        if self._smoothed.value is not None:
+            found["loss/avg"] = self._smoothed.value
+        for place, count in enumerate(self._bin_counts):
+            if count:
+                found[f"loss/by_timestep/{place}"] = self._bin_sums[place] / count
+        self._bin_sums, self._bin_counts = [0.0] * _BINS, [0] * _BINS
+        found |= {f"lr/{group}": rate for group, rate in report.rates.items()}
+        found["perf/images_per_s"] = report.samples / seconds
+        found["perf/data_wait"] = min(1.0, report.wait_seconds / seconds)
+        if report.memory_bytes:
+            found["memory/peak_gib"] = report.memory_bytes / 2**30
+        if report.loss_scale != 1.0:
+            found["scaler/scale"] = report.loss_scale
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """The means, as JSON."""
+        return {
+            "smoothed": self._smoothed.state(),
+            "by_timestep": {"sums": list(self._bin_sums), "counts": list(self._bin_counts)},
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `state` gave."""
+        self._smoothed.load(state.get("smoothed", {}))
+        bins = state.get("by_timestep", {})
+        self._bin_sums = list(bins.get("sums", [0.0] * _BINS))
+        self._bin_counts = list(bins.get("counts", [0] * _BINS))

@@ -1,0 +1,71 @@
+"""A look at where the time of a few steps goes: a trace of each process for chrome://tracing or Perfetto. The run goes
+on as it would have."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from mezzotint import durable
+from mezzotint.stages import StepReport
+from mezzotint.training.callbacks.base import Observer, Wish
+from mezzotint.training.progress import Progress
+
+WARM_UP = 2
+"""Steps of a start before the first one that is looked at: kernels are chosen and memory is taken in them."""
+
+
+class Profiler(Observer):
+    """Watches `steps` steps after two others and writes `rankN.json` into the folder; then it is never due again.
+
+    say: told where the trace lies. A folder that cannot be written is a StorageError, which the trainer tells of.
+    """
+
+    on_all_ranks = True
+
+    def __init__(
+        self, folder: Path, steps: int, *, rank: int, device: torch.device, say: Callable[[str], None]
+    ) -> None:
+        self._path = folder / f"rank{rank}.json"
+        self._steps = steps
+        self._looks = 0
+        self._say = say
+        kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
+        self._profile: profile | None = profile(activities=kinds)
+
+    def due(self, progress: Progress) -> bool:
+        """From the first step to the last that is looked at."""
+        return self._profile is not None and progress.step > 0
+
+    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+        """Begins, goes on or ends, by the steps seen so far."""
+        self._looks += 1
+        if self._profile is None:
+            return Wish.NOTHING
+        if self._looks == WARM_UP:
+            self._profile.start()
+        elif self._looks == WARM_UP + self._steps or progress.is_done:
+            self._end(self._profile)
+        return Wish.NOTHING
+
+    def _end(self, watched: profile) -> None:
+        self._profile = None
+        if self._looks <= WARM_UP:
+            return
+        watched.stop()
+        aside = self._path.with_name(f".{self._path.name}.partial")
+        with durable.storage_errors(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            watched.export_chrome_trace(str(aside))
+            os.replace(aside, self._path)
+        self._say(f"profile    {self._looks - WARM_UP} steps in {self._path}")
+
+    def close(self) -> None:
+        """A run that ends while it is watched leaves no trace."""
+        if self._profile is not None and self._looks >= WARM_UP:
+            self._profile.stop()
+        self._profile = None

@@ -1,0 +1,125 @@
+"""The run's curves and previews for Weights & Biases, under the same tags as TensorBoard's. Needs the extra `wandb`.
+
+One run there for one run folder, over all its attempts. What fails there is said once and never ends the training.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mezzotint.errors import RecipeError, StorageError
+from mezzotint.recipe.sections.run import WandbSettings
+from mezzotint.run_folder import RunFolder
+from mezzotint.stages import StepReport
+from mezzotint.training.callbacks._scalars import Scalars
+from mezzotint.training.callbacks.base import Observer, Wish
+from mezzotint.training.callbacks.metrics_log import is_written
+from mezzotint.training.progress import Progress
+
+
+class WandbLog(Observer):
+    """Sends scalars of every `every`-th step, the first and the last; and the numbers and pictures of others.
+
+    settings: `run.wandb`, its mode online or offline. told: the recipe as plain values. Raises RecipeError E1063 when
+    the package is not there. Where it sends to and whether it may is the package's business (`wandb login`).
+    """
+
+    follows = True
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        settings: WandbSettings,
+        every: int,
+        *,
+        name: str,
+        told: Mapping[str, Any],
+        num_timesteps: int = 1000,
+    ) -> None:
+        self._wandb = package(settings)
+        self._folder = folder
+        self._settings = settings
+        self._every_steps = every
+        self._name = name
+        self._recipe = dict(told)
+        self._scalars = Scalars(num_timesteps)
+        self._id = ""
+        self._run: Any = None
+        self._failed = False
+
+    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+        """Takes every report into the means, sends those that are due. Raises StorageError E1705, once."""
+        if report is not None:
+            self._scalars.take(report)
+            if is_written(report.step, self._every_steps, progress):
+                self._send(report.step + 1, self._scalars.of(report))
+        return Wish.NOTHING
+
+    def numbers(self, step: int, values: Mapping[str, float]) -> None:
+        """Sends what another observer has measured after `step` steps. Raises StorageError E1705, once."""
+        self._send(step, dict(values))
+
+    def picture(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:
+        """Sends a picture, uint8 (H, W, 3), under `preview/NAME`. Raises StorageError E1705, once."""
+        self._send(step, {f"preview/{name}": self._wandb.Image(pixels)})
+
+    def state(self) -> dict[str, Any]:
+        return {**self._scalars.state(), "id": self._id}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._scalars.load(state)
+        self._id = str(state.get("id", ""))
+
+    def close(self) -> None:
+        if self._run is not None:
+            self._run.finish()
+            self._run = None
+
+    def _send(self, step: int, values: Mapping[str, Any]) -> None:
+        if self._failed:
+            return
+        try:
+            if self._run is None:
+                self._open()
+            # a step of its own: what an earlier attempt has sent beyond a checkpoint may come again
+            self._run.log({"step": step, **values})
+        except Exception as error:  # the package raises what it likes; none of it may end a training
+            self._failed = True
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise StorageError(
+                f"Weights & Biases takes nothing ({reason}); `wandb login`, or run.wandb.mode=offline", code="E1705"
+            ) from error
+
+    def _open(self) -> None:
+        self._id = self._id or f"{time.time_ns():x}"
+        self._run = self._wandb.init(
+            project=self._settings.project,
+            name=self._name,
+            id=self._id,
+            resume="allow",
+            mode=self._settings.mode,
+            dir=str(self._folder.logs),
+            config=self._recipe,
+            settings=self._wandb.Settings(
+                console="off", silent=True, disable_git=True, save_code=False, init_timeout=60
+            ),
+        )
+        self._run.define_metric("*", step_metric="step")
+
+
+def package(settings: WandbSettings) -> Any:
+    """The library, which takes a second to import and is not asked for by others. Raises RecipeError E1063."""
+    try:
+        return importlib.import_module("wandb")
+    except ImportError as error:
+        raise RecipeError(
+            f"run.wandb.mode is {settings.mode}, and the package wandb is not installed; "
+            "pip install 'mezzotint[wandb]', or write run.wandb.mode=off",
+            code="E1063",
+        ) from error

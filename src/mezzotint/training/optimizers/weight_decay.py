@@ -1,0 +1,73 @@
+"""Rules with a name for what weight decay leaves out, `@norm-and-bias` and `@mindone`, as names of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from torch import nn
+
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.sections.optim import AdaCoor, OptimizerSettings, OptimSettings
+from mezzotint.weights.layouts import mindone_sdxl
+
+
+def resolved(optim: OptimSettings, parts: Mapping[str, nn.Module], trained: Sequence[str]) -> OptimSettings:
+    """The section with the named rules in `no_decay` replaced by the parameters that they mean, `part/parameter`.
+
+    parts: the networks by name. trained: the parameters that move; others are never named. Raises RecipeError E1078 for
+    a rule that is not known, or whose names this network has not.
+    """
+    others = [name for name in trained if name.split("/")[0] not in optim.part_optimizer]
+    by_part = {
+        part: _resolved(rule, parts, [name for name in trained if name.startswith(f"{part}/")])
+        for part, rule in optim.part_optimizer.items()
+    }
+    return optim.model_copy(update={"optimizer": _resolved(optim.optimizer, parts, others), "part_optimizer": by_part})
+
+
+def _resolved(rule: OptimizerSettings, parts: Mapping[str, nn.Module], trained: Sequence[str]) -> OptimizerSettings:
+    if isinstance(rule, AdaCoor) or not any(word.startswith("@") for word in rule.no_decay):
+        return rule
+    found: list[str] = []
+    for word in rule.no_decay:
+        found += _named(word, parts, trained) if word.startswith("@") else [word]
+    return rule.model_copy(update={"no_decay": tuple(dict.fromkeys(found))})
+
+
+def _named(word: str, parts: Mapping[str, nn.Module], trained: Sequence[str]) -> list[str]:
+    if word not in _RULES:
+        raise RecipeError(
+            f"optim.optimizer.no_decay: {word!r} is no rule; known: {', '.join(_RULES)}, and patterns such as '*.bias'",
+            code="E1078",
+        )
+    spared: set[str] = set()
+    for part in dict.fromkeys(name.split("/")[0] for name in trained):
+        spared |= {f"{part}/{name}" for name in _RULES[word](part, parts[part])}
+    return [name for name in trained if name in spared]
+
+
+def _norm_and_bias(part: str, module: nn.Module) -> Iterator[str]:
+    """All that norm layers hold themselves, by the names of their classes, and every bias."""
+    for where, child in module.named_modules():
+        is_norm = "Norm" in type(child).__name__
+        for name, _ in child.named_parameters(recurse=False):
+            if is_norm or name.endswith("bias"):
+                yield f"{where}.{name}" if where else name
+
+
+def _mindone(part: str, module: nn.Module) -> Iterator[str]:
+    names = [name for name, _ in module.named_parameters()]
+    try:
+        yield from mindone_sdxl.undecayed(part, names)
+    except KeyError as error:
+        raise RecipeError(
+            f"optim.optimizer.no_decay: @mindone goes by the names of MindONE's SDXL, and {part} has none there; write "
+            "@norm-and-bias",
+            code="E1078",
+        ) from error
+
+
+_RULES: Mapping[str, Callable[[str, nn.Module], Iterator[str]]] = {
+    "@norm-and-bias": _norm_and_bias,
+    "@mindone": _mindone,
+}

@@ -1,0 +1,4 @@
+"""What is computed in which number type.
+
+From outside: every file.
+"""

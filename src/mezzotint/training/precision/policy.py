@@ -1,0 +1,119 @@
+"""What runs in which number type: one policy for the whole run, and the loss scale that fp16 needs.
+
+| | fp32 | bf16, fp16 |
+|---|---|---|
+| trained weights | float32 | float32, or the type itself (`run.weight_dtype`), with or without float32 masters |
+| their forward and backward | float32 | by `run.half`: see `half.py` |
+| frozen text encoders | float32 | float32, the type itself, or another (`run.frozen_dtype`) |
+| VAE | float32 | as frozen parts, or by `run.vae_dtype` |
+| noise, coefficients, loss, gradient norms, moments, average | float32 | float32 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from mezzotint.recipe.sections.run import RunSettings, ScalerSettings
+
+DTYPES: Mapping[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """compute: type of the networks' arithmetic. weights: of trained weights in the forward pass. frozen: of frozen
+    parts. vae: of the VAE."""
+
+    compute: torch.dtype
+    weights: torch.dtype
+    frozen: torch.dtype
+    vae: torch.dtype
+    alone: bool = False
+    """Whether the weights of the forward pass are all there is: no float32 masters."""
+
+    @staticmethod
+    def of(settings: RunSettings) -> Precision:
+        """The policy that a recipe asks for."""
+        compute = DTYPES[settings.precision]
+        return Precision(
+            compute,
+            compute if settings.weight_dtype != "fp32" else torch.float32,
+            DTYPES.get(settings.frozen_dtype, compute),
+            DTYPES.get(settings.vae_dtype or settings.frozen_dtype, compute),
+            alone=settings.weight_dtype == "alone" and compute != torch.float32,
+        )
+
+    def of_frozen(self, part: str) -> torch.dtype:
+        """The type of a frozen part."""
+        return self.vae if part == "vae" else self.frozen
+
+    @property
+    def separate_masters(self) -> bool:
+        """Whether the optimizer keeps float32 masters beside the weights of the forward pass."""
+        return self.weights != torch.float32 and not self.alone
+
+    @property
+    def scaled(self) -> bool:
+        """Whether the loss is scaled: fp16 alone needs it."""
+        return self.compute == torch.float16
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[object]:
+        """The context of forward passes of trained parts."""
+        if self.compute == torch.float32:
+            return nullcontext()
+        return torch.autocast(device.type, dtype=self.compute, cache_enabled=True)
+
+    def __str__(self) -> str:
+        name = {value: key for key, value in DTYPES.items()}
+        masters = "float32 masters apart" if self.separate_masters else "no masters" if self.alone else "float32"
+        return (
+            f"{name[self.compute]} arithmetic, trained weights {name[self.weights]} ({masters}), "
+            f"frozen {name[self.frozen]}" + (f", VAE {name[self.vae]}" if self.vae != self.frozen else "")
+        )
+
+
+def cast(module: nn.Module, dtype: torch.dtype) -> None:
+    """Changes the type of a module's floating numbers, in place, by torch's own rule: libraries wrap `to` with rules
+    of theirs."""
+    nn.Module.to(module, dtype=dtype)
+
+
+class LossScale:
+    """The dynamic loss scale of fp16, all on the device: it grows by a factor after a clean window and is divided by it
+    on an overflow (Micikevicius et al. 2018, arXiv:1710.03740). Factor and window may change at given steps. A static
+    one stays where it begins.
+
+    Without fp16 it is 1 and stays so.
+    """
+
+    def __init__(self, settings: ScalerSettings, precision: Precision, device: torch.device) -> None:
+        self.active = precision.scaled
+        self._is_static = settings.kind == "static"
+        self._stages = ((0, settings.growth, settings.growth_interval), *settings.stages)
+        self.scale = torch.tensor(settings.init if self.active else 1.0, dtype=torch.float32, device=device)
+        self._clean_steps = torch.zeros((), dtype=torch.int32, device=device)
+
+    def update(self, found_inf: Tensor, step: int) -> None:
+        """Moves the scale after a step. found_inf: () float32, 1 when a gradient was not finite. step: counted from
+        0."""
+        if self.active and not self._is_static:
+            growth, interval = self.pace(step)
+            torch._amp_update_scale_(self.scale, self._clean_steps, found_inf, growth, 1.0 / growth, interval)
+
+    def pace(self, step: int) -> tuple[float, int]:
+        """The factor and the window in steps that hold at a step."""
+        return next(stage[1:] for stage in reversed(self._stages) if stage[0] <= step)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps."""
+        return {"scaler/scale": self.scale, "scaler/clean_steps": self._clean_steps} if self.active else {}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Takes back what `tensors` gave; keeps its start values when the checkpoint was written without fp16."""
+        if self.active and "scaler/scale" in tensors:
+            self.scale.copy_(tensors["scaler/scale"])
+            self._clean_steps.copy_(tensors["scaler/clean_steps"])

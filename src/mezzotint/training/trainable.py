@@ -1,0 +1,173 @@
+"""What moves: which parameters of which parts are trained, by name; and the watch that each trained part does move."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor, nn
+
+from mezzotint.errors import Diverged, RecipeError
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.training.patterns import MAY_BE_IDLE, bare
+
+
+def trained_parameters(
+    parts: Mapping[str, nn.Module], settings: ModelSettings, trainable: tuple[str, ...]
+) -> dict[str, nn.Parameter]:
+    """Freezes everything but what the recipe trains; returns the trained parameters by `part/parameter`.
+
+    trainable: the parts that the family allows. `model.last_layers` freezes the beginning of text encoders,
+    `model.freeze` whatever it names, and its patterns after `!` have the last word. Raises RecipeError for a part that
+    cannot be trained (E1021), a pattern that matches nothing (E1022), nothing left to train (E1023), dropout in a
+    trained part, whose draws would not be addressed (E1024), and layers that cannot be told (E1025).
+    """
+    for part in settings.train:
+        if part not in trainable:
+            raise RecipeError(f"model.train names {part!r}; this family trains {', '.join(trainable)}", code="E1021")
+    chosen: dict[str, nn.Parameter] = {}
+    seen: set[str] = set()
+    for part, module in parts.items():
+        is_trained = part in settings.train
+        module.train(is_trained)
+        early = _before_last_layers(part, module, settings.last_layers) if is_trained else set()
+        for name, parameter in module.named_parameters():
+            full = f"{part}/{name}"
+            matched = [one for one in settings.freeze if fnmatchcase(full, bare(one).removeprefix("!"))]
+            seen.update(matched)
+            is_thawed = any(bare(pattern).startswith("!") for pattern in matched)
+            is_frozen = bool(matched) or name in early
+            parameter.requires_grad_(is_trained and (is_thawed or not is_frozen))
+            if parameter.requires_grad:
+                chosen[full] = parameter
+        if is_trained:
+            _refuse_dropout(part, module)
+    unmatched = [one for one in settings.freeze if one not in seen and not one.startswith(MAY_BE_IDLE)]
+    if unmatched:
+        raise RecipeError(
+            f"model.freeze: {unmatched[0]!r} matches no parameter; names look like {_some_name(parts)!r}", code="E1022"
+        )
+    if not chosen:
+        raise RecipeError("model.train and model.freeze leave nothing to train", code="E1023")
+    return chosen
+
+
+def _before_last_layers(part: str, module: nn.Module, count: int | None) -> set[str]:
+    """The names that come before the last `count` of a text encoder's numbered layers; none when it has no more."""
+    if count is None or not part.startswith("text_encoder"):
+        return set()
+    names = [name for name, _ in module.named_parameters()]
+    numbers = [int(found[1]) if (found := _LAYER.search(name)) else -1 for name in names]
+    layers = max(numbers, default=-1) + 1
+    if not layers:
+        raise RecipeError(
+            f"model.last_layers: the parameters of {part} are not numbered by layers; name what stays in model.freeze",
+            code="E1025",
+        )
+    if count >= layers:
+        return set()
+    return set(names[: numbers.index(layers - count)])
+
+
+_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+
+
+def _refuse_dropout(part: str, module: nn.Module) -> None:
+    for name, child in module.named_modules():
+        chance = child.p if isinstance(child, nn.Dropout) else vars(child).get("dropout", 0.0)
+        if isinstance(chance, float) and chance > 0:
+            raise RecipeError(
+                f"{part}/{name} has dropout {chance:g}; a trained part must have none, since its "
+                "draws are not addressed: "
+                "set it to 0 in the model's config.json",
+                code="E1024",
+            )
+
+
+def _some_name(parts: Mapping[str, nn.Module]) -> str:
+    part, module = next(iter(parts.items()))
+    return f"{part}/{next(iter(dict(module.named_parameters())), '')}"
+
+
+Agree = Callable[[int], int]
+
+
+def _alone(flags: int) -> int:
+    return flags
+
+
+class MovementWatch:
+    """Notices a trained part that gets no gradient or does not move over the first three applied updates.
+
+    Keeps one checksum a part, on the device; the host reads them once, after the third update.
+    """
+
+    updates = 3
+    """How many applied updates with a rate above 0 a part is given."""
+
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+        self._before = checksums(weights)
+        self._moved_at: dict[str, int] = dict.fromkeys(self._before, 0)
+        self._applied = 0
+
+    def check_gradients(self, trained: Mapping[str, nn.Parameter], agree: Agree = _alone) -> None:
+        """After the first backward pass: raises Diverged E1601 naming a part without any gradient. agree: makes of
+        this process's flags those of all, each of which may hold a share."""
+        parts = sorted({name.split("/")[0] for name in trained})
+        reached = {name.split("/")[0] for name, p in trained.items() if p.grad is not None}
+        flags = agree(sum(1 << parts.index(part) for part in reached))
+        for number, part in enumerate(parts):
+            if not flags >> number & 1:
+                raise Diverged(
+                    f"{part} is to be trained but receives no gradient: nothing of it takes part in the loss; "
+                    "train another part or thaw more of it",
+                    code="E1601",
+                )
+
+    def counts(self, rates: Mapping[str, float], base: Mapping[str, float]) -> bool:
+        """Counts an applied update; True when every part has had its three. rates: of this update, by part. base: the
+        rate that each part would have at the schedule's peak: where that is 0, no rate is waited for."""
+        self._applied += 1
+        for part in self._moved_at:
+            self._moved_at[part] += rates.get(part, 0.0) > 0.0
+        waited_for = [n for part, n in self._moved_at.items() if base.get(part, 0.0) > 0.0]
+        return self._applied >= self.updates and all(n >= self.updates for n in waited_for)
+
+    def check_movement(self, weights: Mapping[str, Tensor], rates: Mapping[str, float], agree: Agree = _alone) -> None:
+        """After the third applied update: raises Diverged E1602 naming a part whose weights are still what they were.
+
+        rates: the highest rate each part has had so far; a rate of 0 is named as the cause. agree: as in
+        `check_gradients`.
+        """
+        after = checksums(weights)
+        moved = [not torch.equal(before, after[part]) for part, before in self._before.items()]
+        flags = agree(sum(has_moved << number for number, has_moved in enumerate(moved)))
+        for number, part in enumerate(self._before):
+            if not flags >> number & 1:
+                why = (
+                    "its learning rate has been 0 all the time; set optim.lr or optim.part_lr above 0"
+                    if rates.get(part, 0.0) == 0.0
+                    else f"although its rate reached {rates[part]:g}; it may be too small for the weights' type"
+                )
+                raise Diverged(f"{part} has not moved in {self.updates} updates: {why}", code="E1602")
+
+
+def checksums(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """One number a part that changes when any bit of its weights does (but for rare coincidences): () int64, on the
+    device."""
+    totals: dict[str, Tensor] = {}
+    for number, (name, tensor) in enumerate(weights.items()):
+        part = name.split("/")[0]
+        bits = (
+            tensor.detach()
+            .contiguous()
+            .view(torch.uint8 if tensor.element_size() == 1 else _SAME_SIZE[tensor.element_size()])
+        )
+        value = bits.sum(dtype=torch.int64) * (2 * number + 1)
+        totals[part] = totals[part] + value if part in totals else value
+    return totals
+
+
+_SAME_SIZE = {2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -1,0 +1,295 @@
+"""MindSpore's checkpoints (`.ckpt`): read by their heads, tensor by tensor, and written slice by slice.
+
+Such a file has no mark of its own; it is told by its first entry. It holds numbers, names and texts, nothing that runs.
+A tensor above 512 MiB lies in several entries of one name. A checksum may stand at the end.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+import torch
+from torch import Tensor
+
+from mezzotint import durable
+from mezzotint.errors import WeightsError
+from mezzotint.weights.files import _mindspore_wire as wire
+from mezzotint.weights.files._mindspore_wire import Damaged, Value, Window
+
+SUFFIX = ".ckpt"
+SLICE = 512 << 20
+"""A tensor of more bytes is written in several entries."""
+
+_TYPES: dict[str, tuple[str, torch.dtype]] = {
+    "Float64": ("F64", torch.float64),
+    "Float32": ("F32", torch.float32),
+    "Float16": ("F16", torch.float16),
+    "BFloat16": ("BF16", torch.bfloat16),
+    "Int64": ("I64", torch.int64),
+    "Int32": ("I32", torch.int32),
+    "Int16": ("I16", torch.int16),
+    "Int8": ("I8", torch.int8),
+    "UInt64": ("U64", torch.uint64),
+    "UInt32": ("U32", torch.uint32),
+    "UInt16": ("U16", torch.uint16),
+    "UInt8": ("U8", torch.uint8),
+    "Bool": ("BOOL", torch.bool),
+    "Int4": ("I8", torch.int8),  # two numbers in a byte, kept as they are: the dimensions count bytes
+}
+_KINDS = {dtype: kind for kind, (_, dtype) in reversed(_TYPES.items())}
+_TEXT = "str"
+_ENTRY_LIMIT = 1_000_000
+_TEXT_LIMIT = 1 << 20  # bytes
+_BLOCK = 4 << 20
+_ENCRYPTED = (b"\xd8\x5e\x3a\x7f", b"\xd9\x5e\x3a\x7f", b"\xda\x5e\x3a\x7f")
+
+Writable = Tensor | str | bool | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A tensor of a file. dtype: in safetensors' words ("F32"). spans: where its bytes lie, (offset, count)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    spans: tuple[tuple[int, int], ...]
+    torch_dtype: torch.dtype
+
+
+def is_mindspore(path: Path) -> bool:
+    """Whether a file begins as a MindSpore checkpoint does, whatever its ending. False for what cannot be opened."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(wire.NAME_LIMIT + 32)
+    except OSError:
+        return False
+    return wire.begins(start)
+
+
+def is_encrypted(start: bytes) -> bool:
+    """Whether a file with these first bytes is one that MindSpore has encrypted."""
+    return start.startswith(_ENCRYPTED)
+
+
+def entries(path: Path) -> dict[str, Kept]:
+    """The tensors of a file, from its heads alone.
+
+    Raises WeightsError E1401 when there is no such file, E1420 for a damaged one, with the byte at which it is.
+    """
+    with _opened(path) as file:
+        return {name: kept for name, kept in _gathered(path, file) if isinstance(kept, Kept)}
+
+
+def texts(path: Path) -> dict[str, str]:
+    """The texts of a file, such as notes of a trainer. Raises as `entries`."""
+    with _opened(path) as file:
+        found = dict(_gathered(path, file))
+        return {name: _decoded(path, file, kept) for name, kept in found.items() if isinstance(kept, Value)}
+
+
+def read(path: Path, names: Collection[str] | None = None) -> Iterator[tuple[str, Tensor]]:
+    """Tensors of a file, in the types they have there; those named, all by default. Each owns its memory.
+
+    Where the file ends with a checksum, the whole file is held against it first, once in a process.
+    Raises as `entries`.
+    """
+    with _opened(path) as file:
+        found = dict(_gathered(path, file))
+        facts = os.fstat(file.fileno())
+        _require_sum(path.resolve(), (facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino))
+        for name, kept in found.items():
+            if isinstance(kept, Kept) and (names is None or name in names):
+                yield name, _tensor(path, file, name, kept)
+
+
+def blocks(path: Path, kept: Kept) -> Iterator[bytes]:
+    """The bytes of a tensor, a few at a time."""
+    with _opened(path) as file:
+        for start, count in kept.spans:
+            file.seek(start)
+            yield from _blocks(file, count)
+
+
+def write(
+    path: Path,
+    values: Mapping[str, Writable] | Iterable[tuple[str, Writable]],
+    *,
+    checksum: bool = False,
+    slice_bytes: int = SLICE,
+) -> None:
+    """Writes a file so that a power cut leaves the old one or the new one, never a part. Only one tensor is looked at
+    at a time, so that pairs may be made as they are written.
+
+    A whole number is written as Int64, another one as Float32, both without dimensions, as MindSpore does.
+    checksum: ends the file with one. Raises WeightsError E1420 for a name that comes twice or a type that the format
+    does not have, StorageError E17xx when the disk refuses.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    pairs = values.items() if isinstance(values, Mapping) else values
+    try:
+        with durable.storage_errors(path):
+            with aside.open("wb") as file:
+                _write_all(path, file, pairs, checksum, slice_bytes)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, path)
+            durable.sync_folder(path.parent)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read ({error.strerror}); check the path", code="E1401") from error
+
+
+def _gathered(path: Path, file: BinaryIO) -> Iterator[tuple[str, Kept | Value]]:
+    """Tensors with their slices put together, and texts as they lie there, by name."""
+    window = Window(file.fileno(), os.fstat(file.fileno()).st_size)
+    seen: set[str] = set()
+    slices: list[Value] = []
+    lacking = 0  # bytes of the tensor whose slices are being gathered
+    try:
+        for count, value in enumerate(wire.values(window)):
+            if slices and (value.name != slices[0].name or lacking <= 0):
+                yield slices[0].name, _kept(slices)
+                slices = []
+            if not slices:
+                if value.name in seen:
+                    raise Damaged(f"{value.name!r} comes twice", value.at)
+                lacking = 0 if value.kind == _TEXT else _expected(value)
+                seen.add(value.name)
+            if count == _ENTRY_LIMIT:
+                raise Damaged("it has too many entries", value.at)
+            lacking -= value.size
+            slices.append(value)
+        if slices:
+            yield slices[0].name, _kept(slices)
+    except Damaged as error:
+        _refuse(path, error.reason, error.offset)
+
+
+def _expected(value: Value) -> int:
+    """Bytes of a tensor, by its dimensions and type; without dimensions, or with a single 0, it may be one number."""
+    if value.kind not in _TYPES:
+        known = ", ".join(_TYPES)
+        raise Damaged(f"{value.name!r} is of type {value.kind!r}; known are {known}", value.at)
+    number = _TYPES[value.kind][1].itemsize
+    return number if value.dims == (0,) and value.size else math.prod(value.dims) * number
+
+
+def _kept(slices: list[Value]) -> Kept | Value:
+    first = slices[0]
+    if first.kind == _TEXT:
+        return first
+    expected, held = _expected(first), sum(v.size for v in slices)
+    other = next((v for v in slices if (v.dims, v.kind) != (first.dims, first.kind)), None)
+    if other is not None:
+        raise Damaged(f"{first.name!r} goes on in another shape or type", other.at)
+    if held != expected:
+        raise Damaged(f"{first.name!r} has {held:,} bytes, its shape {list(first.dims)} needs {expected:,}", first.at)
+    shape = () if first.dims == (0,) and held else first.dims
+    dtype, torch_dtype = _TYPES[first.kind]
+    return Kept(dtype, shape, tuple((v.start, v.size) for v in slices), torch_dtype)
+
+
+def _decoded(path: Path, file: BinaryIO, value: Value) -> str:
+    file.seek(value.start)
+    try:
+        if value.size > _TEXT_LIMIT:
+            raise ValueError
+        return file.read(value.size).decode("utf-32-le")
+    except ValueError:
+        _refuse(path, f"{value.name!r} is said to be a text and is none", value.at)
+
+
+def _tensor(path: Path, file: BinaryIO, name: str, kept: Kept) -> Tensor:
+    """One allocation of the tensor's size, filled from the file."""
+    raw = torch.empty(sum(count for _, count in kept.spans), dtype=torch.uint8)
+    place, at = raw.numpy().data, 0
+    for start, count in kept.spans:
+        file.seek(start)
+        while count:
+            got = file.readinto(place[at : at + count])  # type: ignore[attr-defined]
+            if not got:
+                _refuse(path, f"{name!r} ends while it is read; {wire.CUT_SHORT}", start)
+            at, count = at + got, count - got
+    found = raw.ne(0) if kept.torch_dtype == torch.bool else raw.view(kept.torch_dtype)
+    return found.reshape(kept.shape)
+
+
+def _blocks(file: BinaryIO, count: int) -> Iterator[bytes]:
+    while count > 0 and (block := file.read(min(count, _BLOCK))):
+        yield block
+        count -= len(block)
+
+
+@lru_cache(maxsize=64)
+def _require_sum(path: Path, identity: tuple[int, int, int, int]) -> None:
+    """`identity` is part of the cache's key: a changed file is looked at again."""
+    with _opened(path) as file:
+        window = Window(file.fileno(), identity[0])
+        begin = window.trailer()
+        if begin is None or max((value.end for value in wire.values(window)), default=0) > begin:
+            return
+        found = 0
+        for block in _blocks(file, begin):
+            found = zlib.crc32(block, found)
+        told = int.from_bytes(file.read()[len(wire.TRAILER) :], "big")
+    if found != told:
+        _refuse(path, f"its checksum is {told:#010x}, its content gives {found:#010x}; the copy is damaged", begin)
+
+
+def _write_all(
+    path: Path, file: BinaryIO, pairs: Iterable[tuple[str, Writable]], checksum: bool, slice_bytes: int
+) -> None:
+    found, names = 0, set()
+    for name, value in pairs:
+        if name in names or not name:
+            raise WeightsError(f"{path}: {name!r} would be written twice or is no name", code="E1420")
+        names.add(name)
+        for block in _encoded(path, name, value, slice_bytes):
+            file.write(block)
+            found = zlib.crc32(block, found) if checksum else 0
+    if checksum:
+        file.write(wire.TRAILER + found.to_bytes(wire.TRAILER_SIZE - len(wire.TRAILER), "big"))
+
+
+def _encoded(path: Path, name: str, value: Writable, slice_bytes: int) -> Iterator[bytes | memoryview]:
+    if isinstance(value, str):
+        content = value.encode("utf-32-le")
+        yield wire.head_of(name, (0,), _TEXT, len(content)) + content
+        return
+    tensor = value if isinstance(value, Tensor) else _number(value)
+    if tensor.dtype not in _KINDS:
+        raise WeightsError(f"{path}: {name} is {tensor.dtype}, which MindSpore's format does not have", code="E1420")
+    flat = tensor.detach().to("cpu").contiguous().reshape(-1)
+    count = max(1, math.ceil(flat.nbytes / slice_bytes))
+    for part in flat.tensor_split(count):
+        yield wire.head_of(name, tuple(tensor.shape), _KINDS[tensor.dtype], part.nbytes)
+        yield part.view(torch.uint8).numpy().data
+
+
+def _number(value: float) -> Tensor:
+    match value:
+        case bool():
+            return torch.tensor(value)
+        case int():
+            return torch.tensor(value, dtype=torch.int64)
+        case _:
+            return torch.tensor(value, dtype=torch.float32)
+
+
+def _refuse(path: Path, reason: str, offset: int) -> NoReturn:
+    raise WeightsError(
+        f"{path}: a MindSpore checkpoint that cannot be read: at byte {offset:,}, {reason}", code="E1420"
+    )

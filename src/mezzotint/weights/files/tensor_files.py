@@ -1,0 +1,411 @@
+"""The one module that opens model files. It reads and writes safetensors, and reads MindSpore's checkpoints: numbers
+and names, nothing that runs.
+
+A file is judged by its header before a byte of it is loaded, and what cannot be read is named with the reason that its
+first bytes suggest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from io import RawIOBase
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from mezzotint import durable, outside
+from mezzotint.errors import StorageError, WeightsError
+from mezzotint.weights.files import mindspore
+
+_HEADER_LIMIT = 100_000_000  # the format's own bound
+SIZES = {
+    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
+    "I8": 1, "U8": 1, "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1,
+}  # fmt: skip
+"""Bytes of a number, by the name of its type in a header."""
+_KINDS = {
+    torch.float64: "F64", torch.int64: "I64", torch.uint64: "U64", torch.float32: "F32", torch.int32: "I32",
+    torch.uint32: "U32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int16: "I16", torch.uint16: "U16",
+    torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL", torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+}  # fmt: skip
+TYPES = {kind: dtype for dtype, kind in _KINDS.items()}
+"""The type of a number, by its name in a header."""
+_IN_FILES = ("U64", "I64", "F64", "F32", "U32", "I32", "BF16", "F16", "U16", "I16", "F8_E4M3", "F8_E5M2", "I8", "U8",
+             "BOOL")  # fmt: skip
+"""Types in the order in which safetensors writes them."""
+
+
+class TensorInfo(NamedTuple):
+    """What a file's header says of a tensor. dtype: as written in the file ("F32", "BF16", …)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Stored(Protocol):
+    """Tensors that lie somewhere in files, under the names of one network. place: what messages call it."""
+
+    @property
+    def place(self) -> Path: ...
+
+    def header(self) -> dict[str, TensorInfo]:
+        """Names, types and shapes. Raises WeightsError E1401, E1402."""
+
+    def read(self, names: Collection[str]) -> dict[str, Tensor]:
+        """The tensors named, in the types they have there. Raises WeightsError E1402, E1403."""
+
+
+@dataclass(frozen=True, slots=True)
+class InFile:
+    """The tensors of a safetensors file or a sharded set, under the names they have there."""
+
+    place: Path
+
+    def header(self) -> dict[str, TensorInfo]:
+        """See Stored."""
+        return read_header(self.place)
+
+    def read(self, names: Collection[str]) -> dict[str, Tensor]:
+        """See Stored."""
+        return read(self.place, names)
+
+
+def shards(path: Path) -> tuple[Path, ...]:
+    """The files behind a weights path: the file itself, or those that an index (`….index.json`) names, sorted.
+
+    Raises WeightsError E1404 for an index that is damaged, or that names anything but plain files beside it.
+    """
+    if not path.name.endswith(".index.json"):
+        return (path,)
+    try:
+        table = outside.read_json(path, limit=outside.LISTED)["weight_map"]
+        names = sorted(set(table.values()))
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read ({error.strerror})", code="E1401") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise WeightsError(
+            f"{path}: not a weights index; it needs a `weight_map` of names to files", code="E1404"
+        ) from error
+    for name in names:
+        if not isinstance(name, str) or name != Path(name).name or not name.endswith(".safetensors"):
+            raise WeightsError(
+                f"{path}: names {str(name)!r}; an index may only name .safetensors files beside it", code="E1404"
+            )
+        if not (path.parent / name).is_file():
+            raise WeightsError(f"{path}: names {name}, which is not there; fetch the missing shard", code="E1404")
+    return tuple(path.parent / name for name in names)
+
+
+def read_header(path: Path) -> dict[str, TensorInfo]:
+    """Names, types and shapes of the tensors in a file or a sharded set, from headers alone.
+
+    Raises WeightsError: E1401 when there is no such file, E1402 when it is not a sound safetensors file, E1420 for a
+    damaged checkpoint of MindSpore's.
+    """
+    found: dict[str, TensorInfo] = {}
+    for shard in shards(path):
+        for name, info in _read_one_header(shard).items():
+            if name in found:
+                raise WeightsError(f"{shard}: has {name!r}, which another shard has too", code="E1404")
+            found[name] = info
+    return found
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The free text entries of a file's header."""
+    if mindspore.is_mindspore(path):
+        return mindspore.texts(path)
+    return {str(k): str(v) for k, v in _header(path).get("__metadata__", {}).items()}
+
+
+def read(
+    path: Path, names: Collection[str] | None = None, device: str = "cpu", *, unchecked: Collection[str] = ()
+) -> dict[str, Tensor]:
+    """Tensors of a file or a sharded set, in the types they have there; those named, all by default.
+
+    unchecked: names whose values may be anything. The tensors own their memory: changing or removing the file
+    afterwards does not touch them.
+    Raises WeightsError: as `read_header`; E1403 when a value is not finite; E1405 when a name is missing.
+    """
+    found: dict[str, Tensor] = {}
+    for shard in shards(path):
+        present = _read_one_header(shard)
+        for name, tensor in _tensors(shard, [n for n in present if names is None or n in names]):
+            if name not in unchecked:
+                _refuse_non_finite(shard, name, tensor)
+            found[name] = tensor.to(device)
+    missing = sorted(set(names or ()) - found.keys())
+    if missing:
+        raise WeightsError(f"{path}: lacks {some(missing)}", code="E1405")
+    return found
+
+
+def digest(path: Path, names: Collection[str]) -> str:
+    """SHA-256 of some tensors of a file: of their names, types, shapes and bytes, wherever in the file they stand.
+
+    Raises WeightsError as `read_header`. 64 hexadecimal digits.
+    """
+    told = hashlib.sha256()
+    if mindspore.is_mindspore(path):
+        kept = mindspore.entries(path)
+        for name in sorted(set(names) & kept.keys()):
+            told.update(json.dumps([name, kept[name].dtype, list(kept[name].shape)]).encode())
+            for block in mindspore.blocks(path, kept[name]):
+                told.update(block)
+        return told.hexdigest()
+    entries, start = _header(path), 8 + int.from_bytes(_first(path, 8), "little")
+    with path.open("rb") as file:
+        for name in sorted(set(names) & entries.keys()):
+            entry = entries[name]
+            told.update(json.dumps([name, entry["dtype"], entry["shape"]]).encode())
+            file.seek(start + entry["data_offsets"][0])
+            left = entry["data_offsets"][1] - entry["data_offsets"][0]
+            while left > 0:
+                block = file.read(min(left, 1 << 22))
+                told.update(block)
+                left -= len(block) or left
+    return told.hexdigest()
+
+
+def write(
+    tensors: Mapping[str, Tensor],
+    path: Path,
+    metadata: Mapping[str, str] | None = None,
+    *,
+    unchecked: Collection[str] = (),
+    seal: Callable[[Path], None] | None = None,
+    dtype: torch.dtype | None = None,
+) -> None:
+    """Writes a safetensors file so that a power cut leaves the old file or the new one, never a part.
+
+    Tensors that share memory are written as separate ones, and no more than one of them is copied at a time. metadata:
+    texts for the header; `{"format": "pt"}` is what other readers expect, and is the default. unchecked: names whose
+    values may be anything. seal: called with the finished file before it gets its name. dtype: of floating-point
+    tensors; None keeps each one's. Raises WeightsError E1403 for values that are not finite, StorageError E1701 when
+    the disk refuses.
+    """
+    types = {n: dtype if dtype is not None and t.is_floating_point() else t.dtype for n, t in tensors.items()}
+    told = {name: TensorInfo(kind_of(types[name]), tuple(tensor.shape)) for name, tensor in tensors.items()}
+    ordered = dict(sorted(told.items(), key=lambda item: (_IN_FILES.index(item[1].dtype), item[0])))
+    in_turn = ((name, tensors[name].detach().to("cpu").to(types[name])) for name in ordered)
+    write_in_turn(path, ordered, in_turn, metadata, unchecked=unchecked, seal=seal)
+
+
+def kind_of(dtype: torch.dtype) -> str:
+    """The name of a type in a header."""
+    return _KINDS[dtype]
+
+
+def write_in_turn(
+    path: Path,
+    told: Mapping[str, TensorInfo],
+    tensors: Iterable[tuple[str, Tensor]],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    unchecked: Collection[str] = (),
+    seal: Callable[[Path], None] | None = None,
+) -> None:
+    """As `write`, of tensors that are made one after the other, so that one of them at a time is held.
+
+    told: names, types and shapes of all of them, in their order; the widest types first, as readers want them. Raises
+    as `write`.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    entries: dict[str, Any] = {"__metadata__": dict(metadata or {"format": "pt"})}
+    end = 0
+    for name, info in told.items():
+        begin, end = end, end + math.prod(info.shape) * SIZES[info.dtype]
+        entries[name] = {"dtype": info.dtype, "shape": list(info.shape), "data_offsets": [begin, end]}
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text = text.ljust(-(-len(text) // 8) * 8)
+    try:
+        with aside.open("wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            for (name, info), (given, tensor) in zip(told.items(), tensors, strict=True):
+                assert (given, kind_of(tensor.dtype), tuple(tensor.shape)) == (name, *info), (given, name, info)
+                if name not in unchecked:
+                    _refuse_non_finite(path, name, tensor)
+                flat = tensor.detach().to("cpu").contiguous().reshape(-1)
+                file.write(flat.view(torch.uint8).numpy().data)
+        if seal is not None:
+            seal(aside)
+        settle(aside, path)
+    except OSError as error:
+        raise _storage_error(path, error) from error
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def require_finite(path: Path, tensors: Mapping[str, Tensor], *, unchecked: Collection[str] = ()) -> None:
+    """Raises WeightsError E1403 naming a tensor with values that are not finite."""
+    for name, tensor in tensors.items():
+        if name not in unchecked:
+            _refuse_non_finite(path, name, tensor)
+
+
+def settle(aside: Path, path: Path) -> None:
+    """Gives a finished file or folder its name for good: syncs it, renames it, syncs the folder it lies in."""
+    sync(aside)
+    os.replace(aside, path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Waits until a file's bytes, or a folder's entries, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def some(names: Collection[str], limit: int = 5) -> str:
+    """`3 tensors (a, b, c)`: how many, and the first few."""
+    first = ", ".join(list(names)[:limit])
+    more = ", …" if len(names) > limit else ""
+    return f"{len(names)} tensor{'s' if len(names) != 1 else ''} ({first}{more})"
+
+
+def _read_one_header(path: Path) -> dict[str, TensorInfo]:
+    if mindspore.is_mindspore(path):
+        return {name: TensorInfo(kept.dtype, kept.shape) for name, kept in mindspore.entries(path).items()}
+    entries = _header(path)
+    entries.pop("__metadata__", None)
+    try:
+        return {n: TensorInfo(e["dtype"], tuple(int(k) for k in e["shape"])) for n, e in entries.items()}
+    except (KeyError, TypeError, ValueError):
+        _refuse(path, "its header describes no tensors")
+
+
+def _header(path: Path) -> dict[str, Any]:
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            start = file.read(512)
+            length = int.from_bytes(start[:8], "little")
+            if size < 8 or length > min(_HEADER_LIMIT, size - 8):
+                _refuse(path, _reason(start, size))
+            file.seek(8)
+            entries = json.loads(file.read(length))
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read ({error.strerror}); check the path", code="E1401") from error
+    except ValueError:
+        _refuse(path, _reason(start, size))
+    if not isinstance(entries, dict):
+        _refuse(path, "its header is not a table")
+    _check_extent(path, entries, size - 8 - length)
+    return entries
+
+
+def _check_extent(path: Path, entries: Mapping[str, Any], held: int) -> None:
+    """The tensors must fill the file exactly, one after the other."""
+    try:
+        spans = sorted(tuple(e["data_offsets"]) for n, e in entries.items() if n != "__metadata__")
+        end = 0
+        for first, last in spans:
+            if first != end or last < first:
+                _refuse(path, "its tensors overlap or leave holes")
+            end = last
+    except (KeyError, TypeError, ValueError):
+        _refuse(path, "its header describes no tensors")
+    if end > held:
+        _refuse(path, f"{end - held} bytes are missing at its end: the copy or download was cut short")
+    if end < held:
+        _refuse(path, f"it has {held - end} bytes too many at its end")
+
+
+def _first(path: Path, count: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(count)
+
+
+def refuse_known(path: Path) -> None:
+    """Raises WeightsError E1402 for a file that its first bytes tell to be something else, whatever its ending."""
+    start = _first(path, 64)
+    if start.startswith((b"GGUF", b"version https://git-lfs")) or not start:
+        _refuse(path, _reason(start, path.stat().st_size))
+
+
+def _reason(start: bytes, size: int) -> str:
+    """What a file that is no safetensors file seems to be, by its first bytes."""
+    text = start.lstrip().lower()
+    if size == 0:
+        return "it is empty (0 bytes); fetch it again"
+    if start.startswith(b"version https://git-lfs"):
+        return f"it is a Git LFS pointer of {size} bytes, not the model; run `git lfs pull` where it came from"
+    if text.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
+        return "it is a web page, not a model: the download got a log-in or error page; fetch it again"
+    if start.startswith((b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):
+        return "it is a pickle file (.ckpt, .pt or .bin) under another name; give it its own ending back"
+    if mindspore.is_encrypted(start):
+        return "it is a MindSpore checkpoint that was encrypted; save it again without a key"
+    if start.startswith(b"GGUF"):
+        return "it is a GGUF file; use the safetensors weights of the model"
+    if start.startswith((b"{", b"[")) or text.startswith(b"{"):
+        return "it is a JSON text, not a model"
+    if len(start) >= 9 and start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= _HEADER_LIMIT:
+        return f"its header is cut short: the copy or download stopped at {size} bytes"
+    return f"its header is damaged, or it is another kind of file ({size} bytes)"
+
+
+def _refuse(path: Path, reason: str) -> NoReturn:
+    raise WeightsError(f"{path}: no weights can be read from it: {reason}", code="E1402")
+
+
+def _tensors(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+    """Tensors that own their memory. They are read, not mapped: a map would hold the file's pages beside them."""
+    if mindspore.is_mindspore(path):
+        yield from ((name, tensor.clone()) for name, tensor in mindspore.read(path, names))
+        return
+    entries, start = _header(path), 8 + int.from_bytes(_first(path, 8), "little")
+    try:
+        with safe_open(path, framework="pt", device="cpu") as sound, path.open("rb", buffering=0) as file:
+            for name in names:
+                dtype = TYPES.get(entries[name]["dtype"])
+                if dtype is None:
+                    yield name, sound.get_tensor(name).clone()
+                    continue
+                first, last = entries[name]["data_offsets"]
+                held = torch.empty(last - first, dtype=torch.uint8)
+                _fill(file, start + first, held)
+                yield name, held.view(dtype).reshape(entries[name]["shape"])
+    except (SafetensorError, OSError) as error:
+        raise WeightsError(f"{path}: cannot be read ({error})", code="E1402") from error
+
+
+def _fill(file: RawIOBase, place: int, held: Tensor) -> None:
+    """Reads bytes from a place of a file. Raises OSError when it ends before."""
+    file.seek(place)
+    left = memoryview(held.numpy().data)
+    while left:
+        count = file.readinto(left)
+        if not count:
+            raise OSError("it ends before its header says")
+        left = left[count:]
+
+
+def _refuse_non_finite(path: Path, name: str, tensor: Tensor) -> None:
+    if not tensor.is_floating_point() or tensor.dtype.itemsize < 2 or tensor.numel() == 0:
+        return
+    low, high = torch.aminmax(tensor.detach())  # passes NaN on, and needs no memory of its own
+    if not bool(torch.isfinite(low) & torch.isfinite(high)):
+        count = int((~torch.isfinite(tensor)).sum())
+        raise WeightsError(
+            f"{path}: {name} has {count} of {tensor.numel()} values that are not finite; the weights are spoilt, "
+            "take another copy or an earlier save",
+            code="E1403",
+        )
+
+
+def _storage_error(path: Path, error: OSError) -> StorageError:
+    remedy = "make room on the disk" if error.errno in durable.FULL else "check the folder and its permissions"
+    return StorageError(f"{path}: cannot be written ({error}); {remedy}. What was there is untouched", code="E1701")

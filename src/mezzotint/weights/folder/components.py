@@ -1,0 +1,176 @@
+"""The networks of diffusers' model folders: from a configuration and a weights file to a network, and back to files.
+
+diffusers' and transformers' classes are used, their loaders are not: those fetch, guess, and open pickles.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import torch
+from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
+from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
+from torch import Tensor, nn
+from transformers.models.clip.configuration_clip import CLIPTextConfig
+from transformers.models.clip.modeling_clip import CLIPTextModel, CLIPTextModelWithProjection
+
+from mezzotint.errors import WeightsError
+from mezzotint.weights.files import tensor_files
+from mezzotint.weights.files.tensor_files import Stored
+from mezzotint.weights.folder import plain_vae, state
+from mezzotint.weights.folder.model_folder import write_json
+from mezzotint.weights.kinds import of_tensors
+
+Network = Literal["unet", "vae", "clip_text", "clip_text_projected", "latte", "causal_vae", "t5_text"]
+DTypeName = Literal["fp32", "fp16", "bf16"]
+Value = TypeVar("Value")
+Made = TypeVar("Made")
+
+DTYPES: dict[DTypeName, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+"""Types of weights by the names that recipes give them."""
+
+_IGNORED_TEXT = ("architectures", "model_type", "torch_dtype", "dtype", "transformers_version")
+_PREFIX = "text_model."
+_TEXT = ("clip_text", "clip_text_projected")
+_OLD_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
+
+
+def load(network: Network, config: Mapping[str, Any], stored: Stored | Path, *, where: Path) -> nn.Module:
+    """A network with stored weights: float32, on the CPU, eval mode.
+
+    stored: a file, or tensors elsewhere under a file's names. where: the configuration's file, for messages. Raises
+    WeightsError E1409 for a configuration that makes no network, E1402, E1403 and E1405 for weights that cannot be
+    read, are spoilt, or do not fit.
+    """
+    stored = tensor_files.InFile(stored) if isinstance(stored, Path) else stored
+    module = _described(lambda: state.on_meta(lambda: _construct(network, config)), where)
+    kind = of_tensors(stored.header())
+    guess = f"the file looks like {kind}" if kind != _expected(network) else ""
+    state.load_into(module, stored, rename=_file_names(network), ignorable=("position_ids",), kind=guess)
+    if network in _TEXT:  # a buffer that is no part of the weights
+        length = int(config.get("max_position_embeddings", 77))
+        inner = getattr(module, "text_model", module)
+        inner.embeddings.position_ids = torch.arange(length).expand((1, -1))  # type: ignore[union-attr]
+    assert not any(t.is_meta for t in (*module.parameters(), *module.buffers())), network
+    return module
+
+
+def shapes(network: Network, config: Mapping[str, Any], *, where: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a network's tensors, as its files name them. Raises WeightsError E1409. No memory is taken
+    for values."""
+    told = json.dumps({k: v for k, v in config.items() if not k.startswith("_")}, sort_keys=True)
+    return dict(_described(lambda: _shapes(network, told), where))
+
+
+@lru_cache(maxsize=16)
+def _shapes(network: Network, config: str) -> Mapping[str, tuple[int, ...]]:
+    module = state.on_meta(lambda: _construct(network, json.loads(config)))
+    return {_file_name_of(network, name): tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+
+
+def modern_names(network: Network, tensors: Mapping[str, Value]) -> dict[str, Value]:
+    """A component's tensors under the names that `write` gives them: current ones for attention, with the level
+    `text_model` in a text encoder, without buffers that are no weights."""
+    rename = _file_names(network)
+    return {
+        _file_name_of(network, rename(name)): tensor
+        for name, tensor in tensors.items()
+        if not name.endswith("position_ids")
+    }
+
+
+def _file_name_of(network: Network, name: str) -> str:
+    return name if network != "clip_text" or name.startswith(_PREFIX) else _PREFIX + name
+
+
+def draw(network: Network, config: Mapping[str, Any], seed: int, part: str, *, where: Path) -> nn.Module:
+    """A network with random weights, a function of (configuration, seed, part): float32, on the CPU, eval mode.
+
+    A VAE is not left random where `plain_vae` fits it: it carries colours, so that pictures can be looked at.
+    """
+    module = _described(lambda: state.drawn(lambda: _construct(network, config), seed, part), where)
+    if network == "vae" and plain_vae.fits(config):
+        plain_vae.arrange(module)
+    return module
+
+
+def write(
+    network: Network, tensors: Mapping[str, Tensor], config: Mapping[str, Any], target: Path, dtype: DTypeName | None
+) -> None:
+    """Writes a component's folder: config.json and its weights in `dtype` (None: each in its own), under the names that
+    other readers expect.
+
+    transformers 5 drops the level `text_model` of a CLIP text encoder; readers of older files need it, so it is put
+    back. It also opens a model in the type that its configuration names, or else in that of its file, while diffusers
+    opens all else in float32 unless told otherwise: a text encoder names float32, so that both agree whatever type its
+    file has. The configuration carries no path of this machine.
+    """
+    prefixed = {_file_name_of(network, name): tensor for name, tensor in tensors.items()}
+    target.mkdir(parents=True, exist_ok=True)
+    tensor_files.write(prefixed, target / file_name(network), dtype=None if dtype is None else DTYPES[dtype])
+    told = {k: v for k, v in config.items() if k != "_name_or_path"}
+    if network in _TEXT:
+        told |= {key: "float32" for key in ("torch_dtype", "dtype") if key in told} or {"torch_dtype": "float32"}
+    write_json(target / "config.json", told)
+
+
+def file_name(network: Network) -> str:
+    """The plain name of a network's weights file."""
+    return "model.safetensors" if network in (*_TEXT, "t5_text") else "diffusion_pytorch_model.safetensors"
+
+
+def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:
+    plain = {k: v for k, v in config.items() if not k.startswith("_")}
+    match network:
+        case "unet":
+            module: nn.Module = UNet2DConditionModel.from_config(plain)
+        case "vae":
+            module = AutoencoderKL.from_config(plain)
+        case "clip_text":
+            module = CLIPTextModel(_text_config(plain))
+        case "clip_text_projected":
+            module = CLIPTextModelWithProjection(_text_config(plain))
+        case _:
+            raise AssertionError(f"{network} is built by its family")
+    return module
+
+
+def _text_config(plain: Mapping[str, Any]) -> CLIPTextConfig:
+    return CLIPTextConfig(**{k: v for k, v in plain.items() if k not in _IGNORED_TEXT})
+
+
+def _described(build: Callable[[], Made], where: Path) -> Made:
+    try:
+        return build()
+    except (TypeError, ValueError, KeyError, NotImplementedError, ZeroDivisionError) as error:
+        raise WeightsError(f"{where}: makes no network ({error}); take another copy", code="E1409") from error
+
+
+def _expected(network: Network) -> str:
+    text = "a text encoder alone"
+    return {"unet": "", "vae": "an autoencoder (VAE) alone", "clip_text": text, "clip_text_projected": text}[network]
+
+
+def _file_names(network: Network) -> state.Rename:
+    """The network's own name of a file's tensor."""
+    match network:
+        case "clip_text":
+            nested = hasattr(CLIPTextModel, "text_model")
+            return lambda name: name if nested else name.removeprefix(_PREFIX)
+        case "vae":
+            return _modern_attention
+        case _:
+            return str
+
+
+def _modern_attention(name: str) -> str:
+    """Autoencoders saved before diffusers 0.18 name the projections of their attention otherwise."""
+    head, dot, last = name.rpartition(".")
+    stem, _, word = head.rpartition(".")
+    if dot and ".attentions." in f".{stem}." and word in _OLD_ATTENTION:
+        return f"{stem}.{_OLD_ATTENTION[word]}.{last}"
+    return name

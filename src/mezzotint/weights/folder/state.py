@@ -1,0 +1,88 @@
+"""From a file's tensors to a network's parameters: what must fit, checked before anything is loaded; random values when
+nothing is to be loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from mezzotint import draws
+from mezzotint.errors import WeightsError
+from mezzotint.weights.files.tensor_files import Stored, some
+
+Module = TypeVar("Module", bound=nn.Module)
+Rename = Callable[[str], str]
+
+
+def on_meta(build: Callable[[], Module]) -> Module:
+    """A network without memory for its values, built by `build`; `load_into` or a copy gives it some."""
+    with torch.device("meta"):
+        return build()
+
+
+def load_into(
+    module: nn.Module, stored: Stored, *, rename: Rename = str, ignorable: Collection[str] = (), kind: str = ""
+) -> None:
+    """Fills a network on the meta device from stored weights, in float32, on the CPU, and leaves it in eval mode.
+
+    rename: the network's name of a file's tensor. ignorable: endings of names that a file may have in excess.
+    kind: what the file seems to be, for the message, when it does not fit.
+    Raises WeightsError E1405 with counts and first names of missing, unexpected and misshapen tensors, before reading
+    any; E1402 and E1403 as `files.read`.
+    """
+    taken = require_fit(module, stored, rename=rename, ignorable=ignorable, kind=kind)
+    state = stored.read(tuple(taken.values()))
+    module.load_state_dict({name: state[source].float() for name, source in taken.items()}, strict=True, assign=True)
+    module.requires_grad_(True)
+    module.eval()
+
+
+def require_fit(
+    module: nn.Module, stored: Stored, *, rename: Rename = str, ignorable: Collection[str] = (), kind: str = ""
+) -> dict[str, str]:
+    """By the network's names, those of the stored tensors that fill it. Raises WeightsError E1405 as `load_into`."""
+    found = {rename(name): (name, info.shape) for name, info in stored.header().items()}
+    wanted = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+    taken = {name: source for name, (source, _) in found.items() if not name.endswith(tuple(ignorable))}
+    _require_fit(stored.place, wanted, {name: found[name][1] for name in taken}, kind)
+    return taken
+
+
+def drawn(build: Callable[[], Module], seed: int, part: str) -> Module:
+    """A network with the random values that its own construction gives it, as a function of (seed, part) alone.
+
+    torch's global generator is left as it was. In float32, eval mode.
+    """
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(draws.key(seed, "init", part) & 0x7FFF_FFFF)  # a CPU generator keeps 32 bits
+        module = build()
+    return module.float().eval()
+
+
+def _require_fit(
+    path: Path, wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]], kind: str
+) -> None:
+    missing = [name for name in wanted if name not in found]
+    unexpected = [name for name in found if name not in wanted]
+    misshapen = [
+        f"{name} is {_times(found[name])} in the file, {_times(wanted[name])} by config.json"
+        for name in wanted
+        if name in found and found[name] != wanted[name]
+    ]
+    told = [
+        f"{word}: {some(names, 3)}"
+        for word, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", misshapen))
+        if names
+    ]
+    if told:
+        guess = f"; {kind}" if kind else "; configuration and weights are of different models"
+        raise WeightsError(f"{path}: does not fit its config.json; {'; '.join(told)}{guess}", code="E1405")
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape)) or "a number"

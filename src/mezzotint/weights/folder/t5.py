@@ -1,0 +1,250 @@
+"""T5 v1.1's encoder, the text encoder of LatteT2V: its files, its network, its tokenizer.
+
+Files of the whole T5 are read as well as those of the encoder alone, in safetensors and, by way of the process that can
+do no harm, in torch's pickles. The vocabulary may be SentencePiece's own file (`spiece.model`), which is read here, or
+the `tokenizer.json` of the tokenizers library.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.models.t5.configuration_t5 import T5Config
+from transformers.models.t5.modeling_t5 import T5EncoderModel
+from transformers.models.t5.tokenization_t5 import T5Tokenizer
+
+from mezzotint import outside
+from mezzotint.errors import WeightsError
+from mezzotint.weights.files import fingerprint, pickled, tensor_files
+from mezzotint.weights.files.tensor_files import InFile, Stored, TensorInfo
+from mezzotint.weights.folder import state
+from mezzotint.weights.folder.model_folder import read_json, require_plain
+
+TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "tokenizer_config.json", "special_tokens_map.json")
+"""Of a tokenizer's folder, what its words depend on."""
+
+_INDEXES = ("pytorch_model.bin.index.json",)
+_STEMS = ("model", "pytorch_model")
+_NO_WEIGHTS = ("architectures", "torch_dtype", "dtype", "transformers_version", "tie_word_embeddings")
+_DECODER = ("decoder.", "lm_head.")
+_ALIAS, _WORDS = "encoder.embed_tokens.weight", "shared.weight"
+_SPIECE_LIMIT = 1 << 24  # bytes; T5's own has 792 thousand
+_SENTINELS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderOnly:
+    """Tensors of a T5 in one or several files, its encoder alone: `files.Stored`."""
+
+    place: Path
+    shards: tuple[Path, ...]
+
+    def header(self) -> dict[str, TensorInfo]:
+        """See Stored."""
+        return {name: info for name, (_, _, info) in self._found().items()}
+
+    def read(self, names: Collection[str]) -> dict[str, Tensor]:
+        """See Stored."""
+        found = self._found()
+        read: dict[str, Tensor] = {}
+        for shard in self.shards:
+            here = {name: found[name][1] for name in names if found[name][0] == shard}
+            tensors = InFile(shard).read(tuple(here.values()))
+            read |= {name: tensors[there] for name, there in here.items()}
+        return read
+
+    def digest(self) -> str:
+        """A name for the weights."""
+        return fingerprint.of_values({"shards": [fingerprint.of_file(shard) for shard in self.shards]})
+
+    def _found(self) -> dict[str, tuple[Path, str, TensorInfo]]:
+        """Our names: the shard, the name there, type and shape."""
+        found: dict[str, tuple[Path, str, TensorInfo]] = {}
+        for shard in self.shards:
+            for name, info in tensor_files.read_header(shard).items():
+                if not name.startswith(_DECODER):
+                    found[name] = (shard, name, info)
+        alias = found.pop(_ALIAS, None)
+        if alias is not None:
+            found.setdefault(_WORDS, alias)
+        return found
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether a T5's folder has weights of some kind."""
+    return any(any(folder.glob(f"*{ending}")) for ending in (".safetensors", ".bin"))
+
+
+def stored_in(folder: Path) -> EncoderOnly:
+    """The weights in a T5's folder. A pickle is read once, into a safetensors file that is kept. Raises WeightsError
+    E1404 for a damaged index, E1407 for none at all, E1411 for a pickle that is no plain weights."""
+    for stem in _STEMS:
+        for name in (f"{stem}.safetensors", f"{stem}.safetensors.index.json"):
+            if (folder / name).is_file():
+                return EncoderOnly(folder / name, tensor_files.shards(folder / name))
+    for name in _INDEXES:
+        if (folder / name).is_file():
+            return EncoderOnly(folder / name, tuple(map(_opened, _pickled_shards(folder / name))))
+    single = folder / "pytorch_model.bin"
+    if not single.is_file():
+        raise WeightsError(f"{folder}: has no file of weights that is known by its name", code="E1407")
+    return EncoderOnly(single, (_opened(single),))
+
+
+def _opened(shard: Path) -> Path:
+    return pickled.as_safetensors(shard, pickled.default_store()) if pickled.is_pickled(shard) else shard
+
+
+def _pickled_shards(index: Path) -> Iterator[Path]:
+    table = read_json(index).get("weight_map")
+    names = sorted(set(map(str, table.values()))) if isinstance(table, dict) else []
+    for name in names:
+        if name != Path(name).name or not (index.parent / name).is_file():
+            raise WeightsError(
+                f"{index}: names {name!r}, which is not beside it; fetch the missing shard", code="E1404"
+            )
+        yield index.parent / name
+    if not names:
+        raise WeightsError(f"{index}: not a weights index; it needs a `weight_map` of names to files", code="E1404")
+
+
+def load(config: Mapping[str, Any], stored: Stored, *, where: Path) -> nn.Module:
+    """The encoder with stored weights: float32, on the CPU, eval mode. where: the configuration's file, for messages.
+    Raises WeightsError E1402, E1403, E1405 and E1409."""
+    module = state.on_meta(lambda: _construct(config, where))
+    state.load_into(module, stored)
+    return module
+
+
+def draw(config: Mapping[str, Any], seed: int, part: str, *, where: Path) -> nn.Module:
+    """The encoder with random weights, a function of (configuration, seed, part)."""
+    return state.drawn(lambda: _construct(config, where), seed, part)
+
+
+def _construct(config: Mapping[str, Any], where: Path) -> nn.Module:
+    told = {k: v for k, v in config.items() if not k.startswith("_") and k not in _NO_WEIGHTS}
+    if told.get("model_type", "t5") != "t5" or not str(told.get("feed_forward_proj", "")).startswith("gated"):
+        raise WeightsError(
+            f"{where}: is of {told.get('model_type', 'an unknown model')}, its feed_forward_proj "
+            f"{told.get('feed_forward_proj')!r}; LatteT2V reads captions with the encoder of T5 v1.1 (gated-gelu)",
+            code="E1406",
+        )
+    try:
+        module = T5EncoderModel(T5Config(**told))
+    except (TypeError, ValueError, KeyError, ZeroDivisionError) as error:
+        raise WeightsError(f"{where}: makes no network ({error}); take another copy", code="E1409") from error
+    del module.encoder.embed_tokens  # the same table a second time; `states` looks words up in `shared`
+    made: nn.Module = module
+    return made
+
+
+def states(encoder: Any, ids: Tensor, mask: Tensor) -> Tensor:
+    """The last hidden states (B, L, D) of tokens (B, L); what the mask has 0 for is not attended to.
+
+    In half precision of float16 the last layer of each feed-forward block is computed in float32: its values exceed
+    that type (transformers' own rule).
+    """
+    if encoder.shared.weight.dtype == torch.float16:
+        for block in encoder.encoder.block:
+            block.layer[-1].DenseReluDense.wo.float()
+    found: Tensor = encoder.encoder(inputs_embeds=encoder.shared(ids), attention_mask=mask).last_hidden_state
+    return found
+
+
+def tokenizer_in(folder: Path, vocabulary: int) -> Any:
+    """The tokenizer of a folder. vocabulary: tokens that the encoder knows. Raises WeightsError E1463."""
+    require_plain(folder)
+    told = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    try:
+        if (folder / "tokenizer.json").is_file():
+            outside.read_json(folder / "tokenizer.json", limit=outside.LISTED)  # the library says less of a damaged one
+            made = T5Tokenizer.from_pretrained(str(folder), local_files_only=True)
+        elif (folder / "spiece.model").is_file():
+            made = _of_pieces(folder / "spiece.model", int(told.get("extra_ids", _SENTINELS)))
+        else:
+            raise ValueError("it has neither tokenizer.json nor spiece.model")
+    except Exception as error:  # the tokenizers library raises nothing narrower
+        raise WeightsError(
+            f"{folder}: makes no tokenizer ({error}); fetch the whole tokenizer", code="E1463"
+        ) from error
+    if len(made) > vocabulary:
+        raise WeightsError(
+            f"{folder}: has {len(made)} tokens, the text encoder knows {vocabulary}; they are of different models",
+            code="E1463",
+        )
+    return made
+
+
+def _of_pieces(path: Path, sentinels: int) -> Any:
+    pieces, charsmap = _pieces(path)
+    vocabulary = [*pieces, *((f"<extra_id_{i}>", 0.0) for i in range(sentinels - 1, -1, -1))]
+    return T5Tokenizer(vocab=vocabulary, extra_ids=sentinels, _spm_precompiled_charsmap=charsmap)
+
+
+def _pieces(path: Path) -> tuple[list[tuple[str, float]], bytes | None]:
+    """Pieces with their scores, and the table of characters that are written otherwise, of SentencePiece's ModelProto:
+    1 = piece, again and again (1 = text, 2 = score); 3 = normalizer (2 = table)."""
+    pieces: list[tuple[str, float]] = []
+    charsmap: bytes | None = None
+    for number, value in _fields(outside.read_bytes(path, limit=_SPIECE_LIMIT)):
+        if number == 1 and isinstance(value, bytes):
+            told = dict(_fields(value))
+            text, score = told.get(1), told.get(2, 0.0)
+            if not isinstance(text, bytes) or not isinstance(score, float):
+                raise ValueError(f"{path.name} is damaged")
+            pieces.append((text.decode("utf-8"), score))
+        elif number == 3 and isinstance(value, bytes):
+            table = dict(_fields(value)).get(2)
+            charsmap = table if isinstance(table, bytes) and table else None
+    if not pieces:
+        raise ValueError(f"{path.name} holds no pieces")
+    return pieces, charsmap
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, bytes | int | float]]:
+    """The fields of a protobuf message. Raises ValueError for a damaged one."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        match key & 7:
+            case 0:
+                number, at = _varint(data, at)
+                yield key >> 3, number
+            case 1:
+                at = _within(data, at + 8)
+                yield key >> 3, data[at - 8 : at]
+            case 2:
+                length, at = _varint(data, at)
+                at = _within(data, at + length)
+                yield key >> 3, data[at - length : at]
+            case 5:
+                at = _within(data, at + 4)
+                yield key >> 3, float(struct.unpack("<f", data[at - 4 : at])[0])
+            case kind:
+                raise ValueError(f"a field of the unknown kind {kind}")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        _within(data, at + 1)
+        byte = data[at]
+        at += 1
+        number |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return number, at
+        if shift > 63:
+            raise ValueError("a number does not end")
+
+
+def _within(data: bytes, end: int) -> int:
+    if end > len(data):
+        raise ValueError("the file is cut short")
+    return end

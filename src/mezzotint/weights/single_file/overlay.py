@@ -1,0 +1,89 @@
+"""Files laid over a model as it is opened: what `model.over` names takes the place of the model's own tensors, the last
+file that has one first, read tensor by tensor. `mezzotint merge` writes the same down."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mezzotint.weights.files import fingerprint
+from mezzotint.weights.files.tensor_files import TensorInfo
+from mezzotint.weights.merge import Merge, open_base, open_other
+from mezzotint.weights.single_file.match_tensors import Claim
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """A model, `base`, with files over it. config: of a model in one file, the folder of its configurations."""
+
+    base: Path
+    over: tuple[Path, ...]
+    config: Path | None = None
+
+    @cached_property
+    def merge(self) -> Merge:
+        """Base and files, opened by their headers. Raises WeightsError as `open_base` and `open_other` do."""
+        with torch.device("cpu"):  # `check` opens models where tensors have no values
+            base = open_base(self.base, config=self.config)
+            return Merge(base, [open_other(path, base) for path in self.over])
+
+    def require_fit(self) -> None:
+        """Raises WeightsError when the files cannot be laid over the model. Reads headers alone."""
+        assert self.merge.others
+
+    def touches(self, component: str) -> bool:
+        """Whether the files hold anything of a component."""
+        return bool(self._claims(component))
+
+    def component(self, name: str) -> OverlaidComponent:
+        """A component as it comes out."""
+        return OverlaidComponent(self, name)
+
+    def digests(self, component: str) -> list[str]:
+        """Of the files that hold some of a component, in their order."""
+        return [fingerprint.of_file(claim.path) for claim in self._claims(component)]
+
+    def notes(self) -> Iterator[str]:
+        """How much each file puts in the place of the model's own."""
+        origin = self.merge.origin
+        for source in self.merge.others:
+            counts = {c: sum(one is source for one in names.values()) for c, names in origin.items()}
+            told = ", ".join(f"{count} of {len(origin[c])} tensors of {c}" for c, count in counts.items() if count)
+            yield f"model.over: {told or 'nothing'} from {source.path}"
+
+    def _claims(self, component: str) -> list[Claim]:
+        return [claim for source in self.merge.others for claim in source.claims if component in claim.held]
+
+
+@dataclass(frozen=True, slots=True)
+class OverlaidComponent:
+    """The tensors of one component under the names of its network; see `Stored`."""
+
+    overlay: Overlay
+    name: str
+
+    @property
+    def place(self) -> Path:
+        """The last file that holds some of it: what messages call it."""
+        merge = self.overlay.merge
+        having = (source.path for source in reversed(merge.others) if any(self.name in c.held for c in source.claims))
+        return next(having, merge.base.source.path)
+
+    def header(self) -> dict[str, TensorInfo]:
+        """See Stored."""
+        merge = self.overlay.merge
+        shapes = merge.base.shapes[self.name]
+        return {name: TensorInfo(merge.kind(self.name, name), shape) for name, shape in shapes.items()}
+
+    def read(self, names: Collection[str]) -> dict[str, Tensor]:
+        """See Stored."""
+        return self.overlay.merge.read(self.name, names)
+
+    def everything(self) -> dict[str, Tensor]:
+        """All of them."""
+        return self.read(list(self.overlay.merge.base.shapes[self.name]))

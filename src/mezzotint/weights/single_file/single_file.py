@@ -1,0 +1,315 @@
+"""A whole model in one file, as Stable Diffusion is mostly passed around: opened by its header, read part by part.
+
+The file holds tensors and no configurations: those are chosen among the ones that ship, by the tensors' shapes, or come
+from a folder that the user names. What the file has besides the model is told, and kept when it is converted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.recipe.reading import yaml_rules
+from mezzotint.weights import kinds
+from mezzotint.weights.files import pickled, tensor_files
+from mezzotint.weights.files.tensor_files import TensorInfo
+from mezzotint.weights.folder import components, scheduler_file
+from mezzotint.weights.folder.model_folder import ModelFolder, open_folder, shipped
+from mezzotint.weights.keymap import Entry, Family, KeyMap, Part, Table
+from mezzotint.weights.single_file import known_layouts, modelspec
+
+Prediction = modelspec.Prediction
+_ENDINGS = (".safetensors", *pickled.SUFFIXES)
+
+
+@dataclass(frozen=True, slots=True)
+class Besides:
+    """Names in a file that belong to no network. averages: averaged copies of the denoiser. extras: what such files
+    usually have. unknown: all else."""
+
+    averages: tuple[str, ...]
+    extras: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SingleFile:
+    """An open file. path: as the user named it. file: the safetensors file that is read, the same unless `path` is
+    pickled. folder: where its configurations lie. averaged: whether the denoiser's averaged copy takes its place.
+    prediction: what it says of itself, or None."""
+
+    path: Path
+    file: Path
+    folder: ModelFolder
+    layout: KeyMap
+    averaged: bool
+    prediction: Prediction | None
+
+    @cached_property
+    def header(self) -> Mapping[str, TensorInfo]:
+        """All tensors of the file, under their names there."""
+        return tensor_files.read_header(self.file)
+
+    @cached_property
+    def metadata(self) -> Mapping[str, str]:
+        """What the header says in words."""
+        return tensor_files.read_metadata(self.file)
+
+    @cached_property
+    def tables(self) -> Mapping[str, Table]:
+        """By component, the names that its network has in this file."""
+        return {
+            component: self._part(component).table(list(self._shapes(component))) for component in self.layout.networks
+        }
+
+    @cached_property
+    def besides(self) -> Besides:
+        """What the file has that is of no network."""
+        taken = {name for table in self.tables.values() for name in table.present(self.header)}
+        left = [name for name in self.header if name not in taken]
+        extras = tuple(name for name in left if self.layout.is_extra(name))
+        averages = tuple(n for n in left if n.startswith(self.layout.average_start) and n not in extras)
+        return Besides(averages, extras, tuple(n for n in left if n not in (*extras, *averages)))
+
+    def component(self, component: str) -> Component:
+        """The tensors of a component under our names."""
+        table = self.tables[component]
+        places = {name: (name, entry) for name, entry in table.present(self.header).items()}
+        if component == "unet" and self.averaged:
+            copies = {self.layout.average(entry.foreign): (name, entry) for name, (_, entry) in places.items()}
+            places = {copy: place for copy, place in copies.items() if copy in self.header}
+        strange = [n for n in self.besides.unknown if n.startswith(self._part(component).start)]
+        return Component(self.path, self.file, self.header, {n: entry for n, (_, entry) in places.items()}, strange)
+
+    def scheduler(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The scheduler's configuration of its folder, made true where the file says otherwise."""
+        told = self.prediction or scheduler_file.prediction_of(config) or "epsilon"
+        zero = marks_zero_terminal(self.header) or bool(config.get("rescale_betas_zero_snr"))
+        return scheduler_file.corrected(config, prediction=told, zero_terminal=zero)
+
+    def notes(self) -> Iterator[str]:
+        """What was met in the file that its reader should know, in words."""
+        if self.file != self.path:
+            yield f"{self.path.name} is a pickle; its tensors were read from a safetensors copy, {self.file}"
+        if self.averaged:
+            yield "the denoiser is the averaged copy that the file holds"
+        elif self.besides.averages:
+            count = len(self.besides.averages)
+            yield f"{count} averaged tensors in the file are left; model.ema_weights=use trains from them"
+        if self.besides.unknown:
+            yield f"{self.path.name} also holds {tensor_files.some(self.besides.unknown)}, which no network has"
+
+    def spellings(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """By proper name: the name and shape of tensors that this file writes in another way than we would."""
+        found = {}
+        for component, table in self.tables.items():
+            shapes = self._shapes(component)
+            for name, entry in table.present(self.header).items():
+                shape = self.header[name].shape
+                if name != entry.foreign or shape != entry.foreign_shape(shapes):
+                    found[entry.foreign] = (name, shape)
+        return found
+
+    def _part(self, component: str) -> Part:
+        part = self.layout.part_in(component, self.header)
+        assert part is not None, component  # the file was found to be whole when it was opened
+        return part
+
+    def _shapes(self, component: str) -> dict[str, tuple[int, ...]]:
+        where = self.folder.root / component / "config.json"
+        return components.shapes(self.layout.networks[component], self.folder.config(component), where=where)
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A network's tensors in a single file: `files.Stored`. places: entries by the name that is read. strange: names
+    that seem to be of this network, and that it does not have."""
+
+    place: Path
+    file: Path
+    _all: Mapping[str, TensorInfo]
+    places: Mapping[str, Entry]
+    strange: Collection[str]
+
+    def header(self) -> dict[str, TensorInfo]:
+        """Our names with types and shapes; strange ones as they are, so that they are refused."""
+        found = {
+            ours: TensorInfo(self._all[name].dtype, shape)
+            for name, entry in self.places.items()
+            for ours, shape in entry.shapes(self._all[name].shape).items()
+        }
+        return found | {name: self._all[name] for name in self.strange}
+
+    def read(self, names: Collection[str]) -> dict[str, Tensor]:
+        """See Stored. Values and types are the file's."""
+        wanted = set(names)
+        chosen = {name: entry for name, entry in self.places.items() if wanted.intersection(entry.ours)}
+        tensors = tensor_files.read(self.file, chosen)
+        found: dict[str, Tensor] = {}
+        for name, entry in chosen.items():
+            found |= {ours: t for ours, t in entry.to_ours(tensors.pop(name)).items() if ours in wanted}
+        return found
+
+    def require_known(self) -> None:
+        """Raises WeightsError E1405 when the file has strange tensors."""
+        if self.strange:
+            raise WeightsError(
+                f"{self.place}: has {tensor_files.some(self.strange)} that the network of its configuration does not have; "
+                "give the folder of its configurations",
+                code="E1405",
+            )
+
+    def everything(self) -> dict[str, Tensor]:
+        """All tensors. Raises WeightsError E1405 when the file has strange ones."""
+        self.require_known()
+        return self.read(tuple(self.header()))
+
+    def digest(self) -> str:
+        """A name for the weights: of these tensors alone, so that another denoiser in the file changes nothing of its
+        autoencoder's."""
+        return tensor_files.digest(self.file, self.places)
+
+
+def is_single_file(path: Path) -> bool:
+    """Whether a path is a file, and so a model in one piece or nothing that is known here."""
+    return path.is_file()
+
+
+def open_single(
+    path: Path,
+    layout: KeyMap | None,
+    *,
+    config: Path | None = None,
+    averaged: bool = False,
+    prediction: Prediction | None = None,
+    store: Path | None = None,
+) -> SingleFile:
+    """Opens a model in one file, from its header.
+
+    layout: stands for its family, whose layout is told from the names at hand; None takes any family's.
+    config: a folder of configurations; None takes a shipped one that fits. averaged: take the denoiser's averaged copy.
+    prediction: what the user says it predicts, for files that do not say it. store: where a pickled file is kept as
+    safetensors. Raises WeightsError: E1401 and E1402 for what is no such file; E1406 naming another kind of model;
+    E1411 for a pickle that is not plain weights; E1413 when SD2's prediction is not told; E1414 when no shipped
+    configuration fits; E1415 when there is no averaged copy.
+    """
+    file = _readable(path, store)
+    header = tensor_files.read_header(file)
+    layout = _layout(path, header, layout)
+    told = prediction or modelspec.prediction_of(tensor_files.read_metadata(file)) or _marked(header) or _beside(path)
+    root = config if config is not None else _shipped(path, header, told)
+    if averaged and not any(n.startswith(layout.average("model.diffusion_model.")) for n in header):
+        raise WeightsError(f"{path}: has no averaged weights; write model.ema_weights=ignore", code="E1415")
+    return SingleFile(path, file, open_folder(root), layout, averaged, told)
+
+
+def family_at(path: Path) -> Family | None:
+    """The family of a model, folder or single file, by its small files and headers; None when they do not say it.
+
+    Raises WeightsError for a file that cannot be read.
+    """
+    if path.is_dir():
+        if kinds.is_latte_folder(path):
+            return "latte"
+        index = open_folder(path).index
+        return None if "transformer" in index else "sdxl" if "text_encoder_2" in index else "sd"
+    names = tensor_files.read_header(_readable(path, None)).keys()
+    return "latte" if kinds.is_latte(names) else kinds.family_of(names)
+
+
+def marks_zero_terminal(header: Collection[str]) -> bool:
+    """Whether a file is marked as trained to zero terminal SNR."""
+    return "ztsnr" in header
+
+
+def text_width(header: Mapping[str, TensorInfo]) -> int:
+    """The width of the text that the denoiser in a file is told; 0 when nothing says it."""
+    widths = (i.shape[1] for n, i in header.items() if n.endswith("attn2.to_k.weight") and len(i.shape) == 2)
+    return next(widths, 0)
+
+
+def _readable(path: Path, store: Path | None) -> Path:
+    if not path.is_file():
+        looked = "" if path.is_absolute() else f" (looked in {Path.cwd()})"
+        raise WeightsError(f"{path}: is not there{looked}; check the path", code="E1401")
+    if path.suffix not in _ENDINGS:
+        tensor_files.refuse_known(path)
+        raise WeightsError(f"{path}: a model in one file ends in {', '.join(_ENDINGS)}; check the path", code="E1406")
+    if path.suffix != ".safetensors" and pickled.is_pickled(path):
+        return pickled.as_safetensors(path, store or pickled.default_store())
+    return path
+
+
+def _layout(path: Path, header: Mapping[str, TensorInfo], wanted: KeyMap | None) -> KeyMap:
+    family = wanted.family if wanted is not None else None
+    other = kinds.refusal(header, family)
+    if other is not None:
+        raise WeightsError(f"{path}: looks like {other.name}; {other.remedy}", code="E1406")
+    found = known_layouts.of_names(header.keys(), family)
+    if found is None:
+        raise WeightsError(f"{path}: lacks a part of {kinds.of_tensors(header)}; give the whole model", code="E1406")
+    return found
+
+
+def _marked(header: Collection[str]) -> Prediction | None:
+    return "v" if "v_pred" in header else None
+
+
+def _beside(path: Path) -> Prediction | None:
+    """What the configuration beside a file says, as the original programs want it: NAME.yaml. Another program's file of
+    that name says nothing."""
+    config = path.with_suffix(".yaml")
+    if not config.is_file():
+        return None
+    try:
+        model: Any = yaml_rules.load(yaml_rules.read_file(config, str(config)), str(config)).tree.get("model")
+    except RecipeError:
+        return None
+    params = model.get("params") if isinstance(model, dict) else None
+    if not isinstance(params, dict):
+        return None
+    match params.get("parameterization", "eps"):  # the original programs' default
+        case "v":
+            return "v"
+        case "eps":
+            return "epsilon"
+        case other:
+            raise WeightsError(
+                f"{config}: parameterization is {other!r}; known are eps and v, write model.prediction to choose",
+                code="E1409",
+            )
+
+
+def _shipped(path: Path, header: Mapping[str, TensorInfo], prediction: Prediction | None) -> Path:
+    """The shipped configurations that fit a file."""
+    first = header.get("model.diffusion_model.input_blocks.0.0.weight")
+    channels = first.shape[0] if first is not None and first.shape else 0
+    match text_width(header), channels:
+        case 768, 320:
+            return shipped("sd1")
+        case 2048, 320:
+            return shipped("sdxl")
+        case 1280, 384:
+            return shipped("sdxl-refiner")
+        case 1024, 320 if prediction is not None:
+            return shipped("sd2-v" if prediction == "v" else "sd2")
+        case 1024, 320:
+            raise WeightsError(
+                f"{path}: is of SD 2.x, and nothing says whether it predicts the velocity (768-pixel models) or the "
+                "noise (512-pixel base models); write model.prediction=v or model.prediction=epsilon "
+                "(convert: --prediction=v)",
+                code="E1413",
+            )
+        case width, _:
+            layout = "SDXL" if kinds.family_of(header.keys()) == "sdxl" else "Stable Diffusion"
+            raise WeightsError(
+                f"{path}: has the layout of {layout} in another size ({channels} channels, text of width "
+                f"{width}); write model.config=FOLDER with its configurations (convert: --config=FOLDER)",
+                code="E1414",
+            )
