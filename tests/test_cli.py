@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from mezzotint import __version__, cli, errors, fault_injection
-from mezzotint.cli import VERBS, main
+from mezzotint.cli import VERBS, Verb, main
 from mezzotint.tasks.reading import arguments
 
 Run = Callable[[Sequence[str]], int]
@@ -52,13 +52,16 @@ def test_help_answers_at_once_and_imports_neither_pydantic_nor_torch() -> None:
     assert min(took) < 0.3  # seconds of its own, whatever else the machine does
 
 
+def page(verb: Verb) -> Path:
+    return Path(cli.__file__).parents[1].joinpath(*verb.module.split(".")).with_suffix(".py")
+
+
 def test_help_lists_every_verb_and_only_verbs_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     text = capsys.readouterr().out
-    pages = Path(cli.__file__).parent / "tasks"
     for each in VERBS:
         assert f"  {each.name} " in text
-        assert (pages / f"{each.name}.py").is_file(), each.name
+        assert page(each).is_file(), each.name
 
 
 @pytest.mark.parametrize("name", [each.name for each in VERBS])
@@ -92,10 +95,9 @@ def test_help_names_the_lines_of_other_trainers_where_they_are_taken(
 
 
 def test_help_lists_the_switches_that_a_verb_knows() -> None:
-    pages = Path(cli.__file__).parent / "tasks"
     for each in VERBS:
         known: dict[str, str] = {}
-        for node in ast.parse((pages / f"{each.name}.py").read_text(encoding="utf-8")).body:
+        for node in ast.parse(page(each).read_text(encoding="utf-8")).body:
             value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
             if isinstance(value, ast.Dict) and all(isinstance(key, ast.Constant) for key in value.keys):
                 words = ast.literal_eval(value)

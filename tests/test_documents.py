@@ -312,7 +312,8 @@ def test_the_reader_of_the_page_reads_what_is_written_and_notices_damage(load: L
 def test_the_format_example_makes_a_data_set(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "mezzotint.data.formats.caption_table"
     monkeypatch.setitem(sys.modules, name, load("caption_table", block("docs/how-to-add.md", "python run format")))
-    monkeypatch.setattr(registry, "names", lambda folder: ("caption-table", "image-folder"))
+    written = {"caption-table": SOURCE / "data" / "formats" / "caption_table.py"}
+    monkeypatch.setattr(registry, "_choices", lambda _folder: written)
     folder = tmp_path / "pictures"
     (folder / "deep").mkdir(parents=True)
     for place, colour_of in (("a.png", "red"), ("deep/b.png", "blue"), ("c.png", "green")):

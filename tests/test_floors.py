@@ -6,7 +6,6 @@ import ast
 import os
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeGuard
@@ -20,7 +19,7 @@ PACKAGE = Path(mezzotint.__file__).parent
 ROOT = Path(__file__).parents[1]
 FILES = sorted(PACKAGE.rglob("*.py"))
 FOLDERS = ("families", "runtimes", "dialects", "data/formats", "weights/layouts")
-UNPICKLING = PACKAGE / "weights" / "_unpickling.py"
+UNPICKLING = PACKAGE / "weights" / "files" / "_unpickling.py"
 ENTRY_POINTS = ("cli.py", "__main__.py")
 
 
@@ -35,17 +34,46 @@ def test_packages_import_from_lower_floors_only() -> None:
         os.chdir(before)
 
 
+def imports_of(path: Path) -> Iterator[str]:
+    """Dotted names that a file imports, what it takes from a module included."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def dotted(path: Path) -> str:
+    return ".".join(("mezzotint", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+
+
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_siblings_of_a_folder_are_independent_by_contract(folder: str) -> None:
-    names = registry.names(folder)
-    if len(names) < 2:
-        return
-    dotted = f"mezzotint.{folder.replace('/', '.')}"
-    expected = {f"{dotted}.{name.replace('-', '_')}" for name in names}
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    contracts = settings["tool"]["importlinter"]["contracts"]
-    named = {module for contract in contracts if contract["type"] == "independence" for module in contract["modules"]}
-    assert expected <= named, "add them to the independence contract in pyproject.toml"
+def test_siblings_of_a_folder_do_not_know_each_other(folder: str) -> None:
+    modules = [registry.find(folder, name).__name__ for name in registry.names(folder)]
+    assert modules
+    for path in FILES:
+        own = [module for module in modules if f"{dotted(path)}.".startswith(f"{module}.")]
+        others = [module for module in modules if own and module not in own]
+        assert not [name for name in imports_of(path) if f"{name}.".startswith(tuple(f"{m}." for m in others))], path
+
+
+def private_folder(name: str) -> str:
+    """The folder, as a dotted name with a dot behind it, of the private module that a dotted name leads into; or
+    nothing."""
+    parts = name.split(".")
+    for number, part in enumerate(parts[1:], start=1):
+        if part.startswith("_") and PACKAGE.joinpath(*parts[1 : number + 1]).with_suffix(".py").is_file():
+            return ".".join(parts[:number]) + "."
+    return ""
+
+
+def test_files_with_an_underscore_are_private_to_their_folder() -> None:
+    imports = [(path, name) for path in FILES for name in imports_of(path) if name.startswith("mezzotint.")]
+    private = [(path, name) for path, name in imports if private_folder(name)]
+    assert len(private) > 50
+    strangers = [f"{path.relative_to(PACKAGE)}: {name}" for path, name in private
+                 if not f"{dotted(path)}.".startswith(private_folder(name))]  # fmt: skip
+    assert strangers == []
 
 
 def test_floors_without_torch_load_none() -> None:
@@ -163,7 +191,7 @@ def test_only_runtimes_and_entry_points_read_the_environment(path: Path) -> None
 
 def test_no_random_numbers_outside_their_addresses() -> None:
     # one seeds the libraries' own generators, the other keeps torch's loader away from the global one
-    allowed = (PACKAGE / "runtimes" / "base.py", PACKAGE / "data" / "loader.py")
+    allowed = (PACKAGE / "runtimes" / "base.py", PACKAGE / "data" / "loading" / "loader.py")
     words = ("np.random.", "numpy.random", "random.random(", "random.shuffle(", "random.choice(", "torch.Generator(")
     found = [
         f"{path.relative_to(PACKAGE)}: {word}"

@@ -17,6 +17,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from mezzotint import __version__, fault_injection, quiet, threads
 from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, StorageError
@@ -42,7 +43,7 @@ _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 @dataclass(frozen=True, slots=True)
 class Verb:
     """A verb. about: one line. form: what follows it. reads_recipe: whether RECIPE key=value come first. examples:
-    three command lines with what they do. switches: a switch with its meaning. Its page is `tasks/NAME.py`."""
+    three command lines with what they do. switches: a switch with its meaning."""
 
     name: str
     about: str
@@ -50,6 +51,12 @@ class Verb:
     reads_recipe: bool
     examples: tuple[tuple[str, str], ...]
     switches: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def module(self) -> str:
+        """What is imported when it is used, `tasks/NAME/NAME.py` or `tasks/NAME.py`: `run(words) -> exit status`."""
+        has_folder = (Path(__file__).parent / "tasks" / self.name).is_dir()
+        return f"mezzotint.tasks.{self.name}.{self.name}" if has_folder else f"mezzotint.tasks.{self.name}"
 
 
 VERBS: tuple[Verb, ...] = (
@@ -337,7 +344,7 @@ def _dispatch(arguments: list[str]) -> int:
         from mezzotint.tasks.reading.arguments import translated
 
         rest, flags = translated(rest, verb.name)
-    run: Callable[[Sequence[str]], int] = importlib.import_module(f"mezzotint.tasks.{verb.name}").run
+    run: Callable[[Sequence[str]], int] = importlib.import_module(verb.module).run
     try:
         return run(rest)
     except MezzotintError as error:

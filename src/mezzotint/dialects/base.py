@@ -51,7 +51,7 @@ class Row:
     mapped: its value goes to `to[0]`, through `values` where that has an entry. computed: the dialect's function reads
     it and decides `to`. without effect: the run is the same whatever it says, and `about` tells why. refused: it cannot
     be done, and `about` tells why. since: the version that brought it, "" for both. now: the flag that an old spelling
-    stands for. from_json, may_be_empty: see `_reading.Spec`.
+    stands for. from_json, may_be_empty: see `reading.Spec`.
     """
 
     flag: str

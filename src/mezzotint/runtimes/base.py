@@ -1,4 +1,5 @@
-"""What a runtime offers the trainer. What the launch says about processes is read in `_launch.py`, without torch."""
+"""What a runtime offers the trainer. What the launch says about processes is read in `shared/launch.py`, without
+torch."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from mezzotint import registry
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.run import RecomputeSettings, RunSettings
-from mezzotint.runtimes._launch import Launch as Launch
+from mezzotint.runtimes.shared.launch import Launch as Launch
 
 Scope = Literal["all", "part", "tensor"]
 

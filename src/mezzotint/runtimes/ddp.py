@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base
-from mezzotint.runtimes._processes import Processes
+from mezzotint.runtimes.shared.processes import Processes
 
 _BUCKET_BYTES = 25 * 2**20
 

@@ -25,7 +25,7 @@ from torch.distributed.tensor import DTensor
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.run import RunSettings, ShardSettings
 from mezzotint.runtimes import base
-from mezzotint.runtimes._processes import Processes
+from mezzotint.runtimes.shared.processes import Processes
 
 _SHARD = "shard"
 

@@ -29,7 +29,7 @@ from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
 from mezzotint.tasks import clip_rules
-from mezzotint.training import ema as shadow
+from mezzotint.training import ema as ema_rules
 from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
 from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast
@@ -280,7 +280,7 @@ def resolved(optim: OptimSettings, steps: int) -> OptimSettings:
     ema = optim.ema
     if ema.strength is None:
         return optim
-    decay = shadow.decay_for(ema.strength, interval=ema.interval, steps=steps)
+    decay = ema_rules.decay_for(ema.strength, interval=ema.interval, steps=steps)
     return optim.model_copy(update={"ema": ema.model_copy(update={"decay": decay})})
 
 

@@ -12,7 +12,7 @@ from textwrap import wrap
 from mezzotint.dialects.base import Translation
 from mezzotint.dialects.shared.writing import as_yaml
 from mezzotint.errors import RecipeError
-from mezzotint.runtimes._launch import Launch
+from mezzotint.runtimes.shared.launch import Launch
 from mezzotint.tasks.reading import foreign
 from mezzotint.tasks.reading.arguments import FOREIGN, process_count, take
 

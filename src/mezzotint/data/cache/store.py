@@ -1,6 +1,6 @@
 """A content-addressed store of fixed-size rows on disk: it keeps numbers under 32-byte addresses and knows no encoder.
 
-One store holds rows of one kind, shape and type. Rows lie in shards (`shards.py`) and are read by memory map straight
+One store holds rows of one kind, shape and type. Rows lie in shards (`_shards.py`) and are read by memory map straight
 into the batch. Several processes may read and append at once, each into a shard of its own. A row is checked against
 its checksum when a process first reads it; a damaged one counts as absent from then on, in all processes, so that it is
 made again. Deleting or moving the folder is always harmless.

@@ -1,7 +1,7 @@
 """Making an index, the columns that a catalogue reads: list the samples, look at the pictures, write the result.
 
 The result lies under an address made of all that it depends on, so that a second start finds it. Format and settings
-decide the samples, `probing.py` looks at the pictures.
+decide the samples, `_probing.py` looks at the pictures.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class _Gathered:
     root: array[int] = field(default_factory=lambda: array("H"))
     repeats: array[float] = field(default_factory=lambda: array("f"))
     weight: array[float] = field(default_factory=lambda: array("f"))
-    own: own.Builder = field(default_factory=own.Builder)
+    own: overrides.Builder = field(default_factory=overrides.Builder)
     skipped: list[Skipped] = field(default_factory=list)
     notes: list[Noted] = field(default_factory=list)
 

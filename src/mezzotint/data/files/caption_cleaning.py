@@ -1,4 +1,4 @@
-"""`data.captions.clean`: cleaned captions of samples, and of prompts. The rules are in `caption_cleaning.py`, whose
+"""`data.captions.clean`: cleaned captions of samples, and of prompts. The rules are in `_cleaning_rules.py`, whose
 packages need not be installed where nothing is cleaned."""
 
 from __future__ import annotations

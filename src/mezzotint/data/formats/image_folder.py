@@ -14,5 +14,5 @@ SUFFIXES = decoding.SUFFIXES | set(SIDECARS)
 
 
 def read_samples(source: Source) -> Iterator[Sample | Skipped]:
-    """The samples of `_beside.samples`, of pictures."""
+    """The samples of `sidecars.samples`, of pictures."""
     return samples(source, word="picture")

@@ -21,11 +21,11 @@ SUFFIXES = decoding.SUFFIXES | set(SIDECARS)
 
 
 def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
-    """The samples of `_beside.samples`, of the pictures that lie directly in the folders with a number.
+    """The samples of `sidecars.samples`, of the pictures that lie directly in the folders with a number.
 
     An epoch visits each picture of `10_sks dog` ten times `source.repeats`; its caption is that of the file beside it,
     or else "sks dog". Pictures in folders without a number, or with 0, and those deeper or higher are left out, as they
-    are there, and named. Raises DatasetError E1150 where no folder has a number, and what `_beside.samples` raises.
+    are there, and named. Raises DatasetError E1150 where no folder has a number, and what `sidecars.samples` raises.
     """
     names = source.listing.names
     is_used = np.fromiter((_folder(name) is not None for name in names), np.bool_, len(names))

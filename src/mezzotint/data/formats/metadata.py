@@ -17,5 +17,5 @@ PICTURES = Kind(decoding.SUFFIXES, "picture", "image")
 
 
 def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
-    """The samples of `_table_samples.samples`, of pictures."""
+    """The samples of `table_samples.samples`, of pictures."""
     return samples(source, PICTURES)

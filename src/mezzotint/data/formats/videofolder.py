@@ -43,7 +43,7 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
 
 
 def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
-    """The samples of `_table_samples.samples` where there is a table, else those of `_beside.samples`, of clips. Raises
+    """The samples of `table_samples.samples` where there is a table, else those of `sidecars.samples`, of clips. Raises
     DatasetError E1290 where clips cannot be read."""
     clip_files.decoder()
     if any(_last(name) in MANIFESTS for name in source.listing.names):

@@ -1,4 +1,4 @@
-"""What a loader worker does with clips: frames by time, and the pictures beside them. `pieces.py` has the rest."""
+"""What a loader worker does with clips: frames by time, and the pictures beside them. `worker.py` has the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a loader worker does: from a request (rows, visits, bucket) to a piece of a batch. Of clips, `clip_pieces.py`.
+"""What a loader worker does: from a request (rows, visits, bucket) to a piece of a batch. Of clips, `_clip_worker.py`.
 
 A piece holds uint8 pixels, a quarter of float32's bytes on their way between processes, or rows of the cache in their
 stored type. `to_batch` makes a `Batch` of it on the device.

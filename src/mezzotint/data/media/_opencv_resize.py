@@ -1,5 +1,5 @@
 """Resizing as OpenCV does it, for recipes whose pixels have to be those of programs built on it. Pillow's filters,
-which `media.py` uses otherwise, widen when a picture shrinks (antialiasing); these do not.
+which `decoding.py` uses otherwise, widen when a picture shrinks (antialiasing); these do not.
 
 The arithmetic is OpenCV's for bytes: weights of 11 bits, whole numbers throughout, so that each pixel is the same on
 every machine. A pixel's middle lies at half a pixel; beyond the edge the last pixel is repeated.

@@ -1,4 +1,4 @@
-"""From whatever pixels a file holds to 8-bit sRGB. Part of `media.py`'s journey, between decoding and resizing.
+"""From whatever pixels a file holds to 8-bit sRGB. Part of `decoding.py`'s journey, between decoding and resizing.
 
 Pillow's own conversion to RGB would clip 16-bit grey to white, show the colours that hide under full transparency, and
 take the numbers of another colour space for sRGB.

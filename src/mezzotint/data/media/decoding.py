@@ -122,7 +122,7 @@ def placed(image: Image.Image, placement: Placement, *, resize: str, antialias: 
 
     resize: "lanczos", "bicubic", "bilinear", "hamming" or "box", antialiased when it shrinks, or "nearest"; then the
     crop: the order of torchvision's transforms on pictures, with identical pixels. "area", and any without antialias,
-    is that of `resampling.py`.
+    is that of `_opencv_resize.py`.
     """
     target, (top, left) = placement.resized, placement.crop_top_left
     if image.size != (target.width, target.height):
@@ -163,7 +163,7 @@ def stats_of(path: str) -> tuple[int, int, int]:
 
 @contextmanager
 def readable_file(path: Path, code: str = "E1206") -> Iterator[BufferedReader]:
-    """A regular file, or a member of a tar archive (`members.py`), open for reading; whatever goes wrong with it, while
+    """A regular file, or a member of a tar archive (`tar_members.py`), open for reading; whatever goes wrong with it, while
     it is opened or by whoever reads it, becomes a DatasetError with this code."""
     try:
         member = tar_members.member_at(path)

@@ -155,8 +155,8 @@ def plan(columns: PlanColumns, settings: DataSettings, *, accumulation: int, see
     """The batches of one epoch, a pure function of its arguments. `Epoch.order` holds indices into the columns.
 
     A sample is visited ⌊repeats⌋ times, and once more with the fractional chance; with `rating.share`, as often as its
-    rating allows. All visits are put in an order drawn by address, dealt to their cells (`cells.py`: their bucket, and
-    their name if they have one) in that order and cut into batches of `batch_size`; the batches are shuffled by
+    rating allows. All visits are put in an order drawn by address, dealt to their cells (`_grouping.py`: their bucket,
+    and their name if they have one) in that order and cut into batches of `batch_size`; the batches are shuffled by
     address, and `accumulation` of them after one another make a step (the last step may have fewer). What does not
     fill a batch becomes a smaller one (`short`), is filled up with visits of its bucket from the first on (`fill`) or
     with its own, drawn by address (`repeat`: the whole batch then counts less) — both counted, each a further visit of

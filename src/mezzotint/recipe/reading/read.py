@@ -21,7 +21,7 @@ from mezzotint.recipe.reading.paths import by_path
 from mezzotint.recipe.reading.yaml_rules import Document
 from mezzotint.recipe.recipe import Recipe
 
-_PACKAGE = Path(__file__).resolve().parent.parent
+_PACKAGE = Path(__file__).resolve().parents[2]
 ASSETS = _PACKAGE / "assets"
 """What travels in the wheel: recipes, model configurations, tokenizers."""
 

@@ -14,7 +14,7 @@ from mezzotint import registry
 from mezzotint.errors import Problem, RecipeError
 from mezzotint.recipe.reading.read import Reading
 from mezzotint.recipe.sections.optim import Library
-from mezzotint.runtimes._launch import Launch
+from mezzotint.runtimes.shared.launch import Launch
 from mezzotint.tasks.reading import _switch_hints, continuing, foreign, hub
 
 FOREIGN = "mezzotint {} --as NAME -- THE LINE AS IT IS"

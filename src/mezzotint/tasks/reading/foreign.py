@@ -15,7 +15,7 @@ from mezzotint.dialects.shared.writing import as_yaml
 from mezzotint.errors import Problem, RecipeError
 from mezzotint.recipe.reading.read import COMMAND_LINE, Reading, read_text
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.runtimes._launch import Launch
+from mezzotint.runtimes.shared.launch import Launch
 
 _UNREAD = {
     "kohya": "kohya", "kohyass": "kohya", "sdscripts": "kohya", "onetrainer": "OneTrainer",

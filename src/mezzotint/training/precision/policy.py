@@ -3,7 +3,7 @@
 | | fp32 | bf16, fp16 |
 |---|---|---|
 | trained weights | float32 | float32, or the type itself (`run.weight_dtype`), with or without float32 masters |
-| their forward and backward | float32 | by `run.half`: see `half.py` |
+| their forward and backward | float32 | by `run.half`: see `mixed.py` |
 | frozen text encoders | float32 | float32, the type itself, or another (`run.frozen_dtype`) |
 | VAE | float32 | as frozen parts, or by `run.vae_dtype` |
 | noise, coefficients, loss, gradient norms, moments, average | float32 | float32 |

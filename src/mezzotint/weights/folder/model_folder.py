@@ -217,4 +217,4 @@ def discard(aside: Path) -> None:
 
 
 def _shipped_root() -> Path:
-    return Path(__file__).parent.parent / "assets" / "models"
+    return Path(__file__).parents[2] / "assets" / "models"

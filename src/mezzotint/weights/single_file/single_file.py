@@ -160,8 +160,8 @@ class Component:
         """Raises WeightsError E1405 when the file has strange tensors."""
         if self.strange:
             raise WeightsError(
-                f"{self.place}: has {tensor_files.some(self.strange)} that the network of its configuration does not have; "
-                "give the folder of its configurations",
+                f"{self.place}: has {tensor_files.some(self.strange)} that the network of its configuration does not "
+                "have; give the folder of its configurations",
                 code="E1405",
             )
 

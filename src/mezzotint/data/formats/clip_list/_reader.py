@@ -39,7 +39,7 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
 
 
 def read_samples(source: Source) -> Iterator[Sample | Skipped]:
-    """The samples of `_clip_samples.samples`. Raises DatasetError E1231, E1232; E1290 where clips cannot be read."""
+    """The samples of `samples.samples`. Raises DatasetError E1231, E1232; E1290 where clips cannot be read."""
     if any(clip_files.is_clip(name) for name in source.listing.names):
         clip_files.decoder()
     path = source.root / source.listing.names[0]

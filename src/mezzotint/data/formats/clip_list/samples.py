@@ -1,5 +1,5 @@
 """From Open-Sora-Plan's lists to samples: which entries are used and what they are called. Between the files
-(`_clip_lists.py`) and the index; nothing is decoded.
+(`_lists.py`) and the index; nothing is decoded.
 """
 
 from __future__ import annotations

@@ -69,9 +69,9 @@ def test_sleep_takes_its_seconds() -> None:
 )
 def test_signals_reach_this_process(action: str, number: signal.Signals) -> None:
     code = (
-        "import signal; from mezzotint import probes; signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
-        f"probes.arm('step.end@2:{action}')\nprobes.reach('step.end')\nprint('once', flush=True)\n"
-        "probes.reach('step.end')\nprint('never')"
+        "import signal; from mezzotint import fault_injection; signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+        f"fault_injection.arm('step.end@2:{action}')\nfault_injection.reach('step.end')\nprint('once', flush=True)\n"
+        "fault_injection.reach('step.end')\nprint('never')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (-number, "once\n")
