@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from mezzotint import data
+from mezzotint.data import media
 from mezzotint.data.buckets import buckets, clip_buckets
 from mezzotint.data.buckets.clip_sampling import times_of
 from mezzotint.data.catalogue import catalogue as catalogues
@@ -278,13 +278,9 @@ def test_a_clip_goes_to_the_most_frames_then_to_its_shape_then_to_what_it_fills(
 def test_without_the_decoder_the_sentence_says_what_to_install(
     films: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in [
-        one
-        for one in sys.modules
-        if one.startswith(("mezzotint.data.media._clips", "mezzotint.data.media._containers"))
-    ]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delattr(data, "clips", raising=False)
+    for name in ("_clips", "_containers"):
+        monkeypatch.delitem(sys.modules, f"mezzotint.data.media.{name}", raising=False)
+        monkeypatch.delattr(media, name, raising=False)
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(DatasetError, match=r"pip install 'mezzotint\[video\]'") as caught:
         catalogues.build(settings_of(films), tmp_path, workers=1)

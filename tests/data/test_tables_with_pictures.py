@@ -347,10 +347,10 @@ def without(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", imported)
-    for name in [name for name in sys.modules if name.startswith("mezzotint.data.formats._")]:
+    for name in [name for name in sys.modules if name.startswith("mezzotint.data.formats.shared._")]:
         if name.endswith(("_arrow", "_hub")):
             monkeypatch.delitem(sys.modules, name)
-    formats = sys.modules["mezzotint.data.formats"]
+    formats = sys.modules["mezzotint.data.formats.shared"]
     for name in ("_arrow", "_hub"):
         if hasattr(formats, name):
             monkeypatch.delattr(formats, name)

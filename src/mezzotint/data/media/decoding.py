@@ -163,8 +163,8 @@ def stats_of(path: str) -> tuple[int, int, int]:
 
 @contextmanager
 def readable_file(path: Path, code: str = "E1206") -> Iterator[BufferedReader]:
-    """A regular file, or a member of a tar archive (`tar_members.py`), open for reading; whatever goes wrong with it, while
-    it is opened or by whoever reads it, becomes a DatasetError with this code."""
+    """A regular file, or a member of a tar archive (`tar_members.py`), open for reading; whatever goes wrong with it,
+    while it is opened or by whoever reads it, becomes a DatasetError with this code."""
     try:
         member = tar_members.member_at(path)
         with member.opened() if member is not None else _regular(path) as file:
