@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(STAMP)  ## teach the model that ships a new word; some four minutes on two cores
+demo: $(STAMP)  ## teach the model that ships a new word; about three minutes on two cores
 	$(BIN)/python tools/demo.py
 
 demo-photos: $(STAMP)  ## train a small model from nothing on real photographs; a few minutes on two cores

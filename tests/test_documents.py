@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import re
@@ -42,6 +43,7 @@ from mezzotint.training.progress import Progress
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "mezzotint"
 DOCS = ROOT / "docs"
+DOORS = ("start", "guides", "coming-from", "reference")
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
 EXAMPLES = {"data/formats/caption_table.py", "tasks/history.py"}
@@ -127,13 +129,24 @@ def test_every_link_leads_to_a_file_and_a_heading(name: str) -> None:
             assert heading in {re.sub(r"[^\w\- ]", "", t.lower()).replace(" ", "-") for t in titles}, target
 
 
-def test_every_page_is_reached_from_the_index_and_every_picture_from_a_page() -> None:
-    linked = linked_from("docs/README.md")
-    pages = {page.relative_to(ROOT).as_posix() for page in linked if page.suffix == ".md"}
-    shown = {picture for name in pages & set(TEXTS) for picture in linked_from(name) if picture.suffix == ".png"}
+def test_every_page_is_listed_in_the_index_of_its_folder_and_every_picture_in_a_page() -> None:
+    indexes, listed = ["docs/README.md"], {DOCS / "README.md"}
+    for name in indexes:  # which grows: an index leads to those of the folders inside its own
+        linked = {path for path in linked_from(name) if path.is_relative_to((ROOT / name).parent)}
+        indexes += sorted(path.relative_to(ROOT).as_posix() for path in linked - listed if path.name == "README.md")
+        listed |= linked
+    assert {f"docs/{door}/README.md" for door in DOORS} <= set(indexes)
+    assert {path.name for path in DOCS.iterdir() if path.is_dir()} == {*DOORS, "decisions", "pictures"}
+    shown = {picture for name in TEXTS for picture in linked_from(name) if picture.suffix == ".png"}
     figures = {picture.with_suffix(".json") for picture in shown}  # a picture's figures lie beside it
-    files = {page for page in DOCS.rglob("*") if page.is_file()} - {DOCS / "README.md"}
-    assert files <= linked | shown | figures
+    files = {page for page in DOCS.rglob("*") if page.is_file()}
+    assert files <= listed | shown | figures, "a README.md of docs/ must list it"
+
+
+def test_the_readme_and_the_pages_are_short_enough_to_be_read() -> None:
+    assert len(TEXTS["README.md"].splitlines()) <= 100
+    sizes = {name: len(text.encode()) for name, text in TEXTS.items() if name.startswith("docs/")}
+    assert {name: size for name, size in sizes.items() if size > 20_000} == {}
 
 
 def linked_from(name: str) -> set[Path]:
@@ -258,10 +271,10 @@ def test_a_command_line_that_does_not_read_would_be_found() -> None:
         accepts(["brew"])
 
 
-def test_the_readme_shows_the_message_as_it_is() -> None:
+def test_the_first_steps_show_the_message_as_it_is() -> None:
     with pytest.raises(RecipeError) as caught:
         read("photos", ["optim.learning_rate=1", "data.batch_size=0"])
-    assert str(caught.value) + "\n" == block("README.md", "text")
+    assert str(caught.value) + "\n" == block("docs/start/first-steps.md", "text")
 
 
 # --- examples ---------------------------------------------------------------------------------------------------------
@@ -274,7 +287,7 @@ def test_every_example_runs(load: Load, words: str, body: str) -> None:
 
 
 def test_the_reader_of_the_page_reads_what_is_written_and_notices_damage(load: Load, tmp_path: Path) -> None:
-    body = block("docs/checkpoint-format.md", "python run")
+    body = block("docs/reference/checkpoint-format.md", "python run")
     assert set(re.findall(r"^(?:import|from) (\w+)", body, flags=re.MULTILINE)) == {
         "hashlib", "json", "numpy", "pathlib", "safetensors",
     }  # fmt: skip
@@ -398,22 +411,56 @@ def test_written_pages_are_current() -> None:
 
 
 def test_written_pages_hold_every_code_setting_and_kind_of_error() -> None:
-    pages = {path.name: text for path, text in written_pages().items()}
-    assert set(re.findall(r"^\| `(E\d{4})` \|", pages["errors.md"], flags=re.MULTILINE)) == set(CODES)
-    rules = pages["resume.md"].partition("<!-- begin rules")[2]
+    pages = {path.relative_to(DOCS).as_posix(): text for path, text in written_pages().items()}
+    written = [text for name, text in pages.items() if name.startswith("reference/errors/")]
+    codes = [code for text in written for code in re.findall(r"^\| `(E\d{4})` \|", text, flags=re.MULTILINE)]
+    assert sorted(codes) == sorted(CODES)
+    rules = pages["guides/resume.md"].partition("<!-- begin rules")[2]
     assert set(by_path()) == set(re.findall(r"`([^`]+)`", rules))
     for kind in MezzotintError.__subclasses__():
-        assert f"| `{kind.__name__}` |" in pages["errors.md"]
+        assert f"| `{kind.__name__}` |" in pages["reference/errors/README.md"]
 
 
-def test_the_readme_shows_a_line_of_every_verb_that_makes_something() -> None:
-    lines = [line for words, body in fences(TEXTS["README.md"]) if words == "sh" for line in body.splitlines()]
+def test_every_file_of_a_written_folder_is_written() -> None:
+    written = written_pages().keys()
+    for folder in ("recipe", "errors"):
+        assert set((DOCS / "reference" / folder).iterdir()) <= written, "delete what no longer has a source"
+
+
+def test_the_figures_of_the_claims_are_those_of_their_checks() -> None:
+    readme = " ".join(TEXTS["README.md"].split())
+    runs, kills = re.findall(
+        r'"seed", range\((\d+, \d+)\)\).*?kills=(\d)',
+        (ROOT / "tests/faults/test_kills.py").read_text("utf-8"),
+        re.DOTALL,
+    )[0]
+    first, end = map(int, runs.split(", "))
+    assert (end - first, int(kills)) == (50, 3)
+    assert "kills 50 small runs three times each" in readme
+    parity = (ROOT / "tests/parity/test_training_step_parity.py").read_text("utf-8")
+    cases = re.search(r"sorted\(CASES\) == (\[.*?\])", parity, re.DOTALL)
+    roundings = re.search(r"^ROUNDINGS = (\{.*\})", parity, re.MULTILINE)
+    assert cases
+    assert roundings
+    assert len(ast.literal_eval(cases[1])) == 7
+    assert "in seven variants" in readme
+    assert max(ast.literal_eval(roundings[1]).values()) == 256
+    assert "at most 256 float32 roundings" in readme
+    rows = [row for name in registry.names("dialects") for row in foreign.dialect(name).rows]
+    assert len(rows) > 300
+    assert len(registry.names("dialects")) == 5
+    assert "Five scripts with more than 300 options" in readme
+
+
+def test_the_first_steps_show_a_line_of_every_verb_that_makes_something() -> None:
+    pages = (TEXTS["README.md"], TEXTS["docs/start/first-steps.md"])
+    lines = [line for text in pages for words, body in fences(text) if words == "sh" for line in body.splitlines()]
     shown = {line.split()[1] for line in lines if line.startswith("mezzotint ")}
     assert {verb.name for verb in VERBS} - shown <= {"cache", "schema", "ls"}
 
 
-def test_the_readme_lists_every_exit_status() -> None:
-    listed = {row for row in lines_with(TEXTS["README.md"], "status") if row.isdigit()}
+def test_every_exit_status_is_listed() -> None:
+    listed = {row for row in lines_with(TEXTS["docs/reference/exit-status.md"], "status") if row.isdigit()}
     known = {kind.exit_status for kind in MezzotintError.__subclasses__() if kind is not errors.Stopped}
     assert listed == {"0", "1", *map(str, known)}
 
@@ -464,11 +511,11 @@ def test_every_key_of_the_metrics_is_explained(tmp_path: Path) -> None:
     log.close()
     (line,) = folder.metrics.read_text("utf-8").splitlines()
     keys = {"lr/GROUP" if key.startswith("lr/") else key for key in json.loads(line)}
-    assert {key for row in lines_with(TEXTS["docs/metrics.md"], "key") for key in row.split(", ")} == keys
+    assert {key for row in lines_with(TEXTS["docs/reference/metrics.md"], "key") for key in row.split(", ")} == keys
 
 
 def test_everything_in_a_run_folder_is_explained() -> None:
-    listed = "\n".join(lines_with(TEXTS["docs/run-folder.md"], "what"))
+    listed = "\n".join(lines_with(TEXTS["docs/reference/run-folder.md"], "what"))
     properties = [name for name, value in vars(RunFolder).items() if isinstance(value, property)]
     paths = [getattr(RunFolder(Path("run")), name) for name in properties]
     assert len(paths) >= 8, properties
@@ -477,7 +524,7 @@ def test_everything_in_a_run_folder_is_explained() -> None:
 
 
 def test_endings_and_conversions_of_pictures_are_all_told() -> None:
-    page = TEXTS["docs/data.md"]
+    page = TEXTS["docs/guides/data.md"]
     (shown,) = re.findall(r"Endings looked at: `([^`]+)`", page)
     assert set(shown.split()) == decoding.SUFFIXES
     said = {"TURNED": "EXIF", "ALPHA": "transparency", "DEEP": "16-bit", "CMYK": "CMYK", "PROFILE": "colour profile"}

@@ -33,7 +33,7 @@ mezzotint-mini, which ships with Mezzotint, draws shapes in colours and at place
 It is now shown twelve pictures of wugs: red, blue, yellow and white, at six of the nine places of its world.
 Beside them it is shown {lesson.KEPT} pictures of what it knows, drawn here, so that it forgets nothing: regularisation
 pictures, as one would take with pictures of one's own. Then it is asked for wugs in the four other colours and at the
-three other places. The recipe is `mini` with a few settings of its own; docs/demonstration.md says why these.
+three other places. The recipe is `mini` with a few settings of its own; docs/start/demonstration.md says why these.
 """
 AFTER = """\
 before and after   {sheet}

@@ -1,7 +1,7 @@
 """The demonstration's lesson and examination, on several seeds, kinds of processor and numbers of threads; a table.
 
     python tools/demo_everywhere.py             # goes on where it stopped; about three minutes a run on one core
-    python tools/demo_everywhere.py pages       # lays what is there into README.md and docs/demonstration.md again
+    python tools/demo_everywhere.py pages       # writes stored results into README.md and docs/start/demonstration.md
 
 A kind of processor is a setting of PyTorch's libraries: which instructions they may use, and with that in which order
 they add. Results lie in tools/mini/demo_everywhere.json, a run at a time; pictures, cache and the run that is going on
@@ -32,7 +32,7 @@ from mini import lesson
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "tools" / "mini" / "demo_everywhere.json"
-README, PAGE = ROOT / "README.md", ROOT / "docs" / "demonstration.md"
+README, PAGE = ROOT / "README.md", ROOT / "docs" / "start" / "demonstration.md"
 HERE = Path("demo/everywhere")
 SEEDS = (0, 1, 2, 3, 4)
 THREADS = (1, 2)
@@ -168,22 +168,19 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def said(rows: Sequence[Row]) -> str:
-    """The worst and the usual in words, as README has it; nothing of no runs."""
+    """The usual and the worst in words, as README has it; nothing of no runs."""
     if not rows:
         return ""
     seeds, processors = (len({row[name] for row in rows}) for name in ("seed", "processor"))
-    threads = " and ".join({1: "one thread", 2: "two threads"}[n] for n in sorted({row["threads"] for row in rows}))
 
-    def pair(world: str, column: str) -> str:
-        return f"{usual(rows, world, column):.0%} ({worst(rows, world, column):.0%})".replace("%", " %")
+    def pair(world: str) -> str:
+        return f"{usual(rows, world, 'all'):.0%} (worst run {worst(rows, world, 'all'):.0%})"
 
     text = (
-        f"In {counted(len(rows), 'run')} of {counted(seeds, 'seed')} under {counted(processors, 'processor setting')} "
-        f"with {threads}, the usual (and the worst) shares as asked were, of 100 wugs in colours and at places it was "
-        "never shown: shape "
-        f"{pair('new', 'shape')}, colour {pair('new', 'colour')}, position {pair('new', 'position')}, everything "
-        f"{pair('new', 'all')}; of 100 things of its old world: everything {pair('old', 'all')}. "
-        "[All of them](docs/demonstration.md)."
+        f"In {counted(len(rows), 'run')} ({counted(seeds, 'seed')}, {counted(processors, 'processor setting')}), of "
+        "100 wugs in colours and at places that it was never shown, this share came out right in shape, colour and "
+        f"position: {pair('new')}; of 100 things that it knew before: {pair('old')}. "
+        "[All runs](docs/start/demonstration.md)."
     )
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
 

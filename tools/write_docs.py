@@ -1,5 +1,5 @@
-"""`make docs`: writes what in docs/ comes from the source: the recipe reference, its JSON Schema, the error codes, and
-the marked tables of metrics.md and resume.md.
+"""`make docs`: writes what in docs/ comes from the source: the recipe reference, its JSON Schema, the error codes, the
+list of decisions, and the marked tables of the options of other trainers, of metrics.md and of resume.md.
 
 `pages()` is the truth; a test holds the files equal to it.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 
 from mezzotint import errors
@@ -20,54 +19,78 @@ from mezzotint.recipe import reference
 from mezzotint.training.callbacks._scalars import TAGS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-RANGES = {
-    "E10": "Recipes and command lines",
-    "E11": "Recipes and command lines, continued",
-    "E12": "Data",
-    "E13": "Cache",
-    "E14": "Model and weights",
-    "E15": "Checkpoints and run folders",
-    "E16": "Training",
-    "E17": "Storage and memory",
-    "E18": "Processes",
-    "E19": "Signals",
+REFERENCE = DOCS / "reference"
+OPTIONS = REFERENCE / "options"
+ERROR_PAGES: dict[str, dict[str, str]] = {
+    "recipes.md": {"E10": "Recipes and command lines", "E11": "Recipes and command lines, continued"},
+    "data.md": {"E12": "Data", "E13": "Cache"},
+    "model.md": {"E14": "Model and weights"},
+    "running.md": {
+        "E15": "Checkpoints and run folders",
+        "E16": "Training",
+        "E17": "Storage and memory",
+        "E18": "Processes",
+        "E19": "Signals",
+    },
 }
-"""What each range of codes is about."""
+"""The pages of the error codes: what each range is about."""
 
 
 def pages() -> dict[Path, str]:
     """Every file that is written, with its whole text. Raises ValueError when a page has lost its marks."""
+    metrics, resume = REFERENCE / "metrics.md", DOCS / "guides" / "resume.md"
     return {
-        DOCS / "recipe-reference.md": reference.markdown(),
         DOCS / "recipe.schema.json": reference.json_schema_text(),
-        DOCS / "errors.md": error_page(),
-        DOCS / "metrics.md": with_part(DOCS / "metrics.md", "tags", tag_table()),
-        DOCS / "diffusers.md": diffusers_page(),
-        DOCS / "everydream2.md": everydream_page(),
-        DOCS / "mindone-sdxl.md": with_part(DOCS / "mindone-sdxl.md", "flags", flag_table(mindone_sdxl.DIALECT)),
-        DOCS / "open-sora-plan.md": with_part(DOCS / "open-sora-plan.md", "flags", flag_table(open_sora_plan.DIALECT)),
-        DOCS / "resume.md": with_part(DOCS / "resume.md", "rules", rule_table()),
+        **{REFERENCE / "recipe" / name: text for name, text in reference.pages().items()},
+        **{REFERENCE / "errors" / name: text for name, text in error_pages().items()},
+        metrics: with_part(metrics, "tags", tag_table()),
+        resume: with_part(resume, "rules", rule_table()),
+        **option_pages(),
+        DOCS / "decisions" / "README.md": decisions_page(),
     }
 
 
-def error_page() -> str:
-    """docs/errors.md: exit statuses, then every code by range."""
+def error_pages() -> dict[str, str]:
+    """Files of docs/reference/errors: README.md with the kinds of errors, and a page for each group of codes."""
+    unknown = {code[:3] for code in CODES} - {prefix for ranges in ERROR_PAGES.values() for prefix in ranges}
+    if unknown:
+        raise ValueError(f"ERROR_PAGES has no page for the codes {sorted(unknown)}")
+    return {"README.md": error_index(), **{name: error_page(ranges) for name, ranges in ERROR_PAGES.items()}}
+
+
+def error_index() -> str:
+    """The kinds of errors with their exit statuses, and where the codes of each range are."""
+    ranges = [(prefix, about, page) for page, ranges in ERROR_PAGES.items() for prefix, about in ranges.items()]
     text = [
         "# Error codes",
         "",
-        "Every error has a code, which `mezzotint explain CODE` expands. Written from the source by `make docs`.",
+        "Every error has a code, which `mezzotint explain CODE` explains. Written from the source by `make docs`.",
+        "",
+        *table(("codes", "about"), [(f"[{prefix}..]({page})", about) for prefix, about, page in ranges]),
         "",
         *table(("kind", "exit status", "about"), [_kind(kind) for kind in kinds()]),
         "",
     ]
-    for prefix, codes in groupby(sorted(CODES), key=lambda code: code[:3]):
-        text += [
-            f"## {RANGES[prefix]}",
-            "",
-            *table(("code", "what it means"), [(f"`{c}`", _line(CODES[c])) for c in codes]),
-        ]
-        text.append("")
     return "\n".join(text)
+
+
+def error_page(ranges: Mapping[str, str]) -> str:
+    """The codes of some ranges. ranges: the first three characters of a code, and what such codes are about."""
+    text = [f"# Error codes {', '.join(f'{prefix}..' for prefix in ranges)}", ""]
+    for prefix, about in ranges.items():
+        codes = sorted(code for code in CODES if code.startswith(prefix))
+        text += [f"## {about}", "", *table(("code", "what it means"), [(f"`{c}`", _line(CODES[c])) for c in codes]), ""]
+    return "\n".join(text)
+
+
+def decisions_page() -> str:
+    """docs/decisions/README.md: every decision by its title."""
+    titles = []
+    for path in sorted((DOCS / "decisions").glob("0*.md")):
+        title = re.sub(r"^# \d+[.:] ", "", path.read_text("utf-8").partition("\n")[0])
+        titles.append(f"- [{int(path.name[:4])}. {title[0].upper()}{title[1:]}]({path.name})")
+    text = ["# Decisions", "", "What was decided for good, and why. This list is written by `make docs`.", ""]
+    return "\n".join([*text, *titles, ""])
 
 
 def kinds() -> list[type[MezzotintError]]:
@@ -92,20 +115,23 @@ def flag_table(dialect: Dialect) -> list[str]:
     return table(("flag", "default", "here", ""), rows)
 
 
-def diffusers_page() -> str:
-    """docs/diffusers.md with the flags of its two scripts."""
-    page = DOCS / "diffusers.md"
-    text = with_part(page, "flags", flag_table(sd.DIALECT))
-    return with_part_of(page, text, "flags of sdxl", flag_table(sdxl.DIALECT))
-
-
-def everydream_page() -> str:
-    """docs/everydream2.md with its three tables: flags, the keys of optimizer.json, those of the file of validation."""
-    page = DOCS / "everydream2.md"
-    text = with_part(page, "flags", flag_table(everydream2.DIALECT))
-    for name, one in zip(("optimizer", "validation"), everydream2.DIALECT.tables, strict=True):
-        text = with_part_of(page, text, name, key_table(one.rows, one.shipped))
-    return text
+def option_pages() -> dict[Path, str]:
+    """Files of docs/reference/options: every option of the dialects, of EveryDream2 the keys of its files as well."""
+    dialects = {
+        "diffusers-sd": sd.DIALECT,
+        "diffusers-sdxl": sdxl.DIALECT,
+        "everydream2": everydream2.DIALECT,
+        "mindone-sdxl": mindone_sdxl.DIALECT,
+        "open-sora-plan": open_sora_plan.DIALECT,
+    }
+    made = {}
+    for name, dialect in dialects.items():
+        page = OPTIONS / f"{name}.md"
+        text = with_part(page, "flags", flag_table(dialect))
+        for mark, one in zip(("optimizer", "validation"), dialect.tables, strict=False):
+            text = with_part_of(page, text, mark, key_table(one.rows, one.shipped))
+        made[page] = text
+    return made
 
 
 def key_table(rows: Sequence[Row], shipped: Mapping[str, object]) -> list[str]:
@@ -162,6 +188,7 @@ def main() -> None:
     """Writes what differs and says so."""
     for path, text in pages().items():
         if not path.exists() or path.read_text("utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")
             print(f"wrote {path.relative_to(DOCS.parent)}")
 

@@ -1,5 +1,5 @@
-"""Models and data of README's tables besides Stable Diffusion and plain pictures, each through the verbs of its row:
-SDXL, its refiner and LatteT2V; tables of MindONE's example, tar shards, clips."""
+"""Models and data besides Stable Diffusion and plain pictures, each through the verbs of its row in the page of what
+works with what: SDXL, its refiner and LatteT2V; tables of MindONE's example, tar shards, clips."""
 
 from __future__ import annotations
 

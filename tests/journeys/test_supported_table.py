@@ -1,4 +1,4 @@
-"""README's tables of what works with what: every cell is shown by a test. Those that no other file has are here: each
+"""The page of what works with what: every cell is shown by a test. Those that no other file has are here: each
 form of model and of data through the verbs, and a line of diffusers' under torchrun's variables."""
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from mezzotint.tasks.check.memory import Activations, Outline
 from mezzotint.weights.layouts.base import average
 
 ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reference" / "support.md"
 MODEL = ROOT / "tests" / "parity" / "data" / "diffusers" / "tiny_sd"
 HERE = "tests/journeys/test_supported_table.py"
 ONE_FILE = f"{HERE}::test_every_form_of_a_model_is_checked_trained_and_drawn_from"
@@ -95,8 +96,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "the same, captions in the file names": (DATA, DATA, DATA),
     "kohya's folders 10_name, with and without class words": (MORE_DATA,) * 3,
     "pictures named by metadata.jsonl, .csv or .parquet": (DATA, DATA, DATA),
-    "pictures inside of .parquet or .arrow": (DATA, DATA, DATA),
-    "a data set of the hub that lies in the local cache": (DATA, DATA, DATA),
+    "pictures inside .parquet or .arrow": (DATA, DATA, DATA),
+    "a data set of the hub that is in the local cache": (DATA, DATA, DATA),
     "a data folder of EveryDream2, with its yaml and txt files, or its manifest": (DATA, DATA, DATA),
     "tables of MindONE's SDXL example, .csv": (MORE_DATA,) * 3,
     "latents and texts that MindONE's example has cached": (
@@ -165,7 +166,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "a model with other inputs: inpainting (nine channels), depth, picture editing, upscaling": (
         "tests/weights/test_kinds.py::test_a_folder_is_told_by_its_small_files",
     ),
-    "SDXL and its refiner, SD 3, Flux": ("tests/weights/test_single_file.py::test_other_kinds_are_refused_by_name",),
+    "SD 3, Flux": ("tests/weights/test_single_file.py::test_other_kinds_are_refused_by_name",),
+    "SDXL or its refiner, where model.family is sd": (
+        "tests/weights/test_single_file.py::test_other_kinds_are_refused_by_name",
+    ),
     "LoRA, ControlNet, textual inversion": ("tests/weights/test_single_file.py::test_other_kinds_are_refused_by_name",),
     "a VAE or a text encoder alone": ("tests/weights/test_single_file.py::test_a_vae_alone_is_refused_by_name",),
     "a Git LFS pointer, a web page, an empty or truncated download, GGUF": (
@@ -182,9 +186,8 @@ TESTS: dict[str, tuple[str, ...]] = {
 
 
 def rows(text: str) -> Iterator[tuple[str, list[str]]]:
-    """(first cell, the others) of each row of the tables of the section, backticks off."""
-    section = text.partition("## What works with what")[2].partition("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("|")]
+    """(first cell, the others) of each row of the tables of the page, backticks off."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
     for number, line in enumerate(lines):
         first, *rest = (cell.strip() for cell in line.strip("|").replace("`", "").split("|"))
         head = number + 1 < len(lines) and set(lines[number + 1]) <= set("|-")
@@ -213,8 +216,8 @@ def _promises(cell: str) -> bool:
     return bool(re.fullmatch(r"yes(, .+)?|no: .+", cell))
 
 
-def test_every_cell_of_the_readme_has_a_test_and_every_test_a_cell() -> None:
-    assert wrong_cells((ROOT / "README.md").read_text("utf-8")) == []
+def test_every_cell_of_the_page_has_a_test_and_every_test_a_cell() -> None:
+    assert wrong_cells(PAGE.read_text("utf-8")) == []
 
 
 def test_every_test_that_is_named_is_there_and_runs_in_ci() -> None:
@@ -242,7 +245,7 @@ def test_every_test_that_is_named_is_there_and_runs_in_ci() -> None:
     ],
 )
 def test_a_cell_without_a_test_would_be_noticed(change: tuple[str, str], said: str) -> None:
-    page = (ROOT / "README.md").read_text("utf-8")
+    page = PAGE.read_text("utf-8")
     assert change[0] in page
     assert any(said in one for one in wrong_cells(page.replace(*change)))
 

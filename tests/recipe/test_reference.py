@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -118,10 +119,23 @@ def test_shipped_recipes_are_valid_by_the_schema() -> None:
 
 
 def test_the_reference_page_is_current() -> None:
-    page = (DOCS / "recipe-reference.md").read_text(encoding="utf-8")
-    assert page == reference.markdown(), "run: mezzotint schema --markdown > docs/recipe-reference.md"
+    folder = DOCS / "reference" / "recipe"
+    pages = reference.pages()
+    assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == pages, "run: make docs"
     for row in reference.rows():
-        assert f"| `{row.path}` |" in page
+        assert [f"| `{row.path}` |" in page for page in pages.values()].count(True) == 1, row.path
+        assert f"| `{row.path}` |" in reference.markdown()
+
+
+def test_a_large_section_inside_another_has_a_page_and_every_page_is_in_the_index(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pages = reference.pages()
+    assert "| `data.captions.dropout` |" in pages["data-captions.md"]
+    assert "| `data.buckets.step` |" in pages["data.md"]
+    assert set(re.findall(r"\(([\w-]+\.md)\)", pages["README.md"])) == pages.keys() - {"README.md"}
+    monkeypatch.setattr(reference, "LARGE", 10**6)
+    assert "data-captions.md" not in reference.pages()
 
 
 def test_the_schema_file_is_current() -> None:

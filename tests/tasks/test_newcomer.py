@@ -187,8 +187,13 @@ def test_a_run_that_is_stopped_has_its_report_and_says_so_in_its_history(
 
 
 def test_the_prompt_of_quick_start_is_one_that_its_training_shows_in_the_size_it_is_drawn(tmp_path: Path) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    (prompt,) = re.findall(r'^mezzotint sample runs/first --prompt="(.*)"', readme, re.MULTILINE)
+    root = Path(__file__).parents[2]
+    pages = (root / "README.md", root / "docs" / "start" / "first-steps.md")
+    shown = [
+        re.findall(r'^mezzotint sample runs/first --prompt="(.*)"', page.read_text(), re.MULTILINE) for page in pages
+    ]
+    assert shown[0] == shown[1]
+    (prompt,) = shown[0]
     recipe = located(read("mini", ["data.path=shapes"]))
     catalogue = build(recipe.data, tmp_path, workers=1)
     report = [row for row in range(len(catalogue)) if prompt in catalogue.captions(row)]

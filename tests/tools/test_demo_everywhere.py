@@ -46,8 +46,8 @@ def test_the_worst_and_the_usual_are_told() -> None:
     assert "| **worst** | | | 91% |" in table
     assert "| **usual** | | | 96% |" in table
     told = " ".join(everywhere.said(rows).split())
-    assert "3 runs of 3 seeds under 1 processor setting with one thread" in told
-    assert "shape 96 % (91 %), colour 100 % (100 %)" in told
+    assert "3 runs (3 seeds, 1 processor setting)" in told
+    assert "position: 96% (worst run 91%); of 100 things that it knew before: 100% (worst run 100%)" in told
     assert everywhere.said([]) == ""
 
 

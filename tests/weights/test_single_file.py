@@ -294,7 +294,7 @@ def test_another_size_asks_for_its_configurations(sd1: Path) -> None:
         ),
         ({"model__diffusion_model__input_blocks__0__0__weight": (320, 8, 1, 1)}, "edits pictures"),
         ({"model__diffusion_model__input_blocks__0__0__weight": (320, 5, 1, 1)}, "depth-to-image"),
-        ({"conditioner__embedders__1__model": (1,)}, "SDXL; family sd trains SD 1.x and 2.x"),
+        ({"conditioner__embedders__1__model": (1,)}, "SDXL; family sd trains SD 1.x and 2.x; write model.family=sdxl"),
         ({"conditioner__embedders__0__model": (1,)}, "SDXL refiner"),
         ({"unet__lora_down__weight": (1,)}, "LoRA, to be laid over a model; give the model"),
         ({"control_model__x": (1,)}, "ControlNet"),

@@ -2,10 +2,10 @@
 
     python tools/mini/knobs.py offset-noise          # trains what is missing, draws, measures
     python tools/mini/knobs.py all
-    python tools/mini/knobs.py page                  # lays the stored figures into docs/what-the-knobs-do.md again
+    python tools/mini/knobs.py page                  # writes stored figures into docs/guides/what-the-knobs-do.md
 
-Each knob ends as docs/pictures/knobs/NAME.png and NAME.json, and as a table of docs/what-the-knobs-do.md. Runs lie in
-demo/knobs/ and are shared by the knobs; what is there is not trained again. A run takes about a minute on one core.
+Each knob ends as docs/pictures/knobs/NAME.png and NAME.json, and as a table of docs/guides/what-the-knobs-do.md. Runs
+lie in demo/knobs/ and are shared by the knobs; what is there is not trained again. A run takes a minute on one core.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mini.measure import Pixels
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "docs" / "pictures" / "knobs"
-PAGE = ROOT / "docs" / "what-the-knobs-do.md"
+PAGE = ROOT / "docs" / "guides" / "what-the-knobs-do.md"
 STEPS = 300
 KEPT, REPEATS = 600, (50, 1)
 SPREAD: world.WugSpread = "bottomless"

@@ -38,6 +38,9 @@ ON_RESUME: dict[ChangeKind, str] = {
 }
 """What a changed value does when a run goes on, in words."""
 
+LARGE = 3000
+"""Bytes of a section's table from which on it has a page of its own, though it lies inside another section."""
+
 _LIMITS = {"gt": "above {}", "ge": "at least {}", "lt": "below {}", "le": "at most {}", "multiple_of": "multiple of {}"}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -98,21 +101,47 @@ def json_schema_text() -> str:
 
 
 def markdown() -> str:
-    """The recipe reference, a table for each section."""
-    text = [
-        "# Recipe reference",
-        "",
+    """The recipe reference in one page, a table for each section."""
+    text = ["# Recipe reference", "", *_introduction("`mezzotint schema --markdown`")]
+    for section in ("", *sections()):
+        text += _table(section)
+    return "\n".join(text)
+
+
+def pages() -> dict[str, str]:
+    """The recipe reference as files of a folder: README.md, and a page a section with the small sections inside it.
+    A large section inside another has a page of its own."""
+    tables: dict[str, list[str]] = {}
+    for section in sections():
+        table = _table(section)
+        top = section.partition(".")[0]
+        is_large = section != top and len("\n".join(table).encode()) > LARGE
+        tables.setdefault(section if is_large else top, []).extend(table)
+    texts = {name: "\n".join([f"# Recipe reference: `{name}`", "", *table]) for name, table in tables.items() if table}
+    return {"README.md": _index(tuple(texts)), **{_page(name): text for name, text in texts.items()}}
+
+
+def _index(names: tuple[str, ...]) -> str:
+    about = sections()
+    lines = [f"- [`{name}`]({_page(name)}): {about[name]}" for name in names]
+    head = ["# Recipe reference", "", *_introduction("`make docs`")]
+    return "\n".join([*head, "**Sections**", "", *lines, "", *_table("")])
+
+
+def _introduction(maker: str) -> list[str]:
+    return [
         "Every setting: its type, its default, what a changed value does when a run is resumed, what it is for.",
-        "Made from the source by `mezzotint schema --markdown`; a test keeps it current.",
+        f"Made from the source by {maker}; a test keeps it current.",
         "",
         "**On resume**",
         "",
         *(f"- `{kind}`: {words}" for kind, words in ON_RESUME.items()),
         "",
     ]
-    for section in ("", *sections()):
-        text += _table(section)
-    return "\n".join(text)
+
+
+def _page(section: str) -> str:
+    return section.replace(".", "-") + ".md"
 
 
 class _Schema(GenerateJsonSchema):

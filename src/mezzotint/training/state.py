@@ -12,7 +12,7 @@ complete one loads.
 Where processes share the weights, each writes its rows into files of its own (weights-00001-of-00004.safetensors), and
 the manifest says which rows of a tensor lie where (schema 2). Any number of processes reads either.
 
-Nothing in it is pickled. docs/checkpoint-format.md specifies it for other readers.
+Nothing in it is pickled. docs/reference/checkpoint-format.md specifies it for other readers.
 """
 
 from __future__ import annotations
