@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export GLOO_SOCKET_IFNAME ?= lo
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo demo-photos test portable oldest newest slow timing faults check docs format clean
+.PHONY: demo demo-photos test portable oldest newest slow timing faults check docs survey format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -48,6 +48,9 @@ newest: $(STAMP)  ## the tests with the newest release of every dependency, in .
 
 docs: $(STAMP)  ## write the generated pages of docs/ anew
 	$(BIN)/python tools/write_docs.py
+
+survey: $(STAMP)  ## the house in figures; AGAINST=COMMIT shows before and after
+	$(BIN)/python tools/survey.py $(if $(AGAINST),--against $(AGAINST))
 
 format: $(STAMP)
 	$(BIN)/ruff format src tests tools

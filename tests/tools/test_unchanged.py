@@ -1,0 +1,103 @@
+"""Digests of what no processor changes: addresses of caches, schedules, names of tensors, settings that lines of other
+trainers amount to. A digest that differs means that users' caches are worked out anew, that a run goes on with other
+batches, or that a checkpoint cannot be read; `tools/compare_with.py COMMIT` shows where.
+
+What is digested is what commands leave on disk, so nothing here has to know where the code lies. After a change that is
+meant, `python tests/tools/test_unchanged.py` writes the record anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+
+import compare_with
+import compared_journeys
+
+RECORD = Path(__file__).with_name("unchanged.json")
+OURS = (*compared_journeys.OURS, "run.export.single_file=true")
+RUNS = {
+    "sd": ("model.path=mezzotint-mini", "model.weights=files", *compared_journeys.CACHED, "data.cache.crops=2",
+           "run.steps=3", "run.schedule_file=true", "run.log_samples=true"),
+    "sdxl": ("model.family=sdxl", "model.path=tiny-sdxl", "data.batch_size=1", "optim.accumulation=1", "run.steps=1"),
+    "latte": ("model.family=latte", "model.path=tiny-latte", "data.batch_size=1", "optim.accumulation=1",
+              "objective.noise_offset=0", "run.steps=1", "run.export.single_file=false"),
+}  # fmt: skip
+
+
+def digest(lines: Iterable[str]) -> str:
+    """Of lines in any order, with how many they are: to the eye, none is a digest of nothing."""
+    ordered = sorted(lines)
+    return f"{len(ordered)} {hashlib.sha256(chr(10).join(ordered).encode()).hexdigest()[:16]}"
+
+
+def tensor_names(folder: Path) -> str:
+    """Of every safetensors file below a folder, whatever it is called: names, types and shapes."""
+    found = (path for path in folder.rglob("*.safetensors"))
+    return digest(f"{name} {kind} {shape}" for path in found for name, (kind, shape, _) in compare_with.tensors(path))
+
+
+def of_runs(folder: Path) -> dict[str, str]:
+    """Small runs in a folder. Of the cached one the weights are files that ship, so that addresses are everybody's."""
+    from mezzotint.cli import main
+
+    digests = {}
+    for family, words in RUNS.items():
+        run = folder / family
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            assert main(["train", "tiny_cpu", *OURS, *words, f"run.folder={run}"]) == 0
+        digests[f"tensors of a checkpoint: {family}"] = tensor_names(run / "checkpoints")
+        digests[f"tensors of exports: {family}"] = tensor_names(run / "exports")
+    schedules = sorted((folder / "sd" / "logs").glob("*batch_schedule.txt"))
+    visits = (f"{path.name} {n} {line}" for path in schedules for n, line in enumerate(path.read_text().splitlines()))
+    digests["schedules"] = digest(line.partition("path:")[0] + Path(line).name for line in visits)
+    texts = [path.read_text() for path in (folder / "sd" / "logs").glob("samples.*")]
+    logged = [json.loads(line) for text in texts for line in text.splitlines()]
+    digests["samples and timesteps of steps"] = digest(f"{s['step']} {s['keys']} {s['timesteps']}" for s in logged)
+    for kind in ("latents", "text"):
+        shards = sorted((folder / "cache" / kind).rglob("*.index"))
+        digests[f"cache addresses: {kind}"] = digest(
+            f"{shard.parent.relative_to(folder)} {address} {len(row)}"
+            for shard in shards
+            for address, row in compare_with.cache_rows(shard)
+        )
+    return digests
+
+
+def of_lines() -> dict[str, str]:
+    """Settings by the last key of their path: a section may move, what is asked for may not."""
+    from mezzotint.cli import main
+
+    settings: dict[str, list[str]] = {}
+    for number, step in enumerate(compared_journeys.translations(compared_journeys.LINES.splitlines())):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+            assert main(list(step.words)) == 0
+        pairs = compare_with.leaves(compare_with.parse(out.getvalue(), ".yaml"))
+        settings.setdefault(step.words[2], []).extend(
+            f"{number} {compare_with.last_key(path)} {value}" for path, value in pairs
+        )
+    return {f"translated: {dialect}": digest(lines) for dialect, lines in settings.items()}
+
+
+def test_what_no_processor_changes_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert of_lines() | of_runs(tmp_path) == json.loads(RECORD.read_text())
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        os.chdir(name)
+        RECORD.write_text(json.dumps(of_lines() | of_runs(Path(name)), indent=1) + "\n")
