@@ -152,7 +152,7 @@ class House:
 
     @cached_property
     def functions(self) -> list[tuple[str, Function]]:
-        """(where, function), where as `data/schedule/plan.py:12 place`."""
+        """(where, function), where as `data/plan.py:12 place`."""
         return [(f"{m.path}:{f.lineno} {f.name}", f) for m in self.modules.values() for f in m.functions]
 
     @property
