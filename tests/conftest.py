@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import importlib
 import io
@@ -203,6 +204,24 @@ def pickles_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pickled, "subprocess", there)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def plot() -> Iterator[Callable[..., bytes]]:
+    """Draws the curve of a run's loss. Runs of tests go without, but where `curves` is asked for: it takes longer than
+    their steps."""
+    from mezzotint.reports import loss_plot  # slow to import
+
+    with pytest.MonkeyPatch.context() as patched:
+        drawn = loss_plot.plot
+        patched.setattr(loss_plot, "plot", lambda curves, *, title: b"")
+        yield drawn
+
+
+@pytest.fixture
+def curves(plot: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The curve of a run's loss is drawn."""
+    monkeypatch.setattr("mezzotint.reports.loss_plot.plot", plot)
+
+
 @pytest.fixture(autouse=True)
 def _no_fault_stays_armed() -> Iterator[None]:
     yield
@@ -262,12 +281,28 @@ def narrow_model(folder: Path) -> Path:
     """A folder of configurations of a model small enough for hundreds of steps a test; its weights are random."""
     shutil.copytree(assets / "models" / "tiny-sd", folder)
     for name, narrower in {
-        "unet": {"block_out_channels": [16, 16, 32, 32], "cross_attention_dim": 32, "layers_per_block": 1},
+        "unet": {
+            "block_out_channels": [16, 32], "down_block_types": ["CrossAttnDownBlock2D", "DownBlock2D"],
+            "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"], "cross_attention_dim": 32, "layers_per_block": 1,
+        },
         "text_encoder": {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "projection_dim": 32},
         "vae": {"block_out_channels": [16, 16, 16, 16]},
-    }.items():
+    }.items():  # fmt: skip
         path = folder / name / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | narrower))
+    return folder
+
+
+@pytest.fixture
+def another_sd(tmp_path: Path) -> Path:
+    """A folder `other` with the weights of a model of that structure and another width."""
+    from mezzotint.families.sd import Family  # slow to import, and few tests need it
+
+    path = narrow_model(tmp_path / "wider") / "unet" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"block_out_channels": [16, 48]}))
+    settings = ModelSettings(path=tmp_path / "wider", weights="random")
+    wider, folder = Family.load(settings), tmp_path / "other"
+    wider.export(folder, settings=settings, weights={}, dtype="fp32", schedule=wider.schedule, prediction="epsilon")
     return folder
 
 
@@ -294,6 +329,8 @@ class World:
             "matplotlib.pyplot",
         ):
             importlib.import_module(heavy)  # once, here: forked runs then start at once
+        if not gc.get_freeze_count():
+            gc.freeze()  # nor does a forked run look through all that again, and copy it by that
         self.model = narrow_model(root / "model")
         self.pictures = draw_pictures(root / "pictures")
 

@@ -6,7 +6,6 @@ Every row goes through the recipe, so that it shows the whole way of a setting: 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -39,19 +38,6 @@ def _process_as_it_was() -> Iterator[None]:
     yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
-
-
-@pytest.fixture(scope="module")
-def shared_world(shared_world: Any) -> Any:
-    """The world of all tests with a denoiser of two levels: a row needs a network, not a good one."""
-    path = shared_world.model / "unet" / "config.json"
-    levels = {
-        "block_out_channels": [16, 32],
-        "down_block_types": ["CrossAttnDownBlock2D", "DownBlock2D"],
-        "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"],
-    }
-    path.write_text(json.dumps(json.loads(path.read_text()) | levels))
-    return shared_world
 
 
 @dataclass

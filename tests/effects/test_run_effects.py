@@ -23,10 +23,12 @@ from torch import Tensor, nn
 from mezzotint.errors import CheckpointError, Diverged, RecipeError
 from mezzotint.families import sd
 from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base, ddp, single
 from mezzotint.runtimes.base import Launch
 from mezzotint.training import state
+from mezzotint.weights.folder.model_folder import shipped
 
 Prepare = Callable[..., Any]
 
@@ -317,12 +319,12 @@ def test_compile_runs_every_block_compiled(prepare: Prepare, monkeypatch: pytest
 def test_compile_leaves_no_block_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     # traced and guarded as ever, but run without a C++ compiler
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
-    family = sd.Family.tiny()
+    family = sd.Family.load(ModelSettings(path=shipped("tiny-sd"), weights="random"))  # with blocks enough
     limits = {"recompile_limit": 8, "accumulated_recompile_limit": 256, "fail_on_recompile_limit_hit": True}
     with torch._dynamo.config.patch(limits), torch.no_grad():
         assert base.compile_blocks(family.blocks()) > 16
         family.parts()["denoiser"](
-            torch.zeros(1, 4, 8, 8), torch.tensor([3]), encoder_hidden_states=torch.zeros(1, 77, 32), return_dict=False
+            torch.zeros(1, 4, 8, 8), torch.tensor([3]), encoder_hidden_states=torch.zeros(1, 77, 64), return_dict=False
         )
     torch._dynamo.reset()
 

@@ -14,9 +14,7 @@ import torch
 from torch import Tensor
 
 from mezzotint.errors import RecipeError, WeightsError
-from mezzotint.families.sd import Family
 from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks.train import ema_start
 from mezzotint.training import lr
 
@@ -195,14 +193,9 @@ def test_ema_start_is_what_the_average_begins_with(prepare: Prepare, exported: P
 
 # breaks if weights of other shapes were taken, or their refusal named no remedy
 @pytest.mark.effect("optim.ema.start")
-def test_an_average_of_another_model_is_refused(prepare: Prepare, tmp_path: Path) -> None:
-    other = Family.tiny()
-    other.export(
-        tmp_path / "other", settings=ModelSettings(), weights={}, dtype="fp32", schedule=other.schedule,
-        prediction="epsilon",
-    )  # fmt: skip
+def test_an_average_of_another_model_is_refused(prepare: Prepare, another_sd: Path) -> None:
     with pytest.raises(WeightsError, match=r"other is another model .* have another shape there .*; name a model") as e:
-        prepare(optim__ema__rule="constant", optim__ema__start=tmp_path / "other")
+        prepare(optim__ema__rule="constant", optim__ema__start=another_sd)
     assert e.value.code == "E1417"
 
 

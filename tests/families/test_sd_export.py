@@ -27,6 +27,12 @@ from mezzotint.weights.folder.model_folder import shipped
 FOLDER = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _of_two_levels(shallow_sd: Path) -> None:
+    """What is exported needs no four levels."""
+    globals()["FOLDER"] = shallow_sd
+
+
 def _trained(family: Family, *parts: str) -> dict[str, Tensor]:
     """Weights a little off the base's, by `part/parameter`."""
     return {

@@ -22,7 +22,6 @@ from mezzotint.recipe.sections import live as live_settings
 from mezzotint.tasks.train import _live_settings
 from mezzotint.training import state
 
-MODEL = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 OURS = (
     "data.cache.path=cache", "data.resolution=64", "data.buckets.shape=square", "data.buckets.step=16",
     "data.workers=0", "run.device=cpu", "run.threads=1", "run.preview.every=null", "run.tensorboard=false",
@@ -31,9 +30,10 @@ PLAIN = {"base": {"optimizer": "adamw", "lr": 1e-3}, "text_encoder_overrides": {
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to stand in: pictures named as that trainer has them, train.json, optimizer.json."""
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shallow_sd: Path) -> Path:
+    """A folder to stand in: a model, pictures named as that trainer has them, train.json, optimizer.json."""
     monkeypatch.chdir(tmp_path)
+    shutil.copytree(shallow_sd, tmp_path / "model")
     (tmp_path / "input").mkdir()
     for number in range(5):
         Image.new("RGB", (80, 72), (50 * number, 90, 200 - 40 * number)).save(
@@ -45,8 +45,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def written(here: Path, **more: Any) -> None:
-    given = {"resume_ckpt": str(MODEL), "batch_size": 2, "max_epochs": 2, "disable_amp": True, "shuffle_tags": True,
-             "lr": None, "log_step": 1, "wandb": False, "notebook": False}  # fmt: skip
+    given = {"resume_ckpt": str(here / "model"), "batch_size": 2, "max_epochs": 2, "disable_amp": True,
+             "shuffle_tags": True, "lr": None, "log_step": 1, "wandb": False, "notebook": False}  # fmt: skip
     (here / "train.json").write_text(json.dumps(given | more))
 
 

@@ -43,6 +43,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     return calls
 
 
+@pytest.mark.usefixtures("curves")
 def test_a_cached_run_from_start_to_export(world: Any, loaded: list[tuple[str, ...]], capsys: Any) -> None:
     assert world.train("run", **CACHED) == 0
     said = capsys.readouterr().out

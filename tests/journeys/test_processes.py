@@ -113,8 +113,11 @@ def test_more_processes_than_samples_are_refused(shared_world: Any) -> None:
     "launcher",
     [
         ["torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port"],
-        ["accelerate.commands.accelerate_cli", "launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
-         "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port"],
+        pytest.param(
+            ["accelerate.commands.accelerate_cli", "launch", "--multi_gpu", "--num_processes", "2", "--num_machines",
+             "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port"],
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["torchrun", "accelerate"],
 )  # fmt: skip

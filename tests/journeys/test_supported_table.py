@@ -30,7 +30,6 @@ from mezzotint.weights.layouts.base import average
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "support.md"
-MODEL = ROOT / "tests" / "parity" / "data" / "diffusers" / "tiny_sd"
 HERE = "tests/journeys/test_supported_table.py"
 ONE_FILE = f"{HERE}::test_every_form_of_a_model_is_checked_trained_and_drawn_from"
 DATA = f"{HERE}::test_every_form_of_data_is_checked_cached_and_trained"
@@ -254,13 +253,13 @@ def test_a_cell_without_a_test_would_be_noticed(change: tuple[str, str], said: s
 
 
 @pytest.fixture(scope="module")
-def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def forms(tmp_path_factory: pytest.TempPathFactory, shallow_sd: Path) -> dict[str, Path]:
     """One small model in every form, by the word of `test_every_form_of_a_model…`."""
     root = tmp_path_factory.mktemp("forms")
-    found = {"folder": MODEL}
+    found = {"folder": shallow_sd}
     for dtype in ("fp32", "fp16", "bf16"):
         found[dtype] = root / f"{dtype}.safetensors"
-        assert main(["convert", str(MODEL), str(found[dtype]), f"--dtype={dtype}"]) == 0
+        assert main(["convert", str(shallow_sd), str(found[dtype]), f"--dtype={dtype}"]) == 0
     tensors = load_file(found["fp32"])
     for ending in ("ckpt", "pt", "bin"):
         found[ending] = root / f"model.{ending}"
@@ -317,7 +316,7 @@ FIRST_OF_ITS_ROW = {"folder", "fp16", "ckpt", "averaged", ".txt", ".caption", "f
 def test_every_form_of_a_model_is_checked_trained_and_drawn_from(
     form: str, forms: dict[str, Path], here: Path, plain_loss: Callable[[], float]
 ) -> None:
-    config = () if form == "folder" else (f"model.config={MODEL}",)
+    config = () if form == "folder" else (f"model.config={forms['folder']}",)
     chosen = ("model.ema_weights=use",) if form == "averaged" else ()
     drawing = ["--prompt=a red field", "--size=64x64", "--steps=1", "--out=drawn", *config, *chosen]
     assert main(["sample", str(forms[form]), *drawing, "run.device=cpu"]) == 0
@@ -340,13 +339,13 @@ def test_every_form_of_a_model_is_checked_trained_and_drawn_from(
 
 
 @pytest.fixture(scope="module")
-def plain_loss() -> Callable[[], float]:
+def plain_loss(shallow_sd: Path) -> Callable[[], float]:
     """The first loss of the model as a folder, measured once, in the current folder."""
     known: list[float] = []
 
     def loss() -> float:
         if not known:
-            assert main(["train", *words("plain", f"model.path={MODEL}")]) == 0
+            assert main(["train", *words("plain", f"model.path={shallow_sd}")]) == 0
             known.append(loss_of("plain"))
         return known[0]
 
@@ -354,8 +353,10 @@ def plain_loss() -> Callable[[], float]:
 
 
 @pytest.mark.usefixtures("pickles_read_here")
-def test_a_folder_with_pickled_weights_is_sent_to_convert(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copytree(MODEL, here / "old")
+def test_a_folder_with_pickled_weights_is_sent_to_convert(
+    here: Path, shallow_sd: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(shallow_sd, here / "old")
     for path in (here / "old").rglob("*.safetensors"):
         name = (
             path.name.replace("model.safetensors", "pytorch_model.bin") if path.name[0] == "m" else path.stem + ".bin"
@@ -373,7 +374,7 @@ def test_a_folder_with_pickled_weights_is_sent_to_convert(here: Path, capsys: py
         assert "E1408" in said
         assert "mezzotint convert" in said
     assert main(["convert", "old", "new.safetensors"]) == 0
-    assert main(["convert", str(MODEL), "same.safetensors"]) == 0
+    assert main(["convert", str(shallow_sd), "same.safetensors"]) == 0
     new, same = load_file("new.safetensors"), load_file("same.safetensors")
     assert new.keys() == same.keys()
     assert all(torch.equal(new[name], same[name]) for name in new)
@@ -478,7 +479,7 @@ FORMS_OF_DATA: dict[str, Callable[[Path], str]] = {
 
 @pytest.mark.parametrize("form", FORMS_OF_DATA)
 def test_every_form_of_data_is_checked_cached_and_trained(
-    form: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    form: str, here: Path, shallow_sd: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def offline(*_: Any, **__: Any) -> Any:
         raise ConnectionError("no network")
@@ -489,7 +490,7 @@ def test_every_form_of_data_is_checked_cached_and_trained(
         data += ["data.format=everydream", "data.flip=0"]
     if form == "hub":
         data += ["data.path=someone/pictures", "data.hub_cache=hub"]
-    given = words("run", f"model.path={MODEL}", "data.cache.latents=true", "data.cache.text=true", *data)
+    given = words("run", f"model.path={shallow_sd}", "data.cache.latents=true", "data.cache.text=true", *data)
     made = "made 9"  # four pictures, four captions, the empty one
     if form in FIRST_OF_ITS_ROW:
         assert main(["check", *given]) == 0
@@ -507,11 +508,11 @@ def test_every_form_of_data_is_checked_cached_and_trained(
 
 LINES = {
     "diffusers-sd": (
-        f"--pretrained_model_name_or_path={MODEL}", "--train_data_dir=data", "--resolution=64", "--train_batch_size=1",
+        "--pretrained_model_name_or_path=model", "--train_data_dir=data", "--resolution=64", "--train_batch_size=1",
         "--max_train_steps=1", "--output_dir=out", "--seed=1",
     ),
     "everydream2": (
-        f"--resume_ckpt={MODEL}", "--data_root=data", "--max_epochs=1", "--disable_amp", "--no_save_ckpt",
+        "--resume_ckpt=model", "--data_root=data", "--max_epochs=1", "--disable_amp", "--no_save_ckpt",
         "--optimizer_config=adamw.json",
     ),
 }  # fmt: skip
@@ -521,7 +522,8 @@ OVER = {"everydream2": ("data.resolution=64", "data.buckets.shape=square", "data
 
 @pytest.mark.distributed
 @pytest.mark.parametrize("dialect", LINES)
-def test_the_line_trains_in_two_processes_that_torchrun_started(dialect: str, here: Path) -> None:
+def test_the_line_trains_in_two_processes_that_torchrun_started(dialect: str, here: Path, shallow_sd: Path) -> None:
+    shutil.copytree(shallow_sd, here / "model")
     table(here / "data", ".jsonl")
     (here / "adamw.json").write_text('{"base": {"optimizer": "adamw"}}')
     own = ("run.device=cpu", "run.threads=1", "data.cache.path=cache", *OVER.get(dialect, ()))

@@ -21,6 +21,8 @@ from mezzotint.training.callbacks._running_mean import Smoothed
 from mezzotint.training.callbacks.metrics_log import MetricsLog
 from mezzotint.training.progress import Progress
 
+pytestmark = pytest.mark.usefixtures("curves")
+
 
 def made_up_run(folder: RunFolder, steps: int, *, bad: int | None = None) -> None:
     rng = np.random.default_rng(3)

@@ -236,12 +236,12 @@ def test_folders_that_are_measured_alone_are_counted(quick: Path) -> None:
 
 
 def test_a_disk_on_which_two_checkpoints_do_not_fit_is_a_problem(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable, "free_bytes", lambda folder: 10_000_000)
+    monkeypatch.setattr(durable, "free_bytes", lambda folder: 4_000_000)
     found = checked()
     assert codes(found.problems) == ["E1710"]
     disk = found.disk
     assert disk is not None
-    assert disk.least == 2 * disk.checkpoint > 10_000_000
+    assert disk.least == 2 * disk.checkpoint > 4_000_000
     refuse_full_disk(replace(disk, free=disk.least))
     refuse_full_disk(replace(disk, free=disk.checkpoint, there=1))  # one of the two lies there already
     with pytest.raises(StorageError, match="two checkpoints"):

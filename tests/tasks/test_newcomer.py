@@ -172,6 +172,7 @@ def test_a_new_seed_of_previews_is_printed_and_kept(world: Any, capsys: pytest.C
     assert f"seed {seed}, drawn" not in capsys.readouterr().out, "not run.seed, which is the same"
 
 
+@pytest.mark.usefixtures("curves")
 def test_a_run_that_is_stopped_has_its_report_and_says_so_in_its_history(
     world: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from mezzotint.errors import RecipeError, WeightsError
-from mezzotint.families.sd import Family
 from mezzotint.recipe.reading.read import read
-from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks.cache import cache
 from mezzotint.tasks.check import check
 from mezzotint.tasks.check.memory import Activations, Outline
@@ -62,12 +60,10 @@ def test_check_counts_each_parts_own_state(checked: Any) -> None:
     assert adam.optimizer - mixed.optimizer == (8 - 2) * moved
 
 
-def test_check_holds_the_start_of_the_average_against_the_model(checked: Any, world: Any, tmp_path: Any) -> None:
-    family = Family.tiny()
-    source = ModelSettings()
-    family.export(tmp_path / "other", settings=source, weights={}, dtype="fp32", schedule=family.schedule,
-                  prediction="epsilon")  # fmt: skip
-    found = checked(optim__ema__rule="constant", optim__ema__start=tmp_path / "other").problems
+def test_check_holds_the_start_of_the_average_against_the_model(
+    checked: Any, world: Any, another_sd: Any, tmp_path: Any
+) -> None:
+    found = checked(optim__ema__rule="constant", optim__ema__start=another_sd).problems
     assert [error.code for error in found] == ["E1417"]
     assert isinstance(found[0], WeightsError)
     found = checked(optim__ema__rule="constant", optim__ema__start=tmp_path / "nowhere").problems

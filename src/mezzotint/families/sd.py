@@ -15,10 +15,14 @@ from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.layouts import sd
 
 _TINY: dict[str, dict[str, Any]] = {
-    "denoiser": {"block_out_channels": [16, 16, 32, 32], "cross_attention_dim": 32, "sample_size": 8},
+    "denoiser": {
+        "block_out_channels": [16, 32], "down_block_types": ["CrossAttnDownBlock2D", "DownBlock2D"],
+        "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"], "layers_per_block": 1, "cross_attention_dim": 32,
+        "sample_size": 8,
+    },
     "text_encoder": {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "projection_dim": 32},
     "vae": {"block_out_channels": [16, 16, 16, 16], "sample_size": 64},
-}
+}  # fmt: skip
 
 
 def _joints(configs: Configs) -> Iterator[Joint]:
@@ -46,7 +50,7 @@ class Family(StableFamily):
 
     @classmethod
     def tiny(cls, seed: int = 0) -> Self:
-        """The shipped tiny-sd, narrowed to under a million parameters, with random weights."""
+        """The shipped tiny-sd, narrowed to two levels and under a million parameters, with random weights."""
         return cls._narrowed(read_folder(cls.kin, shipped("tiny-sd"), "random", seed), _TINY)
 
     @classmethod

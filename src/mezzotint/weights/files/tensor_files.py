@@ -397,7 +397,7 @@ def _refuse_non_finite(path: Path, name: str, tensor: Tensor) -> None:
     if not tensor.is_floating_point() or tensor.dtype.itemsize < 2 or tensor.numel() == 0:
         return
     low, high = torch.aminmax(tensor.detach())  # passes NaN on, and needs no memory of its own
-    if not bool(torch.isfinite(low) & torch.isfinite(high)):
+    if not (math.isfinite(low) and math.isfinite(high)):
         count = int((~torch.isfinite(tensor)).sum())
         raise WeightsError(
             f"{path}: {name} has {count} of {tensor.numel()} values that are not finite; the weights are spoilt, "
