@@ -39,6 +39,8 @@ from mezzotint.runtimes import base, single
 from mezzotint.stages import Batch, StepBatches, StepReport, TextEmbedding
 from mezzotint.training import state
 from mezzotint.training.callbacks.base import Observer, Wish
+from mezzotint.training.host import RunHost
+from mezzotint.training.model import TrainableModel
 from mezzotint.training.precision.policy import LossScale, Precision, cast
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import MovementWatch, trained_parameters
@@ -124,7 +126,8 @@ def make_trainer(
     attention: Any = "auto",
     **given: Any,
 ) -> Trainer:
-    """A trainer in one process on the CPU over batches that are at hand. `Reports` is always its first observer."""
+    """A trainer in one process on the CPU over batches that are at hand. `Reports` is always its first observer. given:
+    for the trainer, or in the place of a method of its host."""
     run_settings, optim_settings = RunSettings(**(run or {})), OptimSettings(**(optim or {}))
     runtime = single.Runtime(torch.device("cpu"), base.Launch(), run_settings)
     trained = trained_parameters(family.parts(), ModelSettings(**(model or {})), type(family).trainable)
@@ -135,30 +138,27 @@ def make_trainer(
     update = Update(trained, optim_settings, separate_masters=precision.separate_masters)
     if not isinstance(objective, Objective):
         objective = Objective(ObjectiveSettings(**(objective or {})), family.schedule, family.prediction)
-    return Trainer(
+    trained_model = TrainableModel(
         family=family,
-        objective=objective,
-        batches=steps,
-        update=update,
-        runtime=runtime,
-        precision=precision,
-        scale=LossScale(run_settings.scaler, precision, runtime.device),
         trained=trained,
+        objective=objective,
+        prediction=family.prediction,
+        precision=precision,
         optim=optim_settings,
-        run_settings=run_settings,
+        update=update,
+        scale=LossScale(run_settings.scaler, precision, runtime.device),
         attention=attention,
-        observers=[Reports(), *observers],
-        progress=Progress(last_step=len(steps)),
-        **{
-            "epoch_ends": lambda step: False,
-            "save": lambda trainer: None,
-            "export": lambda trainer: None,
-            "asked": lambda: 0,
-            "bad_step": lambda report: None,
-            "warn": lambda text: None,
-            "watch": MovementWatch(update.masters),
-        }
-        | given,
+    )
+    host = RunHost()
+    vars(host).update({name: given.pop(name) for name in [*given] if hasattr(RunHost, name)})
+    return Trainer(
+        trained_model,
+        steps,
+        runtime,
+        host,
+        Progress(last_step=len(steps)),
+        [Reports(), *observers],
+        **{"max_bad_steps": run_settings.max_bad_steps, "watch": MovementWatch(update.masters)} | given,
     )
 
 

@@ -145,7 +145,7 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class StepBatches:
     """All batches of one optimizer step, this rank's share of each. count: samples of the step on all ranks, from the
-    plan.
+    plan. ends_epoch: whether the step is its epoch's last.
 
     batches: the loader's makes a Batch on the device anew each time it is asked for one, so that no more than one
     micro-batch lies there; ask once, in order, and let go of it before the next. sizes: samples of each.
@@ -157,6 +157,7 @@ class StepBatches:
     batches: Sequence[Batch]
     wait_seconds: float = 0.0
     sizes: tuple[int, ...] = ()
+    ends_epoch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

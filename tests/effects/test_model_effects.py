@@ -48,7 +48,7 @@ def test_path_is_the_folder_that_is_read(prepare: Prepare, shared_world: Any, tm
 
 
 def conv_in(ready: Any) -> torch.Tensor:
-    found: torch.Tensor = ready.trainer.update.masters["denoiser/conv_in.weight"]
+    found: torch.Tensor = ready.trainer.model.update.masters["denoiser/conv_in.weight"]
     return found
 
 
@@ -59,8 +59,8 @@ def test_weights_come_from_files_or_from_the_seed(prepare: Prepare, shared_world
     random.trainer.export(random.trainer)
     [exported] = random.job.folder.exports.iterdir()
     files = prepare(model__path=exported, model__weights="files")
-    for name, tensor in random.trainer.update.masters.items():
-        assert torch.equal(tensor, files.trainer.update.masters[name])
+    for name, tensor in random.trainer.model.update.masters.items():
+        assert torch.equal(tensor, files.trainer.model.update.masters[name])
     assert not torch.equal(conv_in(prepare(model__path=exported, model__weights="random")), conv_in(files))
     with pytest.raises(WeightsError, match=r"model\.weights=random"):
         prepare(model__path=shared_world.model, model__weights="files")

@@ -40,7 +40,7 @@ def loss_of_error(objective: Objective, error: float) -> float:
 def test_loss_is_squared_or_huber_with_its_delta(prepare: Prepare) -> None:
     mse = prepare()
     huber, wide = (prepare(objective__loss="huber", objective__huber_delta=delta) for delta in (0.5, 2.0))
-    assert mse.trainer.objective is mse.objective
+    assert mse.trainer.model.objective is mse.objective
     assert [loss_of_error(mse.objective, e) for e in (0.1, 3.0)] == pytest.approx([0.01, 9.0], rel=1e-4)
     assert [loss_of_error(huber.objective, e) for e in (0.1, 3.0)] == pytest.approx([0.005, 0.5 * 2.75], rel=1e-4)
     assert loss_of_error(wide.objective, 3.0) == pytest.approx(2.0 * 2.0, rel=1e-4)

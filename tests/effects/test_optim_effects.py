@@ -65,7 +65,7 @@ def test_kind_adamw_is_torchs_adamw(prepare: Prepare) -> None:
     ready = prepare(optim__lr=1e-3, optim__clip__norm="null", optim__optimizer__kind="adamw")
     twins = {name: nn.Parameter(t) for name, t in ready.step().after.items()}
     ready = prepare(optim__lr=1e-3, optim__clip__norm="null", optim__optimizer__kind="adamw")
-    for name, tensor in ready.trainer.update.masters.items():
+    for name, tensor in ready.trainer.model.update.masters.items():
         twins[name].data.copy_(tensor)
     theirs = torch.optim.AdamW(twins.values(), lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
     for _ in range(3):
@@ -227,7 +227,7 @@ def averaged(prepare: Prepare, steps: int = 3, **ema: Any) -> tuple[list[dict[st
     """The weights before and after each step, and the shadow at the end."""
     ready = prepare(optim__lr=1e-2, **{f"optim__ema__{name}": value for name, value in ema.items()})
     made = [ready.step() for _ in range(steps)]
-    return [made[0].before, *(step.after for step in made)], ready.trainer.update.shadow
+    return [made[0].before, *(step.after for step in made)], ready.trainer.model.update.shadow
 
 
 def followed(weights: list[dict[str, Tensor]], decays: list[float]) -> dict[str, Tensor]:
@@ -262,7 +262,7 @@ def test_ema_rule_is_how_the_shadow_follows(prepare: Prepare, rule: str, decays:
 @pytest.mark.effect("optim.ema.rule")
 def test_ema_rule_none_keeps_no_shadow(prepare: Prepare) -> None:
     ready = prepare(optim__ema__rule="none")
-    assert ready.trainer.update.shadow is None
+    assert ready.trainer.model.update.shadow is None
     assert not [name for name in ready.trainer.tensors() if name.startswith("ema/")]
 
 

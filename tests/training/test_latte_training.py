@@ -149,7 +149,7 @@ def test_other_objectives_train_it_too(family: Family, changes: dict[str, Any]) 
     trainer: Any = make_trainer(
         Family.tiny(seed=1), [step_of([given], 0)], objective=changes, run={"device": "cpu"}, optim={"lr": 1e-3}
     )
-    before = trainer.family.parts()["denoiser"].proj_out.weight.detach().clone()
+    before = trainer.model.family.parts()["denoiser"].proj_out.weight.detach().clone()
     trainer.run()
     assert trainer.observers[0].seen[0].applied
-    assert not torch.equal(trainer.family.parts()["denoiser"].proj_out.weight, before)
+    assert not torch.equal(trainer.model.family.parts()["denoiser"].proj_out.weight, before)

@@ -76,10 +76,10 @@ def validation(trainer: Trainer, *batches: Batch, **given: Any) -> Validation:
             "every": Every(2, "steps"),
             "timesteps": 4,
             "seed": 7,
-            "family": trainer.family,
-            "objective": trainer.objective,
-            "update": trainer.update,
-            "precision": trainer.precision,
+            "family": trainer.model.family,
+            "objective": trainer.model.objective,
+            "update": trainer.model.update,
+            "precision": trainer.model.precision,
             "device": CPU,
             "sinks": [],
             "warn": pytest.fail,
@@ -106,7 +106,7 @@ def rows(batch: Batch, *which: int) -> Batch:
 
 def digest(trainer: Trainer) -> str:
     found = hashlib.sha256(torch.get_rng_state().numpy().tobytes())
-    for part in trainer.family.parts().values():
+    for part in trainer.model.family.parts().values():
         found.update(str([module.training for module in part.modules()]).encode())
         for parameter in part.parameters():
             found.update(parameter.detach().numpy().tobytes())
@@ -185,11 +185,11 @@ def test_held_out_loss_is_the_mean_over_timesteps_and_near_one_without_training(
 
 def test_moments_and_pixels_are_encoded_as_in_training(trainer: Trainer, held_out: Batch) -> None:
     pixels = torch.linspace(-1, 1, 3 * 3 * 64 * 64).reshape(3, 3, 64, 64)
-    moments = trainer.family.encode_media(pixels)
+    moments = trainer.model.family.encode_media(pixels)
     from_pixels = replace(held_out, latents=None, pixels=pixels)
     from_moments = replace(held_out, latents=None, moments=moments)
-    x_0 = latents_of(trainer.family, from_pixels, CPU)
-    assert torch.equal(x_0, latents_of(trainer.family, from_moments, CPU))
+    x_0 = latents_of(trainer.model.family, from_pixels, CPU)
+    assert torch.equal(x_0, latents_of(trainer.model.family, from_moments, CPU))
     assert validation(trainer, from_pixels).measure() == validation(trainer, from_moments).measure()
 
 
@@ -248,7 +248,7 @@ def test_too_little_memory_costs_the_measurement_and_not_the_run(
     def full(*given: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(trainer.family, "predict", full)
+    monkeypatch.setattr(trainer.model.family, "predict", full)
     observer.look(None, Progress(step=4, last_step=9))
     assert said == ["held-out loss of step 4: left out, the memory does not suffice; training goes on"]
     assert digest(trainer) == before
@@ -291,12 +291,12 @@ def previews(trainer: Trainer, folder: RunFolder, **given: Any) -> Previews:
         given.pop("prompts", None) or Prompts(given.pop("requests", TWO)),
         **{
             "weights": "both",
-            "family": trainer.family,
-            "objective": trainer.objective,
-            "update": trainer.update,
-            "precision": trainer.precision,
+            "family": trainer.model.family,
+            "objective": trainer.model.objective,
+            "update": trainer.model.update,
+            "precision": trainer.model.precision,
             "device": CPU,
-            "decode": trainer.family.decode_media,
+            "decode": trainer.model.family.decode_media,
             "warn": pytest.fail,
         }
         | given,
@@ -353,8 +353,8 @@ def test_embeddings_made_before_and_a_vae_loaded_apart_draw_the_same_pictures(
     whole.look(None, Progress(step=1, last_step=9))
     bare = Family.tiny()
     parts = bare.parts()
-    ready = embedded(trainer.family, TWO)
-    decode = trainer.family.decode_media
+    ready = embedded(trainer.model.family, TWO)
+    decode = trainer.model.family.decode_media
     for part in ("text_encoder", "vae"):
         del parts[part]  # type: ignore[attr-defined]
     other = RunFolder(tmp_path / "cached").open()

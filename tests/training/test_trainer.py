@@ -156,7 +156,7 @@ def test_a_step_that_is_not_finite_is_skipped_named_and_survived(
     assert named[0].keys == ("sample-0", "sample-1", "sample-2", "sample-3")
     assert [r.applied for r in trainer.observers[0].seen] == [True, False, True, False, True, True]
     assert trainer.progress.applied == 4
-    assert float(trainer.update.applied) == 4
+    assert float(trainer.model.update.applied) == 4
     assert all(bool(torch.isfinite(t).all()) for t in trainer.tensors().values())
 
 
@@ -316,7 +316,7 @@ def test_a_stop_saves_at_the_steps_end_and_a_save_goes_on(
     flags = iter([0, 1, 0, 2, 2])
     saved: list[int] = []
     trainer = trainer_over(
-        fresh, steps, asked=lambda: next(flags), save=lambda t: saved.append(t.progress.step), watch=None
+        fresh, steps, requests=lambda: next(flags), save=lambda t: saved.append(t.progress.step), watch=None
     )
     trainer.run()
     assert saved == [2, 4]
@@ -345,13 +345,13 @@ def test_it_learns_four_pictures_and_draws_each_for_its_caption(
 @torch.no_grad()
 def ddim(trainer: Any, text: TextEmbedding, steps: int) -> torch.Tensor:
     """Deterministic DDIM (Song et al. 2021, arXiv:2010.02502, eq. 12 with σ = 0), written out."""
-    alpha_bar = trainer.objective.schedule.alpha_bar
+    alpha_bar = trainer.model.objective.schedule.alpha_bar
     x = noise.normal(torch.arange(100, 104), (4, 8, 8))
     times = torch.linspace(999, 0, steps).long()
     for i, t in enumerate(times):
         model_t = torch.full((4,), int(t))
         noised = Noised(x, x, x, x, model_t, model_t.float())
-        eps = trainer.family.predict(noised, Condition(text))
+        eps = trainer.model.family.predict(noised, Condition(text))
         a = alpha_bar[t]
         x_0 = (x - (1 - a).sqrt() * eps) / a.sqrt()
         before = alpha_bar[times[i + 1]] if i + 1 < steps else torch.tensor(1.0)

@@ -3,7 +3,8 @@ values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from mezzotint import registry
 from mezzotint.data.cache.entries import LatentCache, TextCache, is_cache
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.loading.loader import plan_columns
+from mezzotint.data.loading.loader import Loader, plan_columns
+from mezzotint.data.loading.prefetch import Prefetched
 from mezzotint.data.schedule.plan import Timeline
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.families.base import Encodes, Intake, ModelFamily, Prediction
+from mezzotint.families.base import Encodes, Intake, ModelFamily
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
@@ -30,10 +31,15 @@ from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
 from mezzotint.tasks import clip_rules
 from mezzotint.training import ema as ema_rules
+from mezzotint.training.callbacks.base import Observer
+from mezzotint.training.host import RunHost
+from mezzotint.training.model import TrainableModel
 from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
 from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast
-from mezzotint.training.trainable import trained_parameters
+from mezzotint.training.progress import Progress
+from mezzotint.training.trainable import MovementWatch, trained_parameters
+from mezzotint.training.trainer import Trainer
 from mezzotint.training.update import Update
 
 
@@ -70,23 +76,6 @@ class Caches:
 
     latents: LatentCache | None = None
     text: TextCache | None = None
-
-
-@dataclass(slots=True)
-class Model:
-    """A family ready to train: on its device, its trained parameters by name, objective, precision. optim: the
-    recipe's, with what depends on the run's length worked out."""
-
-    family: ModelFamily
-    trained: dict[str, nn.Parameter]
-    objective: Objective
-    prediction: Prediction
-    precision: Precision
-    optim: OptimSettings
-    recomputed_blocks: int = 0
-    compiled_blocks: int = 0
-    update: Update = field(init=False)
-    scale: LossScale = field(init=False)
 
 
 def family_class(recipe: Recipe) -> type[ModelFamily]:
@@ -289,7 +278,7 @@ def rate_factor(recipe: Recipe) -> float:
     return float((recipe.data.batch_size * recipe.optim.accumulation) ** recipe.optim.lr_batch_power)
 
 
-def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
+def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> TrainableModel:
     """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale. steps: the run's
     length."""
     kind = family_class(recipe)
@@ -304,26 +293,85 @@ def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
     objective = Objective(recipe.objective, family.schedule, prediction)
     family.taught = objective.form
     optim = weight_decay.resolved(resolved(recipe.optim, steps), family.parts(), list(trained))
-    model = Model(family, trained, objective.to(runtime.device), prediction, precision, optim)
     attention.set_up(family.parts()["denoiser"], recipe.model.attention)
     blocks = list(family.blocks())
     mixed.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)
-    if recipe.run.compile:
-        model.compiled_blocks = compile_blocks(blocks)
-    if recipe.run.recompute.enabled:
-        model.recomputed_blocks = recompute_blocks(blocks, recipe.run.recompute)
+    compiled = compile_blocks(blocks) if recipe.run.compile else 0
+    recomputed = recompute_blocks(blocks, recipe.run.recompute) if recipe.run.recompute.enabled else 0
     if precision.alone:
         _refuse_sharded(runtime)
         for name in recipe.model.train:  # before the update takes them: there are no others
             cast(family.parts()[name], precision.weights)
-    model.trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
+    trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
     is_apart = precision.separate_masters and not runtime.holds_masters
-    model.update = Update(model.trained, optim, separate_masters=is_apart, written=runtime.written)
+    update = Update(trained, optim, separate_masters=is_apart, written=runtime.written)
     if is_apart:
         for name in recipe.model.train:  # after the masters are taken: they keep every bit of the file
             cast(family.parts()[name], precision.weights)
-    model.scale = LossScale(recipe.run.scaler, precision, runtime.device)
-    return model
+    return TrainableModel(
+        family=family,
+        trained=trained,
+        objective=objective.to(runtime.device),
+        prediction=prediction,
+        precision=precision,
+        optim=optim,
+        update=update,
+        scale=LossScale(recipe.run.scaler, precision, runtime.device),
+        attention=recipe.model.attention,
+        recomputed_blocks=recomputed,
+        compiled_blocks=compiled,
+    )
+
+
+@contextmanager
+def open_trainer(
+    recipe: Recipe,
+    runtime: Runtime,
+    dataset: Dataset,
+    caches: Caches,
+    model: TrainableModel,
+    progress: Progress,
+    *,
+    host: RunHost | None = None,
+    observers: Sequence[Observer] = (),
+    world_size: int | None = None,
+    watch: MovementWatch | None = None,
+) -> Iterator[Trainer]:
+    """The trainer of a run, a dry run or a benchmark, with its loader, which ends with the `with`. progress: where it
+    begins and ends. world_size: processes that share the batches, if not the runtime's."""
+    loader = Loader(
+        dataset.catalogue,
+        dataset.rows,
+        recipe.data,
+        accumulation=recipe.optim.accumulation,
+        seed=recipe.run.seed,
+        start_step=progress.step,
+        last_step=progress.last_step,
+        rank=runtime.rank,
+        world_size=world_size or runtime.world_size,
+        micro_batch=recipe.run.micro_batch,
+        device=runtime.device,
+        latents=caches.latents,
+        text=caches.text,
+        keeps_company=bool(runtime.shares),
+    )
+    with ExitStack() as stack:
+        stack.callback(loader.close)
+        prefetched = Prefetched.of(loader, recipe.run.device_prefetch, runtime.device)
+        if prefetched is not None:
+            stack.callback(prefetched.close)
+        yield Trainer(
+            model,
+            prefetched or loader,
+            runtime,
+            host or RunHost(),
+            progress,
+            observers,
+            seed=recipe.run.seed,
+            rate_factor=rate_factor(recipe),
+            max_bad_steps=recipe.run.max_bad_steps,
+            watch=watch,
+        )
 
 
 def _refuse_sharded(runtime: Runtime) -> None:

@@ -7,30 +7,26 @@ are acted on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch import Tensor
 
 from mezzotint import draws, fault_injection
-from mezzotint.diffusion.objective import Objective, StepDraws
-from mezzotint.errors import Diverged, RecipeError, StorageError
-from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.sections.optim import OptimSettings
-from mezzotint.recipe.sections.run import RunSettings
+from mezzotint.diffusion.objective import StepDraws
+from mezzotint.errors import Diverged, StorageError
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import Batch, Loss, StepBatches, StepReport, TextEmbedding
 from mezzotint.training import lr
 from mezzotint.training.callbacks.base import Observer, Wish
+from mezzotint.training.host import RunHost
 from mezzotint.training.latents import latents_of
-from mezzotint.training.precision.policy import LossScale, Precision
+from mezzotint.training.model import TrainableModel
+from mezzotint.training.precision.attention import attending
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import MovementWatch
-from mezzotint.training.update import Update
 
 _SAVE, _STOP, _FIRST_CLOCK = 1, 2, 8
 
@@ -100,64 +96,23 @@ class _Made:
     keys: list[str] = field(default_factory=list)
 
 
-Attention = Literal["auto", "flash", "efficient", "cudnn", "math", "slice", "xformers"]
-_KERNELS = {
-    "flash": SDPBackend.FLASH_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
-    "math": SDPBackend.MATH,
-}
-
-
-@contextmanager
-def attending(kernel: Attention, device: torch.device) -> Iterator[None]:
-    """Attention by one kernel of torch alone within; `auto` leaves the choice to torch, and `slice` and `xformers` were
-    set up before. Raises RecipeError E1060 when that kernel cannot compute it."""
-    if kernel not in _KERNELS:
-        yield
-        return
-    try:
-        with sdpa_kernel(_KERNELS[kernel]):
-            yield
-    except RuntimeError as error:
-        if "scaled_dot_product_attention" not in str(error) and "No available kernel" not in str(error):
-            raise
-        raise RecipeError(
-            f"model.attention is {kernel}, and that kernel cannot compute this model's attention on {device.type} "
-            "in this precision; write model.attention=auto",
-            code="E1060",
-        ) from error
-
-
 @dataclass(slots=True)
 class Trainer:
-    """One run. epoch_ends: whether a step is its epoch's last; epoch_begins: called before an epoch's first. save:
-    writes a checkpoint of `tensors()` and `state()`. export: writes the model. asked: flags that signals have set."""
+    """One run. model: what is trained. batches: of each step. host: what the run's owner does. seed: of all draws.
+    rate_factor: what every rate is multiplied by, that of `optim.lr_batch_power`. watch: checks once that every part
+    moves."""
 
-    family: ModelFamily
-    objective: Objective
+    model: TrainableModel
     batches: Iterable[StepBatches]
-    update: Update
     runtime: Runtime
-    precision: Precision
-    scale: LossScale
-    trained: Mapping[str, nn.Parameter]
-    optim: OptimSettings
-    run_settings: RunSettings
-    attention: Attention
-    observers: Sequence[Observer]
+    host: RunHost
     progress: Progress
-    epoch_ends: Callable[[int], bool]
-    save: Callable[[Trainer], None]
-    export: Callable[[Trainer], object]
-    asked: Callable[[], int]
-    bad_step: Callable[[StepReport], None]
-    warn: Callable[[str], None]
-    epoch_begins: Callable[[int], None] = lambda epoch: None
+    observers: Sequence[Observer] = ()
+    seed: int = 0
     rate_factor: float = 1.0
-    """What every rate is multiplied by: that of `optim.lr_batch_power`."""
-    clock: Callable[[], float] = time.monotonic
+    max_bad_steps: int = 5
     watch: MovementWatch | None = None
+    clock: Callable[[], float] = time.monotonic
     owes_export: bool = False
     """Whether an export was due with the newest checkpoint and has not been written yet: the checkpoint knows it."""
     stopped: bool = False
@@ -165,13 +120,9 @@ class Trainer:
     _pending: Pending | None = None
     _mark: float = 0.0
     _last_clock: list[float] = field(default_factory=list)
-    _trains_text: bool = False
     _saved_step: int = -1
     _ended: bool = False
     _failed_save: str = ""
-
-    def __post_init__(self) -> None:
-        self._trains_text = any(name.split("/")[0] in self.family.text_parts for name in self.trained)
 
     def run(self) -> None:
         """Trains from where progress stands to its last step. Raises Diverged, StorageError (of the final save),
@@ -189,7 +140,7 @@ class Trainer:
             self._mark = self.clock()
         for batches in self.batches:
             if self.progress.step == self.progress.first_step or self.progress.epoch_ends:
-                self.epoch_begins(batches.epoch)
+                self.host.epoch_begins(self, batches.epoch)
             pending = self.step(batches)
             pending.seconds = self.clock() - self._mark
             self._mark += pending.seconds
@@ -212,8 +163,8 @@ class Trainer:
                 batch = batches.batches[number]
                 if batch.size:
                     loss, level = self._loss(batch, batches.step)
-                    with attending(self.attention, device):  # what is recomputed takes the same kernel
-                        (loss.total * (self.scale.scale / batches.count)).backward()
+                    with attending(self.model.attention, device):  # what is recomputed takes the same kernel
+                        (loss.total * (self.model.scale.scale / batches.count)).backward()
                     if not batch.is_company:
                         made.keys += batch.keys
                         made.total += loss.total.detach()
@@ -223,62 +174,62 @@ class Trainer:
                 del batch  # before the next one is moved to the device
         fault_injection.reach("step.backward")
         if self.watch is not None and batches.step == self.progress.first_step:
-            self.watch.check_gradients(self.trained, self.runtime.agree)
+            self.watch.check_gradients(self.model.trained, self.runtime.agree)
         return self._apply(batches, self.runtime.total(made.total)[0] / batches.count, made)
 
     def _loss(self, batch: Batch, step: int) -> tuple[Loss, Tensor]:
         device = self.runtime.device
-        x_0 = latents_of(self.family, batch, device)
-        drawn = StepDraws.at(self.run_settings.seed, step, batch.positions.numpy(), device)
+        x_0 = latents_of(self.model.family, batch, device)
+        drawn = StepDraws.at(self.seed, step, batch.positions.numpy(), device)
         text = self._frozen_text(batch)
         of_stills = self._frozen_text(batch.stills) if batch.stills is not None else None
-        with attending(self.attention, device), self.precision.autocast(device):
+        with attending(self.model.attention, device), self.model.precision.autocast(device):
             # a text encoder that is trained runs under autocast, too
-            text = (text or self.family.encode_text(batch.captions)).zeroed(batch.dropped)
-            text = replace(text, states=self.objective.perturbed(text.states, drawn))
-            condition = replace(self.family.condition(text, batch), stills=of_stills)
-            noised = self.objective.noise(x_0, drawn)
-            predicted = self.family.predict(noised, condition)
+            text = (text or self.model.family.encode_text(batch.captions)).zeroed(batch.dropped)
+            text = replace(text, states=self.model.objective.perturbed(text.states, drawn))
+            condition = replace(self.model.family.condition(text, batch), stills=of_stills)
+            noised = self.model.objective.noise(x_0, drawn)
+            predicted = self.model.family.predict(noised, condition)
         weight = batch.weight.to(device, non_blocking=True)
-        loss = self.objective.loss(predicted, noised, weight, condition.masks.get("latents"))
-        return loss, self.objective.timestep(noised)
+        loss = self.model.objective.loss(predicted, noised, weight, condition.masks.get("latents"))
+        return loss, self.model.objective.timestep(noised)
 
     def _frozen_text(self, batch: Batch) -> TextEmbedding | None:
         """The captions' embeddings from the cache or a frozen encoder, in its own type; None when the encoder is
         trained."""
         if batch.text is not None:
             return batch.text
-        if self._trains_text:
+        if self.model.trains_text:
             return None
         with torch.no_grad():
-            return self.family.encode_text(batch.captions)
+            return self.model.family.encode_text(batch.captions)
 
     def _apply(self, batches: StepBatches, loss: Tensor, made: _Made) -> Pending:
-        scale = self.scale.scale.clone()
-        norms = self.runtime.grad_norms(self.trained, self.optim.clip.scope) / scale
+        scale = self.model.scale.scale.clone()
+        norms = self.runtime.grad_norms(self.model.trained, self.model.optim.clip.scope) / scale
         norm = torch.linalg.vector_norm(norms)
         loss_is_finite = torch.isfinite(loss).to(torch.float32)
         found_inf = 1.0 - torch.isfinite(norm).to(torch.float32) * loss_is_finite
         rates = self.rates(batches.step)
-        due = self.optim.ema.rule != "none" and (batches.step + 1) % self.optim.ema.interval == 0
-        self.update.apply(loss_scale=scale, norms=norms, found_inf=found_inf, lr=rates, moves_shadow=due)
-        self.scale.update(found_inf, batches.step)
+        due = self.model.optim.ema.rule != "none" and (batches.step + 1) % self.model.optim.ema.interval == 0
+        self.model.update.apply(loss_scale=scale, norms=norms, found_inf=found_inf, lr=rates, moves_shadow=due)
+        self.model.scale.update(found_inf, batches.step)
         fault_injection.reach("step.end")
         numbers = torch.stack([loss, norm, found_inf, loss_is_finite, scale])
         return Pending.of(batches, made.keys, torch.cat([numbers, *made.timesteps, *made.losses]), rates)
 
     def rates(self, step: int) -> dict[str, float]:
         """The learning rate of each parameter group at a step (counted from 0)."""
-        o, steps = self.optim, self.progress.last_step
+        o, steps = self.model.optim, self.progress.last_step
         factors = {
             part: self.rate_factor * lr.factor(o.part_schedule.get(part, o.schedule), step, steps)
-            for part in {group.part for group in self.update.groups}
+            for part in {group.part for group in self.model.update.groups}
         }
-        return {g.name: o.part_lr.get(g.part, o.lr) * factors[g.part] for g in self.update.groups}
+        return {g.name: o.part_lr.get(g.part, o.lr) * factors[g.part] for g in self.model.update.groups}
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor that a checkpoint keeps, by flat name."""
-        return self.update.tensors() | self.scale.tensors()
+        return self.model.update.tensors() | self.model.scale.tensors()
 
     def state(self) -> dict[str, Any]:
         """Everything else that a checkpoint keeps, as JSON."""
@@ -289,8 +240,8 @@ class Trainer:
 
     def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Takes back a checkpoint's tensors and state."""
-        self.update.load(tensors)
-        self.scale.load(tensors)
+        self.model.update.load(tensors)
+        self.model.scale.load(tensors)
         self.progress.load(state["progress"], last_step=self.progress.last_step)
         self.owes_export = "export" in state.get("owed", ())
         for observer in self.observers:
@@ -302,10 +253,10 @@ class Trainer:
         p = self.progress
         p.step = batches.step + 1
         p.epoch = batches.epoch
-        p.epoch_ends = self.epoch_ends(batches.step)
+        p.epoch_ends = batches.ends_epoch
         p.samples += batches.count
         p.seconds += pending.seconds
-        for group in self.update.groups:
+        for group in self.model.update.groups:
             p.rate_peak[group.part] = max(p.rate_peak.get(group.part, 0.0), pending.rates[group.name])
 
     def _between_steps(self, pending: Pending) -> None:
@@ -313,7 +264,7 @@ class Trainer:
         if self._pending is not None:
             self._read(self._pending)
         self._pending = pending
-        flags = self.runtime.agree(self.asked() | self._clock_flags())
+        flags = self.runtime.agree(self.host.requests() | self._clock_flags())
         due = [o for i, o in enumerate(self.observers) if not o.follows and self._is_due(i, o, flags)]
         if not due and not flags & (_SAVE | _STOP) and self.watch is None:
             return
@@ -373,7 +324,7 @@ class Trainer:
         if report.applied:
             self.progress.applied += 1
             if self.watch is not None and self.watch.counts(*self._rates_by_part(report)):
-                self.watch.check_movement(self.update.masters, self.progress.rate_peak, self.runtime.agree)
+                self.watch.check_movement(self.model.update.masters, self.progress.rate_peak, self.runtime.agree)
                 self.watch = None
         for observer in self.observers:
             if observer.follows and self._looks_here(observer):
@@ -382,9 +333,9 @@ class Trainer:
 
     def _rates_by_part(self, report: StepReport) -> tuple[dict[str, float], dict[str, float]]:
         rates: dict[str, float] = {}
-        for group in self.update.groups:
+        for group in self.model.update.groups:
             rates[group.part] = max(rates.get(group.part, 0.0), report.rates[group.name])
-        return rates, {part: self.optim.part_lr.get(part, self.optim.lr) for part in rates}
+        return rates, {part: self.model.optim.part_lr.get(part, self.model.optim.lr) for part in rates}
 
     def _count_bad(self, report: StepReport) -> None:
         p = self.progress
@@ -395,13 +346,13 @@ class Trainer:
             return
         p.bad_in_a_row += 1
         p.bad_steps = [step for step in p.bad_steps if step > report.step - 1000] + [report.step]
-        self.bad_step(report)
-        allowed = self.run_settings.max_bad_steps
+        self.host.bad_step(report)
+        allowed = self.max_bad_steps
         if p.bad_in_a_row > allowed or len(p.bad_steps) > max(10, allowed):
             raise Diverged(
                 f"step {report.step + 1}: {p.bad_in_a_row} steps in a row and {len(p.bad_steps)} of the last 1000 "
                 "were not finite; their samples are in bad_steps.jsonl; lower optim.lr"
-                + (", or take run.precision=bf16 or fp32" if self.precision.scaled else ""),
+                + (", or take run.precision=bf16 or fp32" if self.model.precision.scaled else ""),
                 code="E1604",
             )
 
@@ -409,7 +360,7 @@ class Trainer:
         try:
             return observer.look(report, self.progress)
         except StorageError as error:
-            self.warn(f"{type(observer).__name__}: {error.message}; training goes on without it")
+            self.host.warn(f"{type(observer).__name__}: {error.message}; training goes on without it")
             return Wish.NOTHING
 
     def _act(self, wish: Wish) -> None:
@@ -418,16 +369,16 @@ class Trainer:
             self._save(final=Wish.STOP in wish or self.progress.is_done)
         if Wish.EXPORT in wish:
             try:
-                self.export(self)
+                self.host.export(self)
             except StorageError as error:
-                self.warn(f"the export of step {self.progress.step} could not be written: {error.message}")
+                self.host.warn(f"the export of step {self.progress.step} could not be written: {error.message}")
             self.owes_export = False
             self.runtime.barrier()
         self._ended = Wish.STOP in wish
 
     def _save(self, *, final: bool) -> None:
         try:
-            self.save(self)
+            self.host.save(self)
             self._saved_step = self.progress.step
             self._failed_save = ""
         except StorageError as error:
@@ -436,7 +387,7 @@ class Trainer:
             if final:
                 self._failed_save = said  # which ends the run, and is said once
             else:
-                self.warn(said)
+                self.host.warn(said)
         else:
             failed = 0
         self.runtime.barrier()  # the first process may have written for long

@@ -118,7 +118,10 @@ class Loader:
             waited = time.perf_counter() - began
             asked = pieces[-1].request
             sizes = tuple(0 if piece.request.is_company else len(piece.keys) for piece in pieces)
-            yield StepBatches(asked.step, asked.epoch, asked.count, _OnDevice(pieces, self._device), waited, sizes)
+            ends = self.timeline.locate(asked.step + 1)[0] > asked.epoch
+            yield StepBatches(
+                asked.step, asked.epoch, asked.count, _OnDevice(pieces, self._device), waited, sizes, ends
+            )
 
     def start(self) -> None:
         """Starts the workers, in the thread that they shall end with; iterating does it otherwise."""

@@ -31,7 +31,6 @@ from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
 from mezzotint.training.precision.policy import DTYPES, Precision, cast
 from mezzotint.training.trainable import trained_parameters
-from mezzotint.training.trainer import attending
 from mezzotint.training.update import Update
 
 
@@ -231,7 +230,7 @@ class Outline:
 
     def _loss(self, noised: Noised, text: TextEmbedding | None, weight: Tensor) -> Tensor:
         device = torch.device(self.device)
-        with attending(self.recipe.model.attention, device), self.precision.autocast(device):
+        with attention.attending(self.recipe.model.attention, device), self.precision.autocast(device):
             condition = self.family.condition(text or self.family.encode_text([""] * len(weight)), None)
             if self.recipe.data.has_clips and self.recipe.data.clips.stills:
                 beside = self._frozen_text(len(weight) * self.recipe.data.clips.stills)

@@ -29,9 +29,10 @@ from mezzotint.sampling.sample import Request, require_solver
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks import clip_rules
-from mezzotint.tasks.assemble import Caches, Dataset, Model, encoders, family_class
+from mezzotint.tasks.assemble import Caches, Dataset, encoders, family_class
 from mezzotint.tasks.prompts import cleaning
 from mezzotint.training.callbacks.previews import Wanted
+from mezzotint.training.model import TrainableModel
 
 _EMPTY = PromptFile(())
 _CAPTIONS = 4  # previews, where the recipe names no prompts
@@ -55,7 +56,7 @@ class PreviewPrompts:
     file that cannot be used when the run starts; an empty one stands for the recipe's own prompts."""
 
     def __init__(
-        self, recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Caches, model: Model,
+        self, recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Caches, model: TrainableModel,
         warn: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._recipe = recipe

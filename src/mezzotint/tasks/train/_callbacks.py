@@ -14,7 +14,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import StepReport
 from mezzotint.tasks import held_out
-from mezzotint.tasks.assemble import Caches, Dataset, Model, effective, encoders, family_class
+from mezzotint.tasks.assemble import Caches, Dataset, effective, encoders, family_class
 from mezzotint.tasks.prompts.previews import PreviewPrompts
 from mezzotint.training.callbacks.base import Exporter, Observer, Saver, Wish
 from mezzotint.training.callbacks.metrics_log import MetricsLog, SampleLog
@@ -24,6 +24,7 @@ from mezzotint.training.callbacks.progress_line import LiveLine
 from mezzotint.training.callbacks.tensorboard_log import TensorBoardLog
 from mezzotint.training.callbacks.validation import Validation
 from mezzotint.training.callbacks.wandb_log import WandbLog
+from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
 
 
@@ -33,7 +34,7 @@ def observers(
     folder: RunFolder,
     dataset: Dataset,
     caches: Caches,
-    model: Model,
+    model: TrainableModel,
     live: LiveLine,
     *,
     start_step: int,
@@ -79,7 +80,7 @@ def observers(
     return [*found, *timed]
 
 
-def _wandb(recipe: Recipe, folder: RunFolder, model: Model) -> WandbLog:
+def _wandb(recipe: Recipe, folder: RunFolder, model: TrainableModel) -> WandbLog:
     return WandbLog(
         folder,
         recipe.run.wandb,
@@ -112,7 +113,7 @@ def _validation(
     runtime: Runtime,
     dataset: Dataset,
     caches: Caches,
-    model: Model,
+    model: TrainableModel,
     warn: Callable[[str], None],
     tell: Callable[[str], None],
     sinks: Sequence[Callable[..., None]],
@@ -142,7 +143,7 @@ def _previews(
     runtime: Runtime,
     folder: RunFolder,
     prompts: PreviewPrompts,
-    model: Model,
+    model: TrainableModel,
     warn: Callable[[str], None],
     boards: Sequence[TensorBoardLog | WandbLog],
 ) -> Observer:

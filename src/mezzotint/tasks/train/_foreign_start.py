@@ -18,8 +18,9 @@ from mezzotint.data.schedule.plan import Timeline
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.tasks.assemble import Model, rate_factor
+from mezzotint.tasks.assemble import rate_factor
 from mezzotint.training import lr
+from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
 from mezzotint.training.update import Update
 from mezzotint.weights.files import mindspore
@@ -32,7 +33,7 @@ _MOMENTS = {"adam_m.": "opt.mean/", "adam_v.": "opt.square/"}
 _KNOWN = ("global_step", "learning_rate.", "learning_rate", "weight_decay", "scale_sense")
 
 
-def check(recipe: Recipe, model: Model, steps: int) -> None:
+def check(recipe: Recipe, model: TrainableModel, steps: int) -> None:
     """Before the first step. Raises RecipeError E1076 for a start at the run's end, and where MindONE's file could not
     be written."""
     if recipe.run.start.step >= steps:
@@ -57,7 +58,7 @@ def progress(recipe: Recipe, timeline: Timeline, steps: int) -> Progress:
     return found
 
 
-def begin(recipe: Recipe, model: Model) -> Iterator[str]:
+def begin(recipe: Recipe, model: TrainableModel) -> Iterator[str]:
     """Makes a new run go on as `run.start` says; tells what it did."""
     start = recipe.run.start
     if start.step:
@@ -66,7 +67,7 @@ def begin(recipe: Recipe, model: Model) -> Iterator[str]:
         yield from restore(start.optimizer, model.update, model.family)
 
 
-def write_when_asked(recipe: Recipe, folder: Path, model: Model, steps: int) -> None:
+def write_when_asked(recipe: Recipe, folder: Path, model: TrainableModel, steps: int) -> None:
     """The optimizer's file of a run folder, with `run.export.mindspore_optimizer`."""
     if recipe.run.export.mindspore_optimizer:
         write(folder / NAME, model.update, model.family, rates_of(recipe, steps, rate_factor(recipe)))

@@ -23,8 +23,9 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.sampling.sample import require_solver
 from mezzotint.tasks import eight_bit
-from mezzotint.tasks.assemble import Caches, Model
+from mezzotint.tasks.assemble import Caches
 from mezzotint.tasks.reading import continuing, foreign, hub
+from mezzotint.training.model import TrainableModel
 
 EVENT = "live settings"
 _OF_THIS_START = ("run.live.", "run.folder", "run.resume", "run.allow_change", "sample.seed")
@@ -33,15 +34,13 @@ _OF_THIS_START = ("run.live.", "run.folder", "run.resume", "run.allow_change", "
 
 @dataclass(slots=True)
 class LiveSettings:
-    """What holds now. recipe: as the run was started, which never changes. apply: gives new values to what trains;
-    called on every process. require: raises a MezzotintError for values that the model cannot take. say: of the first
-    process."""
+    """What holds now. recipe: as the run was started, which never changes. require: raises a MezzotintError for values
+    that the model cannot take, told those that hold now. say: of the first process."""
 
     recipe: Recipe
     runtime: Runtime
     folder: RunFolder
-    apply: Callable[[Recipe], None]
-    require: Callable[[Recipe], None]
+    require: Callable[[Recipe, Recipe], None]
     say: Callable[[str], None]
     values: dict[str, Any] = field(default_factory=dict)
     _said: set[str] = field(default_factory=set)
@@ -51,23 +50,16 @@ class LiveSettings:
         """The recipe with what has been replaced in it."""
         return with_live(self.recipe, self.values)
 
-    def take_back(self, values: Mapping[str, Any]) -> None:
-        """What a checkpoint says that held."""
-        self.values = dict(values)
-        if values:
-            self.apply(self.now)
-
-    def begin(self, epoch: int) -> None:
+    def begin(self, epoch: int) -> bool:
         """Before an epoch's first step: the first process reads the file, or repeats what it has read for this epoch
-        in an earlier attempt, and all take it over."""
+        in an earlier attempt, and all take it over. Returns whether anything has changed."""
         if self.recipe.run.live.path is None:
-            return
+            return False
         told = json.dumps(self._decide(epoch)) if self.runtime.is_first else ""
         values = json.loads(self.runtime.share(told))
-        changed = values != self.values
+        has_changed = bool(values != self.values)
         self.values = values
-        if changed:
-            self.apply(self.now)
+        return has_changed
 
     def _decide(self, epoch: int) -> dict[str, Any]:
         for event in self.folder.events():
@@ -115,7 +107,7 @@ class LiveSettings:
             if before[path] == after[path]:
                 continue
             try:
-                self.require(with_live(self.now, {path: after[path]}))
+                self.require(with_live(self.now, {path: after[path]}), self.now)
             except (MezzotintError, ValueError) as error:
                 reason = error.message if isinstance(error, MezzotintError) else str(error)
                 kept = [one for one in LIVE if one == path or self._is_beside(one, path, found)]
@@ -181,7 +173,7 @@ def _given(found: Reading) -> Sequence[str]:
     return [path for path, said in found.origin.items() if not said.startswith("default of")]
 
 
-def require_possible(recipe: Recipe, now: Recipe, model: Model, caches: Caches) -> None:
+def require_possible(recipe: Recipe, now: Recipe, model: TrainableModel, caches: Caches) -> None:
     """Whether a model can go on with other live settings than those of now. Raises RecipeError: E1003 a clip skip of
     captions that come from the cache, E1077 a schedule that it cannot have, E1465 one whose variance it cannot learn,
     E1070 previews that could not be drawn."""

@@ -18,12 +18,13 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
-from mezzotint.tasks.assemble import Dataset, Model, rate_factor, resolved
+from mezzotint.tasks.assemble import Dataset, rate_factor, resolved
 from mezzotint.tasks.check.notes import notes, of_data, of_names, of_pictures
 from mezzotint.tasks.long_captions import LostWords
 from mezzotint.tasks.long_captions import note as note_of_lost
 from mezzotint.training import lr, sharding
 from mezzotint.training.callbacks.progress_line import LiveLine
+from mezzotint.training.model import TrainableModel
 from mezzotint.training.state import Restored
 
 
@@ -64,8 +65,8 @@ def progress(live: LiveLine, what: str) -> Callable[[int, int], None]:
 
 
 def before_step_one(
-    recipe: Recipe, launch: Launch, runtime: Runtime, dataset: Dataset, model: Model, steps: int, folder: RunFolder,
-    *, lost: LostWords | None = None,
+    recipe: Recipe, launch: Launch, runtime: Runtime, dataset: Dataset, model: TrainableModel, steps: int,
+    folder: RunFolder, *, lost: LostWords | None = None,
 ) -> list[str]:  # fmt: skip
     """The run in a dozen lines: model, parameters, data, batch arithmetic, length, precision, devices, saving. lost:
     captions that the text encoder cuts."""
@@ -89,7 +90,7 @@ def before_step_one(
     ]
 
 
-def _notes(recipe: Recipe, runtime: Runtime, dataset: Dataset, model: Model) -> list[str]:
+def _notes(recipe: Recipe, runtime: Runtime, dataset: Dataset, model: TrainableModel) -> list[str]:
     buckets = len(_bucket_counts(recipe, dataset))
     found = notes(recipe, prediction=model.prediction, device=runtime.device.type, buckets=buckets)
     return (
@@ -111,7 +112,7 @@ def _model_line(recipe: Recipe) -> str:
     return f"{recipe.model.family} from {recipe.model.path}{skip}"
 
 
-def _parameter_line(recipe: Recipe, model: Model) -> str:
+def _parameter_line(recipe: Recipe, model: TrainableModel) -> str:
     trained: Counter[str] = Counter()
     for part, module in model.family.parts().items():  # of which a process may hold a share
         trained[part] = sum(p.numel() for name, p in module.named_parameters() if f"{part}/{name}" in model.trained)
@@ -193,7 +194,7 @@ def _length_line(dataset: Dataset, steps: int) -> str:
     return f"{counted(steps, 'step')}, {dataset.timeline.epochs_in(steps):,.1f} epochs"
 
 
-def _objective_line(recipe: Recipe, model: Model) -> str:
+def _objective_line(recipe: Recipe, model: TrainableModel) -> str:
     o = recipe.objective
     parts = [f"{model.objective.prediction}-prediction, {o.loss}"]
     if model.family.learns_variance and o.variance != "none":
@@ -297,7 +298,7 @@ def _devices(runtime: Runtime, launch: Launch) -> str:
     return f"cuda:0 to cuda:{launch.local_size - 1}{on_each}, {runtime.world_size} processes over nccl, one a device"
 
 
-def _computing_line(recipe: Recipe, launch: Launch, runtime: Runtime, model: Model) -> str:
+def _computing_line(recipe: Recipe, launch: Launch, runtime: Runtime, model: TrainableModel) -> str:
     parts = [_devices(runtime, launch), str(model.precision)]
     if runtime.shares:
         what = "weights" if recipe.run.shard.parameters else "gradients and optimizer state"
@@ -319,7 +320,7 @@ def _precision_note(recipe: Recipe, launch: Launch) -> list[str]:
     return [f"  note       the launcher hands over {handed}; the recipe's run.precision={recipe.run.precision} counts"]
 
 
-def _saving_line(recipe: Recipe, runtime: Runtime, model: Model) -> str:
+def _saving_line(recipe: Recipe, runtime: Runtime, model: TrainableModel) -> str:
     size = model.update.checkpoint_bytes(lambda name, held: sharding.whole_shape(name, held, runtime.shares))
     every = "".join(f"every {one}, " for one in recipe.run.save.every)
     return (

@@ -12,8 +12,9 @@ from mezzotint.errors import RecipeError
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.run import ExportSettings
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks.assemble import Model, family_class
+from mezzotint.tasks.assemble import family_class
 from mezzotint.tasks.convert.convert import single_file_of
+from mezzotint.training.model import TrainableModel
 from mezzotint.weights.files import mindspore
 
 
@@ -47,7 +48,7 @@ def require_possible(recipe: Recipe) -> None:
 
 
 def write(
-    model: Model, recipe: Recipe, asked: ExportSettings, place: Path, name: str, weights: Mapping[str, Tensor]
+    model: TrainableModel, recipe: Recipe, asked: ExportSettings, place: Path, name: str, weights: Mapping[str, Tensor]
 ) -> Path:
     """Writes weights, trained ones by `part/parameter`, under a name into the folder `place`, as `asked` says. Returns
     the folder, or the file of what was trained. Raises what exporting raises, StorageError E1701."""
@@ -77,7 +78,7 @@ def write(
 
 
 def write_trained(
-    model: Model, recipe: Recipe, asked: ExportSettings, place: Path, name: str, weights: Mapping[str, Tensor]
+    model: TrainableModel, recipe: Recipe, asked: ExportSettings, place: Path, name: str, weights: Mapping[str, Tensor]
 ) -> list[Path]:
     """The file of `run.export.trained_file` beside what `write` writes; none where that is the same, or none is asked
     for. Raises as `write`."""
@@ -89,7 +90,7 @@ def write_trained(
 
 
 def _trained(
-    model: Model, recipe: Recipe, asked: ExportSettings, place: Path, file: str, weights: Mapping[str, Tensor]
+    model: TrainableModel, recipe: Recipe, asked: ExportSettings, place: Path, file: str, weights: Mapping[str, Tensor]
 ) -> Path:
     target = (asked.single_file_folder or place) / file
     with durable.storage_errors(target):
