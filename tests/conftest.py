@@ -38,12 +38,12 @@ from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base, single
 from mezzotint.stages import Batch, StepBatches, StepReport, TextEmbedding
 from mezzotint.training import state
-from mezzotint.training.callbacks.base import Observer, Wish
+from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.host import RunHost
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.precision.policy import LossScale, Precision, cast
 from mezzotint.training.progress import Progress
-from mezzotint.training.trainable import MovementWatch, trained_parameters
+from mezzotint.training.trainable import UpdateCheck, trained_parameters
 from mezzotint.training.trainer import Trainer
 from mezzotint.training.update import Update
 from mezzotint.weights.files import _unpickling, pickled
@@ -71,7 +71,7 @@ def _one_thread() -> None:
     torch.set_num_threads(int(os.environ.get("MEZZOTINT_TEST_THREADS", "1")))
 
 
-class Reports(Observer):
+class Reports(Callback):
     """Keeps every report."""
 
     follows = True
@@ -79,10 +79,10 @@ class Reports(Observer):
     def __init__(self) -> None:
         self.seen: list[StepReport] = []
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         if report is not None:
             self.seen.append(report)
-        return Wish.NOTHING
+        return Action.NOTHING
 
 
 def batch(
@@ -122,11 +122,11 @@ def make_trainer(
     optim: dict[str, Any] | None = None,
     run: dict[str, Any] | None = None,
     objective: Objective | dict[str, Any] | None = None,
-    observers: Sequence[Observer] = (),
+    callbacks: Sequence[Callback] = (),
     attention: Any = "auto",
     **given: Any,
 ) -> Trainer:
-    """A trainer in one process on the CPU over batches that are at hand. `Reports` is always its first observer. given:
+    """A trainer in one process on the CPU over batches that are at hand. `Reports` is always its first callback. given:
     for the trainer, or in the place of a method of its host."""
     run_settings, optim_settings = RunSettings(**(run or {})), OptimSettings(**(optim or {}))
     runtime = single.Runtime(torch.device("cpu"), base.Launch(), run_settings)
@@ -157,8 +157,13 @@ def make_trainer(
         runtime,
         host,
         Progress(last_step=len(steps)),
-        [Reports(), *observers],
-        **{"max_bad_steps": run_settings.max_bad_steps, "watch": MovementWatch(update.masters)} | given,
+        [Reports(), *callbacks],
+        **{
+            "seed": run_settings.seed,
+            "max_bad_steps": run_settings.max_bad_steps,
+            "update_check": UpdateCheck(update.masters),
+        }
+        | given,
     )
 
 

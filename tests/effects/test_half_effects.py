@@ -165,8 +165,8 @@ def test_weights_alone_are_their_own_masters(prepare: Prepare, kind: str) -> Non
     assert {
         t.dtype for name, t in trainer.model.update.tensors().items() if name.startswith(("opt.mean/", "opt.square/"))
     } <= {B16}
-    assert {t.dtype for t in trainer.model.update.shadow.weights.values()} == {F32}
-    trainer.save(trainer)
+    assert {t.dtype for t in trainer.model.update.ema.weights.values()} == {F32}
+    trainer.host.save(trainer)
     again = prepare(optim__lr=1e-2, **given)
     again.trainer.model.update.load(trainer.model.update.tensors())
     assert torch.equal(again.family.parts()["denoiser"].conv_in.weight, weight)

@@ -54,7 +54,7 @@ def test_name_is_the_folder_below_runs(
 @pytest.mark.effect("run.folder")
 def test_folder_is_where_the_run_lies(prepare: Prepare, tmp_path: Path) -> None:
     ready = prepare(run__folder=tmp_path / "a" / "b")
-    ready.trainer.save(ready.trainer)
+    ready.trainer.host.save(ready.trainer)
     assert (tmp_path / "a" / "b" / "recipe.yaml").is_file()
     assert [p.name for p in (tmp_path / "a" / "b" / "checkpoints").iterdir()] == ["step-00000000"]
 

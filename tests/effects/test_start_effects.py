@@ -40,7 +40,7 @@ def test_start_step_goes_on_where_foreign_weights_stand(prepare: Prepare) -> Non
     assert float(later.trainer.model.update.applied) == 1.0
     [started] = [one for one in later.job.folder.events() if one["event"] == "started"]
     assert started["step"] == 3
-    later.trainer.save(later.trainer)
+    later.trainer.host.save(later.trainer)
     with pytest.raises(RecipeError, match=r"run.start.step is 8, and the run ends at step 8; raise run.steps"):
         prepare(run__start__step=8, **given)
 
@@ -53,7 +53,7 @@ def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp
     for _ in range(3):
         whole.step()
     whole.trainer.progress.step = 3
-    whole.trainer.save(whole.trainer)
+    whole.trainer.host.save(whole.trainer)
     file = whole.job.folder.path / "optimizer.ckpt"
     there = dict(mindspore.read(file))
     names = {name.removeprefix(PREFIX) for name in there}

@@ -379,7 +379,7 @@ def take_a_step(model: assemble.Model) -> None:
     update = model.update
     rates = {group.name: 1e-5 for group in update.groups}
     one, none = torch.ones(()), torch.zeros(())
-    update.apply(loss_scale=one, norms=one[None], found_inf=none, lr=rates, moves_shadow=False)
+    update.apply(loss_scale=one, norms=one[None], found_inf=none, lr=rates, update_ema=False)
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_bytes_are_those_of_a_real_model_and_its_update(tiny: Path) -> None:
         assert found.checkpoint == _bytes(tensors.values())
         assert found.gradients == _bytes(real.trained.values())
         assert found.weights == sum(_bytes((*m.parameters(), *m.buffers())) for m in real.family.parts().values())
-        assert found.shadow == _bytes(t for n, t in tensors.items() if n.startswith("ema/"))
+        assert found.ema == _bytes(t for n, t in tensors.items() if n.startswith("ema/"))
         assert found.optimizer == 8 * sum(p.numel() for p in real.trained.values())
         assert found.masters == (4 * sum(p.numel() for p in real.trained.values()) if real.update._separate else 0)
         assert found.update == real.update.working_bytes()

@@ -6,8 +6,9 @@ import pytest
 from torch import nn
 
 from mezzotint.errors import RecipeError
+from mezzotint.recipe.optimizers.adamw import AdamW
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.optim import AdamW, OptimSettings
+from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.training import patterns
 from mezzotint.training.trainable import trained_parameters
 from mezzotint.training.update import Update

@@ -16,7 +16,7 @@ from mezzotint.families.sd import Family
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.sections.objective import ObjectiveSettings
 from mezzotint.stages import Condition, Noised, StepReport, TextEmbedding
-from mezzotint.training.callbacks.base import Observer, Saver, Wish
+from mezzotint.training.callbacks.base import Action, Callback, Saver
 from mezzotint.training.progress import Progress
 
 Make = Callable[..., Any]
@@ -49,7 +49,7 @@ def four_samples(family: Family, batch_of: Make, latents_at: Make, split: Sequen
 
 
 def losses(trainer: Any) -> list[float]:
-    return [report.loss for report in trainer.observers[0].seen]
+    return [report.loss for report in trainer.callbacks[0].seen]
 
 
 def test_the_split_into_micro_batches_changes_nothing_but_rounding(
@@ -61,7 +61,7 @@ def test_the_split_into_micro_batches_changes_nothing_but_rounding(
         steps = [step_batches(four_samples(family, batch_of, latents_at, split), step) for step in range(4)]
         trainer = trainer_over(family, steps, optim={"lr": 1e-3})
         trainer.run()
-        found.append((losses(trainer), [r.timesteps for r in trainer.observers[0].seen]))
+        found.append((losses(trainer), [r.timesteps for r in trainer.callbacks[0].seen]))
     for values, timesteps in found[1:]:
         assert timesteps == found[0][1]
         assert values == pytest.approx(found[0][0], rel=1e-5)
@@ -72,7 +72,7 @@ def test_the_loss_of_a_step_is_the_weighted_mean_over_its_samples(
 ) -> None:
     text = text_of(family, 4)
     whole = batch_of(latents_at(1, 4), text, weight=[1.0, 0.5, 2.0, 0.0])
-    trainer = trainer_over(family, [step_batches([whole], 0)], optim={"lr": 0.0}, watch=None)
+    trainer = trainer_over(family, [step_batches([whole], 0)], optim={"lr": 0.0}, update_check=None)
     report = trainer.step(trainer.batches[0]).resolve(0)
     weighted = sum(x * w for x, w in zip(report.losses, (1.0, 0.5, 2.0, 0.0), strict=True)) / 4
     assert report.loss == pytest.approx(weighted, rel=1e-6)
@@ -111,7 +111,7 @@ def test_no_step_reads_a_number_back(
         optim={"ema": {"rule": "ramp"}} | optim,
         run={"precision": precision} | run,
         objective=given.get("objective"),
-        watch=None,
+        update_check=None,
     )
     trainer.step(steps[0])
     with ReadBacks() as counted:
@@ -154,7 +154,7 @@ def test_a_step_that_is_not_finite_is_skipped_named_and_survived(
     trainer.run()
     assert [(r.step, r.keys) for r in named] == [(1, named[0].keys), (3, named[0].keys)]
     assert named[0].keys == ("sample-0", "sample-1", "sample-2", "sample-3")
-    assert [r.applied for r in trainer.observers[0].seen] == [True, False, True, False, True, True]
+    assert [r.applied for r in trainer.callbacks[0].seen] == [True, False, True, False, True, True]
     assert trainer.progress.applied == 4
     assert float(trainer.model.update.applied) == 4
     assert all(bool(torch.isfinite(t).all()) for t in trainer.tensors().values())
@@ -179,7 +179,7 @@ def test_an_fp16_overflow_halves_the_scale_and_is_no_bad_step(
     run = {"precision": "fp16", "scaler": {"init": 2.0**40}}
     trainer = trainer_over(fresh, steps, run=run, bad_step=named.append)
     trainer.run()
-    reports = trainer.observers[0].seen
+    reports = trainer.callbacks[0].seen
     assert reports[0].overflow
     assert not reports[0].applied
     assert not named
@@ -214,7 +214,7 @@ def test_a_schedule_that_starts_at_zero_is_waited_for(
     trainer = trainer_over(fresh, steps, optim={"lr": 1e-3, "schedule": schedule})
     trainer.run()
     assert trainer.progress.applied == 9
-    assert trainer.watch is None
+    assert trainer.update_check is None
 
 
 def test_both_parts_move_when_both_are_trained(
@@ -223,8 +223,8 @@ def test_both_parts_move_when_both_are_trained(
     steps = [step_batches([batch_of(latents_at(1, 4), None, captions=COLOURS)], step) for step in range(4)]
     trainer = trainer_over(fresh, steps, model={"train": ["denoiser", "text_encoder"]}, optim={"lr": 1e-3})
     trainer.run()
-    assert trainer.watch is None
-    assert set(trainer.observers[0].seen[-1].rates) == {"denoiser", "text_encoder"}
+    assert trainer.update_check is None
+    assert set(trainer.callbacks[0].seen[-1].rates) == {"denoiser", "text_encoder"}
 
 
 @pytest.mark.parametrize(
@@ -256,19 +256,19 @@ def test_an_attention_kernel_that_is_not_to_be_had_is_named(
         trainer_over(fresh, steps, attention=kernel).run()
 
 
-class Full(Observer):
+class Full(Callback):
     def __init__(self) -> None:
         self.every = Every(1, "steps")
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         raise StorageError("the disk is full")
 
 
 def test_an_observer_that_does_not_look_cannot_be_made() -> None:
-    class Blind(Observer):
+    class Blind(Callback):
         pass
 
-    with pytest.raises(TypeError, match="look"):
+    with pytest.raises(TypeError, match="on_step"):
         Blind()  # type: ignore[abstract]
 
 
@@ -277,7 +277,7 @@ def test_an_observer_without_disk_never_ends_the_training(
 ) -> None:
     steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), step) for step in range(3)]
     said: list[str] = []
-    trainer = trainer_over(fresh, steps, observers=[Full()], warn=said.append)
+    trainer = trainer_over(fresh, steps, callbacks=[Full()], warn=said.append)
     trainer.run()
     assert trainer.progress.step == 3
     assert "the disk is full" in said[0]
@@ -297,7 +297,7 @@ def test_a_save_that_fails_is_tried_again_and_only_the_last_one_counts(
 
         said: list[str] = []
         trainer = trainer_over(
-            fresh, steps, observers=[Saver([Every(2, "steps")])], save=save, watch=None, warn=said.append
+            fresh, steps, callbacks=[Saver([Every(2, "steps")])], save=save, update_check=None, warn=said.append
         )
         if ends_well:
             trainer.run()
@@ -316,7 +316,7 @@ def test_a_stop_saves_at_the_steps_end_and_a_save_goes_on(
     flags = iter([0, 1, 0, 2, 2])
     saved: list[int] = []
     trainer = trainer_over(
-        fresh, steps, requests=lambda: next(flags), save=lambda t: saved.append(t.progress.step), watch=None
+        fresh, steps, requests=lambda: next(flags), save=lambda t: saved.append(t.progress.step), update_check=None
     )
     trainer.run()
     assert saved == [2, 4]
@@ -367,7 +367,7 @@ def test_the_loop_costs_little_over_a_bare_one(
     latents, text = latents_at(1, 8), text_of(ours, 4)
     states = torch.cat([text.states] * 2)
     step = step_batches([batch_of(latents, TextEmbedding(states))], 1)
-    trainer = trainer_over(ours, [step], watch=None)
+    trainer = trainer_over(ours, [step], update_check=None)
     unet = bare.parts()["denoiser"].train()
     optimizer = torch.optim.AdamW(unet.parameters(), lr=1e-5, fused=True)
     alpha_bar = bare.schedule.alpha_bar

@@ -31,14 +31,14 @@ from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
 from mezzotint.tasks import clip_rules
 from mezzotint.training import ema as ema_rules
-from mezzotint.training.callbacks.base import Observer
+from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.host import RunHost
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
 from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast
 from mezzotint.training.progress import Progress
-from mezzotint.training.trainable import MovementWatch, trained_parameters
+from mezzotint.training.trainable import UpdateCheck, trained_parameters
 from mezzotint.training.trainer import Trainer
 from mezzotint.training.update import Update
 
@@ -333,9 +333,9 @@ def open_trainer(
     progress: Progress,
     *,
     host: RunHost | None = None,
-    observers: Sequence[Observer] = (),
+    callbacks: Sequence[Callback] = (),
     world_size: int | None = None,
-    watch: MovementWatch | None = None,
+    update_check: UpdateCheck | None = None,
 ) -> Iterator[Trainer]:
     """The trainer of a run, a dry run or a benchmark, with its loader, which ends with the `with`. progress: where it
     begins and ends. world_size: processes that share the batches, if not the runtime's."""
@@ -366,11 +366,11 @@ def open_trainer(
             runtime,
             host or RunHost(),
             progress,
-            observers,
+            callbacks,
             seed=recipe.run.seed,
             rate_factor=rate_factor(recipe),
             max_bad_steps=recipe.run.max_bad_steps,
-            watch=watch,
+            update_check=update_check,
         )
 
 

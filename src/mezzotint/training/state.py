@@ -5,7 +5,7 @@ complete one loads.
         weights.safetensors     w/PART/PARAMETER, float32
         shadow.safetensors      ema/PART/PARAMETER, float32 (with optim.ema)
         optimizer.safetensors   opt.STATE/PART/PARAMETER, counts and the loss scale
-        state.json              progress, observers, the recipe and what it was resolved to
+        state.json              progress, callbacks, the recipe and what it was resolved to
         manifest.json           written last: schema, step, recipe digest, size and SHA-256 of each file, shape and
         type of each tensor
 

@@ -98,7 +98,7 @@ def _alone(flags: int) -> int:
     return flags
 
 
-class MovementWatch:
+class UpdateCheck:
     """Notices a trained part that gets no gradient or does not move over the first three applied updates.
 
     Keeps one checksum a part, on the device; the host reads them once, after the third update.

@@ -1,6 +1,6 @@
 """The loop. It moves values through family and objective, and it alone remembers anything.
 
-run: for the batches of each step: report = step(batches); progress moves on; observers that are due look; wishes
+run: for the batches of each step: report = step(batches); progress moves on; callbacks that are due look; actions
 are acted on.
 """
 
@@ -20,13 +20,13 @@ from mezzotint.errors import Diverged, StorageError
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import Batch, Loss, StepBatches, StepReport, TextEmbedding
 from mezzotint.training import lr
-from mezzotint.training.callbacks.base import Observer, Wish
+from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.host import RunHost
 from mezzotint.training.latents import latents_of
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.precision.attention import attending
 from mezzotint.training.progress import Progress
-from mezzotint.training.trainable import MovementWatch
+from mezzotint.training.trainable import UpdateCheck
 
 _SAVE, _STOP, _FIRST_CLOCK = 1, 2, 8
 
@@ -99,7 +99,7 @@ class _Made:
 @dataclass(slots=True)
 class Trainer:
     """One run. model: what is trained. batches: of each step. host: what the run's owner does. seed: of all draws.
-    rate_factor: what every rate is multiplied by, that of `optim.lr_batch_power`. watch: checks once that every part
+    rate_factor: what every rate is multiplied by, that of `optim.lr_batch_power`. update_check: sees once that every part
     moves."""
 
     model: TrainableModel
@@ -107,16 +107,16 @@ class Trainer:
     runtime: Runtime
     host: RunHost
     progress: Progress
-    observers: Sequence[Observer] = ()
+    callbacks: Sequence[Callback] = ()
     seed: int = 0
     rate_factor: float = 1.0
     max_bad_steps: int = 5
-    watch: MovementWatch | None = None
+    update_check: UpdateCheck | None = None
     clock: Callable[[], float] = time.monotonic
     owes_export: bool = False
     """Whether an export was due with the newest checkpoint and has not been written yet: the checkpoint knows it."""
     stopped: bool = False
-    """Whether a signal ended the run; one that an observer ended early has come to its end."""
+    """Whether a signal ended the run; one that a callback ended early has come to its end."""
     _pending: Pending | None = None
     _mark: float = 0.0
     _last_clock: list[float] = field(default_factory=list)
@@ -127,15 +127,15 @@ class Trainer:
     def run(self) -> None:
         """Trains from where progress stands to its last step. Raises Diverged, StorageError (of the final save),
         PeerLost."""
-        assert len({type(o).__name__ for o in self.observers if o.state()}) == sum(
-            bool(o.state()) for o in self.observers
+        assert len({type(o).__name__ for o in self.callbacks if o.state()}) == sum(
+            bool(o.state()) for o in self.callbacks
         )
         self._mark = self.clock()
-        self._last_clock = [self._mark] * len(self.observers)
+        self._last_clock = [self._mark] * len(self.callbacks)
         if self.progress.step == self.progress.first_step:
-            for observer in self.observers:
-                if observer.due(self.progress) and self._looks_here(observer):
-                    self._look(observer, None)
+            for callback in self.callbacks:
+                if callback.due(self.progress) and self._runs_here(callback):
+                    self._call(callback, None)
             self.runtime.barrier()
             self._mark = self.clock()
         for batches in self.batches:
@@ -173,8 +173,8 @@ class Trainer:
                     del loss
                 del batch  # before the next one is moved to the device
         fault_injection.reach("step.backward")
-        if self.watch is not None and batches.step == self.progress.first_step:
-            self.watch.check_gradients(self.model.trained, self.runtime.agree)
+        if self.update_check is not None and batches.step == self.progress.first_step:
+            self.update_check.check_gradients(self.model.trained, self.runtime.agree)
         return self._apply(batches, self.runtime.total(made.total)[0] / batches.count, made)
 
     def _loss(self, batch: Batch, step: int) -> tuple[Loss, Tensor]:
@@ -212,7 +212,7 @@ class Trainer:
         found_inf = 1.0 - torch.isfinite(norm).to(torch.float32) * loss_is_finite
         rates = self.rates(batches.step)
         due = self.model.optim.ema.rule != "none" and (batches.step + 1) % self.model.optim.ema.interval == 0
-        self.model.update.apply(loss_scale=scale, norms=norms, found_inf=found_inf, lr=rates, moves_shadow=due)
+        self.model.update.apply(loss_scale=scale, norms=norms, found_inf=found_inf, lr=rates, update_ema=due)
         self.model.scale.update(found_inf, batches.step)
         fault_injection.reach("step.end")
         numbers = torch.stack([loss, norm, found_inf, loss_is_finite, scale])
@@ -235,7 +235,7 @@ class Trainer:
         """Everything else that a checkpoint keeps, as JSON."""
         return {
             "progress": self.progress.state(),
-            "observers": {type(o).__name__: o.state() for o in self.observers if o.state()},
+            "callbacks": {type(o).__name__: o.state() for o in self.callbacks if o.state()},
         } | ({"owed": ["export"]} if self.owes_export else {})
 
     def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
@@ -244,10 +244,11 @@ class Trainer:
         self.model.scale.load(tensors)
         self.progress.load(state["progress"], last_step=self.progress.last_step)
         self.owes_export = "export" in state.get("owed", ())
-        for observer in self.observers:
-            observer.load(state["observers"].get(type(observer).__name__, {}))
-        if self.progress.applied >= MovementWatch.updates:
-            self.watch = None
+        states = state["callbacks"] if "callbacks" in state else state["observers"]  # what they were called before
+        for callback in self.callbacks:
+            callback.load(states.get(type(callback).__name__, {}))
+        if self.progress.applied >= UpdateCheck.updates:
+            self.update_check = None
 
     def _move_on(self, batches: StepBatches, pending: Pending) -> None:
         p = self.progress
@@ -265,51 +266,51 @@ class Trainer:
             self._read(self._pending)
         self._pending = pending
         flags = self.runtime.agree(self.host.requests() | self._clock_flags())
-        due = [o for i, o in enumerate(self.observers) if not o.follows and self._is_due(i, o, flags)]
-        if not due and not flags & (_SAVE | _STOP) and self.watch is None:
+        due = [o for i, o in enumerate(self.callbacks) if not o.follows and self._is_due(i, o, flags)]
+        if not due and not flags & (_SAVE | _STOP) and self.update_check is None:
             return
         report = self._flush()
-        wish = Wish.NOTHING
-        for observer in due:
-            if self._looks_here(observer):
-                wish |= self._look(observer, report)
-        wish = self._agreed(wish, due)
+        action = Action.NOTHING
+        for callback in due:
+            if self._runs_here(callback):
+                action |= self._call(callback, report)
+        action = self._agreed(action, due)
         if flags & _SAVE:
-            wish |= Wish.SAVE
+            action |= Action.SAVE
         if flags & _STOP:
             self.stopped = True
-            wish |= Wish.STOP
-        self._act(wish)
+            action |= Action.STOP
+        self._act(action)
         # what saving and showing took is not the steps' time
         self._mark = self.clock()
 
-    def _agreed(self, wish: Wish, due: Sequence[Observer]) -> Wish:
-        """What any process wishes, all do: an observer may look in the first process alone."""
+    def _agreed(self, action: Action, due: Sequence[Callback]) -> Action:
+        """What any process actions, all do: a callback may look in the first process alone."""
         if not due:
-            return wish
+            return action
         self.runtime.barrier()  # it may have looked for long
-        return Wish(self.runtime.agree(wish.value))
+        return Action(self.runtime.agree(action.value))
 
     def _clock_flags(self) -> int:
         flags = 0
         if self.runtime.is_first:
             now = self.clock()
-            for i, observer in enumerate(self.observers):
+            for i, callback in enumerate(self.callbacks):
                 minutes = [
-                    e.count for e in observer.intervals or (observer.every,) if e is not None and e.unit == "minutes"
+                    e.count for e in callback.intervals or (callback.every,) if e is not None and e.unit == "minutes"
                 ]
                 if minutes and now - self._last_clock[i] >= 60 * min(minutes):
                     flags |= _FIRST_CLOCK << i
         return flags
 
-    def _is_due(self, index: int, observer: Observer, flags: int) -> bool:
+    def _is_due(self, index: int, callback: Callback, flags: int) -> bool:
         if flags & (_FIRST_CLOCK << index):
             self._last_clock[index] = self.clock()
             return True
-        return observer.due(self.progress)
+        return callback.due(self.progress)
 
-    def _looks_here(self, observer: Observer) -> bool:
-        return observer.on_all_ranks or self.runtime.is_first
+    def _runs_here(self, callback: Callback) -> bool:
+        return callback.on_all_ranks or self.runtime.is_first
 
     def _flush(self) -> StepReport:
         """Reads the report of the step just made, so that what is saved or shown now knows it."""
@@ -323,12 +324,12 @@ class Trainer:
         self._count_bad(report)
         if report.applied:
             self.progress.applied += 1
-            if self.watch is not None and self.watch.counts(*self._rates_by_part(report)):
-                self.watch.check_movement(self.model.update.masters, self.progress.rate_peak, self.runtime.agree)
-                self.watch = None
-        for observer in self.observers:
-            if observer.follows and self._looks_here(observer):
-                self._look(observer, report)
+            if self.update_check is not None and self.update_check.counts(*self._rates_by_part(report)):
+                self.update_check.check_movement(self.model.update.masters, self.progress.rate_peak, self.runtime.agree)
+                self.update_check = None
+        for callback in self.callbacks:
+            if callback.follows and self._runs_here(callback):
+                self._call(callback, report)
         return report
 
     def _rates_by_part(self, report: StepReport) -> tuple[dict[str, float], dict[str, float]]:
@@ -356,25 +357,25 @@ class Trainer:
                 code="E1604",
             )
 
-    def _look(self, observer: Observer, report: StepReport | None) -> Wish:
+    def _call(self, callback: Callback, report: StepReport | None) -> Action:
         try:
-            return observer.look(report, self.progress)
+            return callback.on_step(report, self.progress)
         except StorageError as error:
-            self.host.warn(f"{type(observer).__name__}: {error.message}; training goes on without it")
-            return Wish.NOTHING
+            self.host.warn(f"{type(callback).__name__}: {error.message}; training goes on without it")
+            return Action.NOTHING
 
-    def _act(self, wish: Wish) -> None:
-        self.owes_export = Wish.EXPORT in wish
-        if wish & (Wish.SAVE | Wish.STOP) and self._saved_step != self.progress.step:
-            self._save(final=Wish.STOP in wish or self.progress.is_done)
-        if Wish.EXPORT in wish:
+    def _act(self, action: Action) -> None:
+        self.owes_export = Action.EXPORT in action
+        if action & (Action.SAVE | Action.STOP) and self._saved_step != self.progress.step:
+            self._save(final=Action.STOP in action or self.progress.is_done)
+        if Action.EXPORT in action:
             try:
                 self.host.export(self)
             except StorageError as error:
                 self.host.warn(f"the export of step {self.progress.step} could not be written: {error.message}")
             self.owes_export = False
             self.runtime.barrier()
-        self._ended = Wish.STOP in wish
+        self._ended = Action.STOP in action
 
     def _save(self, *, final: bool) -> None:
         try:

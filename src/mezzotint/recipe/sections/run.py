@@ -114,15 +114,19 @@ class ExportSettings(Section):
         return self
 
 
+def _new_word(value: object) -> object:
+    return "ema" if value == "shadow" else value
+
+
 class PreviewSettings(Section):
     """Pictures drawn during training, from the prompts of `sample`."""
 
     every: Annotated[Interval | None, FREE] = None
     """How often previews are drawn, step 0 included; null draws none."""
 
-    weights: Annotated[Literal["both", "raw", "shadow"], FREE] = "both"
-    """Which weights draw: the trained ones (raw), their average (shadow), or both, one row each. Without `optim.ema`
-    there are only raw ones."""
+    weights: Annotated[Literal["both", "raw", "ema"], BeforeValidator(_new_word), FREE] = "both"
+    """Which weights draw: the trained ones (raw), their average (ema, formerly called shadow), or both, one
+    row each. Without `optim.ema` there are only raw ones."""
 
 
 class ValidationSettings(Section):

@@ -23,7 +23,7 @@ from mezzotint.stages import Batch, StepBatches, StepReport
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches, Dataset
 from mezzotint.tasks.cache import cache
-from mezzotint.training.callbacks.base import Observer, Wish
+from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.callbacks.validation import Validation
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
@@ -102,7 +102,7 @@ def _measured(
     before = _fixed_loss(watched, runtime)
     children = _children_seconds()
     reports, progress = _Reports(), Progress(last_step=count)
-    with assemble.open_trainer(recipe, runtime, dataset, caches, model, progress, observers=[reports]) as trainer:
+    with assemble.open_trainer(recipe, runtime, dataset, caches, model, progress, callbacks=[reports]) as trainer:
         feed = trainer.batches = _Feed(trainer.batches, dataset.timeline, buckets.table(recipe.data))
         _reset_peak(runtime.device)
         setup = time.perf_counter() - began
@@ -148,7 +148,7 @@ class _Feed:
             yield batches
 
 
-class _Reports(Observer):
+class _Reports(Callback):
     """Keeps every report, as late as they come: nothing is waited for."""
 
     follows = True
@@ -157,10 +157,10 @@ class _Reports(Observer):
     def __init__(self) -> None:
         self.seen: list[StepReport] = []
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         if report is not None:
             self.seen.append(report)
-        return Wish.NOTHING
+        return Action.NOTHING
 
 
 def _steps(feed: _Feed, reports: Sequence[StepReport], cpu_seconds: Sequence[float]) -> Iterator[Step]:

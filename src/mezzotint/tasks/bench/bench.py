@@ -22,7 +22,7 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.reports.bench_plot import Run, plot
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.shapes import Size
-from mezzotint.tasks import eight_bit
+from mezzotint.tasks import optimizers
 from mezzotint.tasks.bench import _page, _pictures
 from mezzotint.tasks.bench._flops import flops_of_samples, peak_flops
 from mezzotint.tasks.bench._run import Measured, measure
@@ -77,8 +77,8 @@ def run(arguments: Sequence[str]) -> int:
     recipe = located(reading)
     with closing(open_runtime(recipe.run, launch)) as runtime:
         asked = _with_stand_in(recipe, options.stand_in, runtime)
-        recipe = eight_bit.settled(asked, runtime.device.type)
-        told = eight_bit.sentences(asked, recipe, runtime.device.type, goes_on=False, origin=reading.origin)
+        recipe = optimizers.settled(asked, runtime.device.type)
+        told = optimizers.sentences(asked, recipe, runtime.device.type, goes_on=False, origin=reading.origin)
         reading = replace(reading, notes=(*reading.notes, *told))
         document, measured = bench(reading, recipe, options, runtime, launch)
         if runtime.is_first:

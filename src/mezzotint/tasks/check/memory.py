@@ -1,7 +1,7 @@
 """How much memory a run takes, told from the model's configurations: nothing of its size is ever allocated.
 
 The model is built on the meta device and given fake tensors, which have shape, type and device and no values. On them
-the real code runs: what is trained, the update with masters, moments and shadow, and the forward pass up to the loss,
+the real code runs: what is trained, the update with masters, moments and average, and the forward pass up to the loss,
 under the run's autocast, attention and recompute. What autograd keeps of that pass is counted, storage by storage.
 """
 
@@ -65,7 +65,7 @@ class Activations:
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes on the device of one process, and on disk. weights: of all loaded parts. masters: float32 copies beside
-    smaller weights. shadow_is_apart: the shadow lies in the host's memory. activations: by bucket. update: what the
+    smaller weights. ema_is_apart: the average lies in the host's memory. activations: by bucket. update: what the
     update takes on top while it works, when activations are gone. checkpoint: of one. text_numbers: numbers that a
     cache keeps of a caption."""
 
@@ -74,8 +74,8 @@ class Memory:
     masters: int
     gradients: int
     optimizer: int
-    shadow: int
-    shadow_is_apart: bool
+    ema: int
+    ema_is_apart: bool
     update: int
     checkpoint: int
     activations: Mapping[Size, Activations]
@@ -90,8 +90,8 @@ class Memory:
     @property
     def steady(self) -> int:
         """What lies on the device all the time."""
-        shadow = 0 if self.shadow_is_apart else self.shadow
-        return self.weights + self.masters + self.gradients + self.optimizer + shadow
+        average = 0 if self.ema_is_apart else self.ema
+        return self.weights + self.masters + self.gradients + self.optimizer + average
 
     @property
     def peak(self) -> int:
@@ -126,8 +126,8 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
         masters=by_kind.get("w", 0) // share if outline.precision.separate_masters or share > 1 else 0,
         gradients=sum(_bytes(p) for p in outline.trained.values()) // (share if recipe.run.shard.parameters else 1),
         optimizer=update.state_bytes() // share,
-        shadow=by_kind.get("ema", 0) // share,
-        shadow_is_apart=recipe.optim.ema.device == "cpu" and outline.device != "cpu",
+        ema=by_kind.get("ema", 0) // share,
+        ema_is_apart=recipe.optim.ema.device == "cpu" and outline.device != "cpu",
         update=update.working_bytes(),
         checkpoint=update.checkpoint_bytes(),
         activations=_of_buckets(outline, samples),
@@ -167,7 +167,7 @@ class Outline:
         for name, module in self.family.parts().items():
             cast(module, self.precision.weights if name in recipe.model.train else self.precision.of_frozen(name))
         self.trained = trained_parameters(self.family.parts(), recipe.model, kind.trainable)
-        # a tensor without values cannot be copied to the CPU; the shadow's bytes are the same wherever it lies
+        # a tensor without values cannot be copied to the CPU; the average's bytes are the same wherever it lies
         beside = recipe.optim.ema.model_copy(update={"device": "same"})
         optim = recipe.optim.model_copy(update={"ema": beside})
         optim = weight_decay.resolved(optim, self.family.parts(), list(self.trained))

@@ -162,8 +162,8 @@ def open_model(source: Source, weights: Weights | None) -> Model:
     if source.checkpoint is not None:
         told = _overlay(family, source.checkpoint, weights)
         identity |= {"checkpoint": told.pop("sha256")}
-    elif weights == "shadow":
-        raise _no_shadow(f"{source.name} is not a run")
+    elif weights == "ema":
+        raise _no_ema(f"{source.name} is not a run")
     precision = Precision.of(recipe.run)
     for name, module in parts.items():
         is_trained = name in recipe.model.train
@@ -178,16 +178,20 @@ def open_model(source: Source, weights: Weights | None) -> Model:
 def _overlay(family: ModelFamily, checkpoint: Path, weights: Weights | None) -> dict[str, str]:
     """Puts a checkpoint's weights into the networks. Returns what pictures say of them, and their file's SHA-256."""
     restored = state.read(checkpoint)
-    has_shadow = any(name.startswith("ema/") for name in restored.tensors)
-    if weights == "shadow" and not has_shadow:
-        raise _no_shadow(f"{checkpoint} was trained without optim.ema")
-    which: Weights = weights or ("shadow" if has_shadow else "raw")
-    prefix = "ema/" if which == "shadow" else "w/"
+    has_ema = any(name.startswith("ema/") for name in restored.tensors)
+    if weights == "ema" and not has_ema:
+        raise _no_ema(f"{checkpoint} was trained without optim.ema")
+    which: Weights = weights or ("ema" if has_ema else "raw")
+    prefix = "ema/" if which == "ema" else "w/"
     chosen = {name.removeprefix(prefix): t for name, t in restored.tensors.items() if name.startswith(prefix)}
     _copy(family, chosen, checkpoint)
     manifest = outside.read_json(checkpoint / "manifest.json", limit=outside.LISTED)
-    file = "shadow.safetensors" if which == "shadow" else "weights.safetensors"
-    return {"weights": which, "training_step": str(restored.step), "sha256": manifest["files"][file]["sha256"]}
+    file = "shadow.safetensors" if which == "ema" else "weights.safetensors"
+    return {
+        "weights": "shadow" if which == "ema" else which,
+        "training_step": str(restored.step),
+        "sha256": manifest["files"][file]["sha256"],
+    }
 
 
 def _copy(family: ModelFamily, chosen: Mapping[str, Tensor], checkpoint: Path) -> None:
@@ -204,5 +208,5 @@ def _copy(family: ModelFamily, chosen: Mapping[str, Tensor], checkpoint: Path) -
             into[name].copy_(tensor)
 
 
-def _no_shadow(why: str) -> CheckpointError:
-    return CheckpointError(f"--weights=shadow: {why}; leave it out, or write --weights=raw", code="E1075")
+def _no_ema(why: str) -> CheckpointError:
+    return CheckpointError(f"--weights=ema: {why}; leave it out, or write --weights=raw", code="E1075")

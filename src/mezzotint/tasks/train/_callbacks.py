@@ -1,4 +1,4 @@
-"""Which observers a recipe asks for, made ready: logs, live line, held-out loss, previews, saving."""
+"""Which callbacks a recipe asks for, made ready: logs, live line, held-out loss, previews, saving."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mezzotint.stages import StepReport
 from mezzotint.tasks import held_out
 from mezzotint.tasks.assemble import Caches, Dataset, effective, encoders, family_class
 from mezzotint.tasks.prompts.previews import PreviewPrompts
-from mezzotint.training.callbacks.base import Exporter, Observer, Saver, Wish
+from mezzotint.training.callbacks.base import Action, Callback, Exporter, Saver
 from mezzotint.training.callbacks.metrics_log import MetricsLog, SampleLog
 from mezzotint.training.callbacks.previews import Previews, PreviewsElsewhere
 from mezzotint.training.callbacks.profiling import Profiler
@@ -28,7 +28,7 @@ from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
 
 
-def observers(
+def callbacks(
     recipe: Recipe,
     runtime: Runtime,
     folder: RunFolder,
@@ -38,13 +38,13 @@ def observers(
     live: LiveLine,
     *,
     start_step: int,
-) -> list[Observer]:
-    """Every observer, in the same order on every process: what looks in the first alone is there as a name in the
+) -> list[Callback]:
+    """Every callback, in the same order on every process: what looks in the first alone is there as a name in the
     others."""
     run, first = recipe.run, runtime.is_first
     computes = first or bool(runtime.shares)  # who shares the weights computes along
     metrics = MetricsLog(folder, run.log_every)
-    found: list[Observer] = [metrics, live]
+    found: list[Callback] = [metrics, live]
     board = None
     if run.tensorboard and first:
         board = TensorBoardLog(
@@ -62,7 +62,7 @@ def observers(
     if run.profile.steps:
         place = run.profile.folder or folder.logs / "profile"
         found.append(Profiler(place, run.profile.steps, rank=runtime.rank, device=runtime.device, say=live.say))
-    timed: list[Observer] = []
+    timed: list[Callback] = []
     warn = _warner(live)
     if held_out.is_measured(recipe, dataset):
         sinks = [metrics.numbers, *(log.numbers for log in boards)] if first else []
@@ -91,18 +91,18 @@ def _wandb(recipe: Recipe, folder: RunFolder, model: TrainableModel) -> WandbLog
     )
 
 
-class _Absent(Observer):
-    """Stands, in the other processes, for an observer that looks in the first alone: it is due when that one is."""
+class _Absent(Callback):
+    """Stands, in the other processes, for a callback that looks in the first alone: it is due when that one is."""
 
     at_start = True
     at_end = True
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Wishes for nothing; the trainer asks the first process alone."""
-        return Wish.NOTHING
+        return Action.NOTHING
 
 
-def _absent(every: Every | None, *, follows: bool = False) -> Observer:
+def _absent(every: Every | None, *, follows: bool = False) -> Callback:
     stand_in = _Absent()
     stand_in.every, stand_in.follows = every, follows
     return stand_in
@@ -117,7 +117,7 @@ def _validation(
     warn: Callable[[str], None],
     tell: Callable[[str], None],
     sinks: Sequence[Callable[..., None]],
-) -> Observer:
+) -> Callback:
     if runtime.is_first:
         held_out.warn_of_trained(dataset, warn)
     watched = Validation(
@@ -146,7 +146,7 @@ def _previews(
     model: TrainableModel,
     warn: Callable[[str], None],
     boards: Sequence[TensorBoardLog | WandbLog],
-) -> Observer:
+) -> Callback:
     return Previews(
         folder,
         prompts,

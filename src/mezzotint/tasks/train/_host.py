@@ -85,9 +85,9 @@ class TrainHost(RunHost):
     def write_exports(self, trainer: Trainer) -> list[Path]:
         """The model as a folder: the trained weights, and beside them their average when there is one. All processes
         come here; the first writes."""
-        written, shadow = self._export_one(trainer, self.model.update.masters, ""), self.model.update.shadow
-        if shadow is not None:
-            written += self._export_one(trainer, shadow.weights, "_ema")
+        written, ema = self._export_one(trainer, self.model.update.masters, ""), self.model.update.ema
+        if ema is not None:
+            written += self._export_one(trainer, ema.weights, "_ema")
         return written
 
     def export_if_owed(self, trainer: Trainer) -> None:
@@ -125,15 +125,15 @@ class TrainHost(RunHost):
         self.model.objective.take(recipe.objective)
         if recipe.model.clip_skip != self.recipe.model.clip_skip or "model.clip_skip" in trainer.progress.live:
             self.model.family.skip_layers(recipe.model.clip_skip)
-        for observer in trainer.observers:
-            match observer:
+        for callback in trainer.callbacks:
+            match callback:
                 case Saver():
-                    observer.intervals = recipe.run.save.every
+                    callback.intervals = recipe.run.save.every
                 case PreviewsElsewhere():
-                    observer.guidance_rescale = recipe.sample.guidance_rescale
+                    callback.guidance_rescale = recipe.sample.guidance_rescale
                 case Exporter():
-                    observer.intervals = recipe.run.export.every
-                    observer.from_epoch = recipe.run.export.from_epoch
+                    callback.intervals = recipe.run.export.every
+                    callback.from_epoch = recipe.run.export.from_epoch
         trainer.progress.live = dict(self.changes.values)
 
     def bad_step(self, report: StepReport) -> None:

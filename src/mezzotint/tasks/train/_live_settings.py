@@ -22,7 +22,7 @@ from mezzotint.recipe.sections.live import LIVE, SINCE_ZERO, live_values, with_l
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.sampling.sample import require_solver
-from mezzotint.tasks import eight_bit
+from mezzotint.tasks import optimizers
 from mezzotint.tasks.assemble import Caches
 from mezzotint.tasks.reading import continuing, foreign, hub
 from mezzotint.training.model import TrainableModel
@@ -133,7 +133,7 @@ class LiveSettings:
         """What the file gives otherwise than the run was started with, and cannot change, each in its own words."""
         mine = self.recipe.model_dump(mode="json", by_alias=True)
         asked = located(hub.found(continuing.found(found), insist=False))
-        asked = eight_bit.settled(asked, self.runtime.device.type, mine)
+        asked = optimizers.settled(asked, self.runtime.device.type, mine)
         changed = [one.path for one in differences(mine, asked)]
         inside = [p for p in changed if any(p == one or one.startswith(f"{p}.") for one in given)]
         kept = (*LIVE, *self.recipe.run.live.fixed)

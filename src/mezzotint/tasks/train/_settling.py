@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import as_begun
 from mezzotint.runtimes.base import Runtime
-from mezzotint.tasks import eight_bit
+from mezzotint.tasks import optimizers
 from mezzotint.tasks.train.resume import Start
 
 
@@ -25,11 +25,11 @@ def settled(
     if start.checkpoint:
         recipe = as_begun(recipe, start.recipe)
     device = runtime.device.type
-    recorded = start.recipe if start.checkpoint and eight_bit.is_open(recipe) else None
-    made = eight_bit.settled(recipe, device, recorded)
-    for sentence in eight_bit.sentences(recipe, made, device, goes_on=recorded is not None, origin=origin):
+    recorded = start.recipe if start.checkpoint and optimizers.is_open(recipe) else None
+    made = optimizers.settled(recipe, device, recorded)
+    for sentence in optimizers.sentences(recipe, made, device, goes_on=recorded is not None, origin=origin):
         say(sentence)
-    return made, eight_bit.kinds(recipe, made)
+    return made, optimizers.kinds(recipe, made)
 
 
 def _with_seed(recipe: Recipe, start: Start, runtime: Runtime, say: Callable[[str], None]) -> Recipe:

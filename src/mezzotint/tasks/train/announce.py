@@ -241,12 +241,11 @@ def _rule_words(recipe: Recipe, part: str, steps: int) -> str:
     """How a part moves, or those without settings of their own (""): optimizer, effective peak rate, schedule."""
     o = recipe.optim
     rule = o.part_optimizer.get(part, o.optimizer)
-    kind = rule.class_name if rule.kind == "library" else rule.kind
-    if kind == "adacoor":
-        return kind
+    if not rule.has_rate:
+        return rule.label
     schedule = o.part_schedule.get(part, o.schedule)
     warmup, end = lr.span(schedule, steps)
-    words = [f"{kind}, rate {o.part_lr.get(part, o.lr) * rate_factor(recipe):g}, {schedule.kind}"]
+    words = [f"{rule.label}, rate {o.part_lr.get(part, o.lr) * rate_factor(recipe):g}, {schedule.kind}"]
     if schedule.kind not in ("constant", "piecewise") and end != steps:
         words.append(f"decay to step {end:,}")
     if warmup:
@@ -276,14 +275,14 @@ def worked_out(recipe: Recipe, steps: int) -> list[str]:
             f"optim.ema.strength {o.ema.strength:g} over {steps:,} steps with an update every {o.ema.interval:,}: "
             f"decay {resolved(o, steps).ema.decay:.10g}"
         )
-    without = [p for p in recipe.model.train if o.part_optimizer.get(p, o.optimizer).kind == "adacoor"]
-    if without:
-        sentences.append(f"adacoor has no rate: optim.lr and its schedule have no influence on {' and '.join(without)}")
-    for part in recipe.model.train:
-        factor = o.part_lr.get(part, o.lr)
-        if o.part_optimizer.get(part, o.optimizer).kind == "prodigy" and factor < 0.1:
-            path = f"optim.part_lr.{part}" if part in o.part_lr else "optim.lr"
-            sentences.append(f"prodigy finds the rate by itself, and {path} is a factor of it: {factor:g}; it wants 1")
+    rules = {part: o.part_optimizer.get(part, o.optimizer) for part in recipe.model.train}
+    for label in dict.fromkeys(rule.label for rule in rules.values() if not rule.has_rate):
+        parts = " and ".join(part for part, rule in rules.items() if rule.label == label)
+        sentences.append(f"{label} has no rate: optim.lr and its schedule have no influence on {parts}")
+    for part, rule in rules.items():
+        path = f"optim.part_lr.{part}" if part in o.part_lr else "optim.lr"
+        note = rule.rate_note(o.part_lr.get(part, o.lr), path)
+        sentences += [note] if note is not None else []
     return sentences
 
 

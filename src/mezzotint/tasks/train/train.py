@@ -45,7 +45,7 @@ from mezzotint.training.callbacks import metrics_log, wandb_log
 from mezzotint.training.callbacks.progress_line import LiveLine
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.model import TrainableModel
-from mezzotint.training.trainable import MovementWatch
+from mezzotint.training.trainable import UpdateCheck
 from mezzotint.training.trainer import Trainer
 from mezzotint.weights.folder import publishing
 
@@ -135,8 +135,8 @@ class Job:
         self.interrupts.running = True
         self.host.export_if_owed(self.trainer)
         self.trainer.run()
-        for observer in self.trainer.observers:
-            observer.close()
+        for callback in self.trainer.callbacks:
+            callback.close()
         if self.trainer.stopped:
             if self.recipe.run.export.when_stopped:
                 for path in self.host.write_exports(self.trainer) if self.runtime.is_first else ():
@@ -206,12 +206,12 @@ def prepare(
         progress = _foreign_start.progress(recipe, dataset.timeline, steps)
         if restored:
             progress.step = restored.step
-        observers = _callbacks.observers(
+        callbacks = _callbacks.callbacks(
             recipe, runtime, folder, dataset, caches, model, live, start_step=progress.step
         )
         opened = assemble.open_trainer(
             recipe, runtime, dataset, caches, model, progress,
-            host=host, observers=observers, watch=MovementWatch(model.update.masters),
+            host=host, callbacks=callbacks, update_check=UpdateCheck(model.update.masters),
         )  # fmt: skip
         trainer = stack.enter_context(opened)
         _begin(host) if restored is None else _restore(restored, changes, trainer, host)
@@ -248,8 +248,8 @@ def _begin(host: TrainHost) -> None:
     shapes = {name: sharding.whole_shape(f"w/{name}", m, shares) for name, m in update.masters.items()}
     weights = ema_start.weights(recipe, assemble.family_class(recipe), shapes)
     if weights is not None:
-        assert update.shadow is not None
-        update.shadow.start_from(sharding.cut(weights, shares))
+        assert update.ema is not None
+        update.ema.start_from(sharding.cut(weights, shares))
     for sentence in _foreign_start.begin(recipe, host.model):
         host.say(sentence)
 

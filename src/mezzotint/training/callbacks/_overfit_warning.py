@@ -13,7 +13,7 @@ ENOUGH = 11
 LATELY = 5
 
 
-class Rising:
+class OverfitWarning:
     """Follows curves by name. What it remembers goes into the checkpoint, so that a run that goes on says the same."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mezzotint.stages import StepReport
-from mezzotint.training.callbacks._running_mean import Smoothed
+from mezzotint.training.callbacks._running_mean import RunningMean
 
 TAGS: Mapping[str, str] = {
     "loss/step": "Loss of the step: weighted mean over its samples, on all processes.",
@@ -43,7 +43,7 @@ class Scalars:
 
     def __init__(self, num_timesteps: int) -> None:
         self._num_timesteps = num_timesteps
-        self._smoothed = Smoothed()
+        self._smoothed = RunningMean()
         self._bin_sums = [0.0] * _BINS
         self._bin_counts = [0] * _BINS
 

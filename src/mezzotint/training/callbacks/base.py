@@ -1,7 +1,7 @@
-"""What watches a run. Observers look and wish; the trainer acts. To add one: a class here, its settings in
+"""What watches a run. Callbacks look and action; the trainer acts. To add one: a class here, its settings in
 `recipe/sections/run.py`.
 
-An observer that fails because the disk does never ends the training: the trainer says so once and goes on.
+A callback that fails because the disk does never ends the training: the trainer says so once and goes on.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from mezzotint.stages import StepReport
 from mezzotint.training.progress import Progress
 
 
-class Wish(Flag):
-    """What an observer may ask of the trainer."""
+class Action(Flag):
+    """What a callback may ask of the trainer."""
 
     NOTHING = 0
     SAVE = auto()
@@ -25,10 +25,10 @@ class Wish(Flag):
     STOP = auto()
 
 
-class Observer(ABC):
+class Callback(ABC):
     """Looks at a run from between two steps.
 
-    `every`: when it is due; None is at every step. `intervals`: the same where there may be several. Observers that are
+    `every`: when it is due; None is at every step. `intervals`: the same where there may be several. Callbacks that are
     due see the report of the step just made, so the trainer waits for it; `follows = True` marks those that take every
     report one step late instead, which costs no waiting. `on_all_ranks`: whether it looks in every process (collective
     work) or in the first alone.
@@ -50,7 +50,7 @@ class Observer(ABC):
         return any(is_due(every, progress) for every in self.intervals or (self.every,))
 
     @abstractmethod
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Looks at a step's report (None before the first step)."""
 
     def state(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def is_due(every: Every | None, progress: Progress) -> bool:
             raise AssertionError(every.unit)
 
 
-class Saver(Observer):
+class Saver(Callback):
     """Wishes for checkpoints."""
 
     at_end = True
@@ -87,11 +87,11 @@ class Saver(Observer):
     def __init__(self, every: Sequence[Every]) -> None:
         self.intervals = tuple(every)
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
-        return Wish.SAVE
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
+        return Action.SAVE
 
 
-class Exporter(Observer):
+class Exporter(Callback):
     """Wishes for exports during the run; the one at the end is the task's. from_epoch: intervals in epochs begin after
     so many of them."""
 
@@ -100,9 +100,9 @@ class Exporter(Observer):
         self.from_epoch = from_epoch
 
     def due(self, progress: Progress) -> bool:
-        """As other observers; not yet by epochs before `from_epoch`."""
+        """As other callbacks; not yet by epochs before `from_epoch`."""
         early = progress.epoch + 1 < self.from_epoch
         return any(is_due(every, progress) for every in self.intervals if not (early and every.unit == "epochs"))
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
-        return Wish.EXPORT
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
+        return Action.EXPORT

@@ -33,12 +33,13 @@ from mezzotint.sampling import grids, pictures
 from mezzotint.sampling.sample import Request, alike, as_bytes, sample_latents
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._evaluating import (
+    WRITTEN,
     Weights,
     evaluating,
     skipped_when_out_of_memory,
     weights_in_use,
 )
-from mezzotint.training.callbacks.base import Observer, Wish
+from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.precision.policy import Precision
 from mezzotint.training.progress import Progress
 from mezzotint.training.update import Update
@@ -74,7 +75,7 @@ class Prompts(Protocol):
         """What the previews of a step are drawn from; asked in the first process alone, after `renew`."""
 
 
-class PreviewsElsewhere(Observer):
+class PreviewsElsewhere(Callback):
     """Stands for the previews in the other processes: it is due when they are."""
 
     at_end = True
@@ -88,14 +89,14 @@ class PreviewsElsewhere(Observer):
         """In the place of what the prompts come with; None leaves that."""
 
     def due(self, progress: Progress) -> bool:
-        """As other observers; never without an interval."""
+        """As other callbacks; never without an interval."""
         return self.every is not None and super().due(progress)
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Hears what the first process has read."""
         self._prompts.renew(progress.step)
         self.every = self._prompts.every
-        return Wish.NOTHING
+        return Action.NOTHING
 
 
 class Previews(PreviewsElsewhere):
@@ -111,7 +112,7 @@ class Previews(PreviewsElsewhere):
         folder: RunFolder,
         prompts: Prompts,
         *,
-        weights: Literal["both", "raw", "shadow"],
+        weights: Literal["both", "raw", "ema"],
         family: ModelFamily,
         objective: Objective,
         update: Update,
@@ -135,16 +136,16 @@ class Previews(PreviewsElsewhere):
         self._warn = warn
         self._sinks = sinks
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Draws, writes, and renews the grid. Raises StorageError when the disk refuses."""
         fault_injection.reach("preview.begin")
-        super().look(report, progress)
+        super().on_step(report, progress)
         with skipped_when_out_of_memory(f"previews of step {progress.step}", self._warn):
             wanted = self._wanted(progress.step)
             drawn = self._draw_all(progress.step, wanted)
             if not self._only_draws:
                 self._keep(progress.step, wanted, drawn)
-        return Wish.NOTHING
+        return Action.NOTHING
 
     def _wanted(self, step: int) -> Wanted:
         wanted = self._prompts.wanted(step)
@@ -205,7 +206,7 @@ class Previews(PreviewsElsewhere):
             for sink in self._sinks:
                 for which, drawn in drawn_by.items():
                     for index, pixels in enumerate(drawn):
-                        sink(step, f"{index}/{which}", pictures.strip(pixels))
+                        sink(step, f"{index}/{WRITTEN[which]}", pictures.strip(pixels))
 
     def _renew_grid(self, step: int, wanted: Wanted) -> None:
         """All steps so far; of many, an even choice with the first and the last. A row has the caption and guidance of
@@ -221,18 +222,18 @@ class Previews(PreviewsElsewhere):
                 found = [_read(self._folder / f"step-{n:08d}" / _name(index, which)) for n in shown]
                 cells.append([pixels for pixels, _ in found])
                 notes.append([caption if caption != now else "" for _, caption in found])
-                rows.append(now if len(self._weights) == 1 else f"[{which}] {now}")
+                rows.append(now if len(self._weights) == 1 else f"[{WRITTEN[which]}] {now}")
         image = grids.sheet(cells, rows=rows, columns=[f"step {n}" for n in shown], notes=notes)
         grids.save(image, self._folder / "grid.png")
 
 
-def _weights(weights: Literal["both", "raw", "shadow"], update: Update) -> tuple[Weights, ...]:
-    if update.shadow is None:
+def _weights(weights: Literal["both", "raw", "ema"], update: Update) -> tuple[Weights, ...]:
+    if update.ema is None:
         return ("raw",)
     match weights:
         case "both":
-            return ("raw", "shadow")
-        case "raw" | "shadow":
+            return ("raw", "ema")
+        case "raw" | "ema":
             return (weights,)
         case _:
             raise AssertionError(weights)
@@ -241,12 +242,12 @@ def _weights(weights: Literal["both", "raw", "shadow"], update: Update) -> tuple
 def _of_model(step: int, which: Weights) -> dict[str, str]:
     """What a picture says of its model, named as an export of that step is; nothing of the run's own name, so that
     equal runs draw equal files."""
-    name = f"step-{step:08d}{'-ema' if which == 'shadow' else ''}"
-    return {"model_name": name, "training_step": f"{step}", "weights": which}
+    name = f"step-{step:08d}{'-ema' if which == 'ema' else ''}"
+    return {"model_name": name, "training_step": f"{step}", "weights": WRITTEN[which]}
 
 
 def _name(index: int, which: Weights) -> str:
-    return f"{index:02d}-{which}.png"
+    return f"{index:02d}-{WRITTEN[which]}.png"
 
 
 def _steps_in(folder: Path) -> list[int]:

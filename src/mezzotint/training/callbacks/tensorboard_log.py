@@ -27,12 +27,12 @@ from mezzotint.errors import StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._scalars import Scalars
-from mezzotint.training.callbacks.base import Observer, Wish
+from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.callbacks.metrics_log import is_written
 from mezzotint.training.progress import Progress
 
 
-class TensorBoardLog(Observer):
+class TensorBoardLog(Callback):
     """Writes scalars for every `every`-th step, the first and the last; and the numbers and pictures of others.
 
     num_timesteps: of the schedule. start_step: steps that a resumed run has done; what earlier attempts wrote beyond
@@ -46,16 +46,16 @@ class TensorBoardLog(Observer):
         self._every_steps = every
         self._scalars = Scalars(num_timesteps)
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Takes every report into the means, writes those that are due. Raises StorageError E1705, once."""
         if report is not None:
             self._scalars.take(report)
             if is_written(report.step, self._every_steps, progress):
                 self._events.write(report.step + 1, [_scalar(tag, x) for tag, x in self._scalars.of(report).items()])
-        return Wish.NOTHING
+        return Action.NOTHING
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
-        """Writes what another observer has measured after `step` steps. Raises StorageError E1705, once."""
+        """Writes what another callback has measured after `step` steps. Raises StorageError E1705, once."""
         self._events.write(step, [_scalar(tag, value) for tag, value in values.items()])
 
     def picture(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:

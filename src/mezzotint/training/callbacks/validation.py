@@ -23,13 +23,14 @@ from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import Every
 from mezzotint.stages import Batch, Condition, StepReport, TextEmbedding
 from mezzotint.training.callbacks._evaluating import (
+    WRITTEN,
     Weights,
     evaluating,
     skipped_when_out_of_memory,
     weights_in_use,
 )
-from mezzotint.training.callbacks._overfit_warning import Rising
-from mezzotint.training.callbacks.base import Observer, Wish
+from mezzotint.training.callbacks._overfit_warning import OverfitWarning
+from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.latents import latents_of
 from mezzotint.training.precision.policy import Precision
 from mezzotint.training.progress import Progress
@@ -39,7 +40,7 @@ NumberSink = Callable[[int, Mapping[str, float]], None]
 """Where measured numbers go, by tag: (steps done, numbers)."""
 
 
-class Validation(Observer):
+class Validation(Callback):
     """Measures before the first step, every so often, and at the end. The first process looks alone.
 
     sets: samples by name, made once and kept in the host's memory (pixels, moments or latents; text, or captions to be
@@ -83,39 +84,39 @@ class Validation(Observer):
         self._sinks = sinks
         self._warn = warn
         self._tell = tell
-        self._rising = Rising()
+        self._overfit = OverfitWarning()
 
     def due(self, progress: Progress) -> bool:
-        """As other observers; never without an interval or without samples."""
+        """As other callbacks; never without an interval or without samples."""
         return bool(self._sets) and self.every is not None and super().due(progress)
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Measures and hands the numbers to the sinks. Raises StorageError when one of them does, after the others."""
         with skipped_when_out_of_memory(f"held-out loss of step {progress.step}", self._warn):
             found = self.measure()
             self._say(progress.step, found)
             _hand_out(progress.step, found, self._sinks)
-        return Wish.NOTHING
+        return Action.NOTHING
 
     def state(self) -> dict[str, Any]:
-        return self._rising.state()
+        return self._overfit.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._rising.load(state)
+        self._overfit.load(state)
 
     def _say(self, step: int, found: Mapping[str, float]) -> None:
         words = "  ".join(f"{tag} {loss:.4f}" for tag, loss in found.items() if "_at/" not in tag)
         self._tell(f"measured at step {step:,}  {words}")
-        for sentence in self._rising.take(step, {tag: found[tag] for tag in (f"val/{name}" for name in self._sets)}):
+        for sentence in self._overfit.take(step, {tag: found[tag] for tag in (f"val/{name}" for name in self._sets)}):
             self._warn(sentence)
 
     def measure(self) -> dict[str, float]:
         """The numbers by tag. Changes nothing: no gradient, no mode, no random state."""
         found: dict[str, float] = {}
-        kinds: tuple[Weights, ...] = ("raw",) if self._update.shadow is None else ("raw", "shadow")
+        kinds: tuple[Weights, ...] = ("raw",) if self._update.ema is None else ("raw", "ema")
         with evaluating(self._family.parts()):
             for kind in kinds:
-                suffix = "" if kind == "raw" else "_shadow"
+                suffix = "" if kind == "raw" else f"_{WRITTEN[kind]}"
                 with weights_in_use(self._update, kind):
                     for name, batches in self._sets.items():
                         by_timestep = self._means(batches)

@@ -18,12 +18,12 @@ from mezzotint.recipe.sections.run import WandbSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._scalars import Scalars
-from mezzotint.training.callbacks.base import Observer, Wish
+from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.callbacks.metrics_log import is_written
 from mezzotint.training.progress import Progress
 
 
-class WandbLog(Observer):
+class WandbLog(Callback):
     """Sends scalars of every `every`-th step, the first and the last; and the numbers and pictures of others.
 
     settings: `run.wandb`, its mode online or offline. told: the recipe as plain values. Raises RecipeError E1063 when
@@ -53,16 +53,16 @@ class WandbLog(Observer):
         self._run: Any = None
         self._failed = False
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Takes every report into the means, sends those that are due. Raises StorageError E1705, once."""
         if report is not None:
             self._scalars.take(report)
             if is_written(report.step, self._every_steps, progress):
                 self._send(report.step + 1, self._scalars.of(report))
-        return Wish.NOTHING
+        return Action.NOTHING
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
-        """Sends what another observer has measured after `step` steps. Raises StorageError E1705, once."""
+        """Sends what another callback has measured after `step` steps. Raises StorageError E1705, once."""
         self._send(step, dict(values))
 
     def picture(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:
