@@ -19,7 +19,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.tasks.train.exports import require_possible
-from mezzotint.training.callbacks.base import Exporter, Saver
+from mezzotint.training.callbacks.saving import Exporter, Saver
 from mezzotint.training.progress import Progress
 from mezzotint.weights.files.mindspore import is_mindspore
 from mezzotint.weights.files.tensor_files import read, read_header

@@ -25,7 +25,8 @@ from mezzotint.sampling.pictures import told_by
 from mezzotint.sampling.sample import Request, embedded
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, TextEmbedding
-from mezzotint.training.callbacks.previews import Previews, PreviewsElsewhere, Wanted
+from mezzotint.training.callbacks.base import PreviewRequests
+from mezzotint.training.callbacks.previews import Previews, PreviewsElsewhere
 from mezzotint.training.callbacks.validation import Validation, spread
 from mezzotint.training.latents import latents_of
 from mezzotint.training.progress import Progress
@@ -276,8 +277,8 @@ class Prompts:
     def renew(self, step: int) -> None:
         self.renewed.append(step)
 
-    def wanted(self, step: int) -> Wanted:
-        return Wanted(self.requests, SampleSettings(steps=2, guidance=3.0))
+    def wanted(self, step: int) -> PreviewRequests:
+        return PreviewRequests(self.requests, SampleSettings(steps=2, guidance=3.0))
 
 
 TWO = [

@@ -16,7 +16,8 @@ from mezzotint.families.sd import Family
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.sections.objective import ObjectiveSettings
 from mezzotint.stages import Condition, Noised, StepReport, TextEmbedding
-from mezzotint.training.callbacks.base import Action, Callback, Saver
+from mezzotint.training.callbacks.base import Action, Callback
+from mezzotint.training.callbacks.saving import Saver
 from mezzotint.training.progress import Progress
 
 Make = Callable[..., Any]

@@ -99,8 +99,8 @@ class _Made:
 @dataclass(slots=True)
 class Trainer:
     """One run. model: what is trained. batches: of each step. host: what the run's owner does. seed: of all draws.
-    rate_factor: what every rate is multiplied by, that of `optim.lr_batch_power`. update_check: sees once that every part
-    moves."""
+    rate_factor: what every rate is multiplied by, that of `optim.lr_batch_power`. update_check: sees once that every
+    part moves."""
 
     model: TrainableModel
     batches: Iterable[StepBatches]

@@ -31,7 +31,7 @@ from mezzotint.stages import TextEmbedding
 from mezzotint.tasks import clip_rules
 from mezzotint.tasks.assemble import Caches, Dataset, encoders, family_class
 from mezzotint.tasks.prompts import cleaning
-from mezzotint.training.callbacks.previews import Wanted
+from mezzotint.training.callbacks.base import PreviewRequests
 from mezzotint.training.model import TrainableModel
 
 _EMPTY = PromptFile(())
@@ -52,8 +52,8 @@ def captions(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
 
 
 class PreviewPrompts:
-    """See `training.previews.Prompts`. Made on every process together. Raises RecipeError E1073, on all of them, for a
-    file that cannot be used when the run starts; an empty one stands for the recipe's own prompts."""
+    """A `PreviewSource`. Made on every process together. Raises RecipeError E1073, on all of them, for a file that
+    cannot be used when the run starts; an empty one stands for the recipe's own prompts."""
 
     def __init__(
         self, recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Caches, model: TrainableModel,
@@ -79,23 +79,23 @@ class PreviewPrompts:
         self._agree(refusal)
 
     def renew(self, step: int) -> None:
-        """See `training.previews.Prompts`."""
+        """See `PreviewSource`."""
         if self._recipe.sample.file is None:
             return
         if self._runtime.is_first:
             self._file = self._read_again()
         self._agree("")
 
-    def wanted(self, step: int) -> Wanted:
-        """See `training.previews.Prompts`. Embeddings come from the cache where the text encoder is not loaded; for a
-        prompt that was not there when the run started it is loaded once more."""
+    def wanted(self, step: int) -> PreviewRequests:
+        """See `PreviewSource`. Embeddings come from the cache where the text encoder is not loaded; for a prompt that
+        was not there when the run started it is loaded once more."""
         requests, settings = self._asked(step)
         if self._runtime.shares:  # who shares the weights draws along
             told = {"requests": [asdict(r) for r in requests], "settings": settings.model_dump(mode="json")}
             heard = json.loads(self._runtime.share(json.dumps(told)))
             requests = [Request(**{**r, "size": Size(**r["size"])}) for r in heard["requests"]]
             settings = SampleSettings.model_validate(heard["settings"])
-        return Wanted(self._embedded(requests), settings)
+        return PreviewRequests(self._embedded(requests), settings)
 
     def _asked(self, step: int) -> tuple[list[Request], SampleSettings]:
         file = self._file

@@ -23,8 +23,6 @@ from mezzotint.tasks.train._export_name import name_of
 from mezzotint.tasks.train._live_settings import LiveSettings
 from mezzotint.tasks.train.resume import Identity
 from mezzotint.training import shared_state, state
-from mezzotint.training.callbacks.base import Exporter, Saver
-from mezzotint.training.callbacks.previews import PreviewsElsewhere
 from mezzotint.training.host import RunHost
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.model import TrainableModel
@@ -126,14 +124,7 @@ class TrainHost(RunHost):
         if recipe.model.clip_skip != self.recipe.model.clip_skip or "model.clip_skip" in trainer.progress.live:
             self.model.family.skip_layers(recipe.model.clip_skip)
         for callback in trainer.callbacks:
-            match callback:
-                case Saver():
-                    callback.intervals = recipe.run.save.every
-                case PreviewsElsewhere():
-                    callback.guidance_rescale = recipe.sample.guidance_rescale
-                case Exporter():
-                    callback.intervals = recipe.run.export.every
-                    callback.from_epoch = recipe.run.export.from_epoch
+            callback.replaced(recipe.run, recipe.sample)
         trainer.progress.live = dict(self.changes.values)
 
     def bad_step(self, report: StepReport) -> None:

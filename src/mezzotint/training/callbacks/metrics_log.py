@@ -15,7 +15,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -25,7 +25,7 @@ from mezzotint.errors import StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._running_mean import RunningMean
-from mezzotint.training.callbacks.base import Action, Callback
+from mezzotint.training.callbacks.base import Action, Callback, Setup
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainer import sample_keys_digest
 
@@ -254,3 +254,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value
+
+
+def opened(setup: Setup) -> Iterator[Callback]:
+    """The lines of every run, and those of samples with `run.log_samples`."""
+    yield MetricsLog(setup.folder, setup.run.log_every)
+    if setup.run.log_samples:
+        yield SampleLog(setup.folder, setup.runtime.rank)

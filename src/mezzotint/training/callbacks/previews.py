@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import torch
@@ -26,11 +26,11 @@ from mezzotint import durable, fault_injection
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import StorageError
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.base import Every
+from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import grids, pictures
-from mezzotint.sampling.sample import Request, alike, as_bytes, sample_latents
+from mezzotint.sampling.sample import alike, as_bytes, sample_latents
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._evaluating import (
     WRITTEN,
@@ -39,7 +39,7 @@ from mezzotint.training.callbacks._evaluating import (
     skipped_when_out_of_memory,
     weights_in_use,
 )
-from mezzotint.training.callbacks.base import Action, Callback
+from mezzotint.training.callbacks.base import Action, Callback, PreviewRequests, PreviewSource, Setup
 from mezzotint.training.precision.policy import Precision
 from mezzotint.training.progress import Progress
 from mezzotint.training.update import Update
@@ -53,40 +53,22 @@ _MOST_COLUMNS = 12
 _STEP = re.compile(r"step-(\d{8,})")
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Pictures of a step. requests: one for each prompt and guidance scale; with text embeddings where the family's
-    text encoder is not loaded. settings: what requests leave open."""
-
-    requests: Sequence[Request]
-    settings: SampleSettings
-
-
-class Prompts(Protocol):
-    """Says what is drawn, and when. every: None for never; at_start: whether before the first step, too."""
-
-    every: Every | None
-    at_start: bool
-
-    def renew(self, step: int) -> None:
-        """Looks anew before the previews of a step, on every process together; `every` may be another one then."""
-
-    def wanted(self, step: int) -> Wanted:
-        """What the previews of a step are drawn from; asked in the first process alone, after `renew`."""
-
-
 class PreviewsElsewhere(Callback):
     """Stands for the previews in the other processes: it is due when they are."""
 
     at_end = True
     on_all_ranks = True
+    place = 2
 
-    def __init__(self, prompts: Prompts) -> None:
+    def __init__(self, prompts: PreviewSource) -> None:
         self.every = prompts.every
         self.at_start = prompts.at_start
         self._prompts = prompts
         self.guidance_rescale: float | None = None
         """In the place of what the prompts come with; None leaves that."""
+
+    def replaced(self, run: RunSettings, sample: SampleSettings) -> None:
+        self.guidance_rescale = sample.guidance_rescale
 
     def due(self, progress: Progress) -> bool:
         """As other callbacks; never without an interval."""
@@ -110,7 +92,7 @@ class Previews(PreviewsElsewhere):
     def __init__(
         self,
         folder: RunFolder,
-        prompts: Prompts,
+        prompts: PreviewSource,
         *,
         weights: Literal["both", "raw", "ema"],
         family: ModelFamily,
@@ -147,14 +129,14 @@ class Previews(PreviewsElsewhere):
                 self._keep(progress.step, wanted, drawn)
         return Action.NOTHING
 
-    def _wanted(self, step: int) -> Wanted:
+    def _wanted(self, step: int) -> PreviewRequests:
         wanted = self._prompts.wanted(step)
         if self.guidance_rescale is None:
             return wanted
         update = {"guidance_rescale": self.guidance_rescale}
         return replace(wanted, settings=wanted.settings.model_copy(update=update))
 
-    def _draw_all(self, step: int, wanted: Wanted) -> Pictures:
+    def _draw_all(self, step: int, wanted: PreviewRequests) -> Pictures:
         found: Pictures = {}
         for which in self._weights:
             if step == 0 and found:
@@ -163,7 +145,7 @@ class Previews(PreviewsElsewhere):
                 found[which] = list(self._draw(which, wanted))
         return found
 
-    def _draw(self, which: Weights, wanted: Wanted) -> Iterator[NDArray[np.uint8]]:
+    def _draw(self, which: Weights, wanted: PreviewRequests) -> Iterator[NDArray[np.uint8]]:
         settings = wanted.settings
         with evaluating(self._family.parts()), weights_in_use(self._update, which):
             for some in alike(wanted.requests, settings.batch_size):
@@ -184,7 +166,7 @@ class Previews(PreviewsElsewhere):
                 for request, pixels in zip(some, self._decode(latents), strict=True):
                     yield as_bytes(pixels, request.size.frames)
 
-    def _keep(self, step: int, wanted: Wanted, drawn_by: Pictures) -> None:
+    def _keep(self, step: int, wanted: PreviewRequests, drawn_by: Pictures) -> None:
         folder = self._folder / f"step-{step:08d}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -208,7 +190,7 @@ class Previews(PreviewsElsewhere):
                     for index, pixels in enumerate(drawn):
                         sink(step, f"{index}/{WRITTEN[which]}", pictures.strip(pixels))
 
-    def _renew_grid(self, step: int, wanted: Wanted) -> None:
+    def _renew_grid(self, step: int, wanted: PreviewRequests) -> None:
         """All steps so far; of many, an even choice with the first and the last. A row has the caption and guidance of
         now; an earlier picture that was of others says so itself."""
         steps = sorted(n for n in _steps_in(self._folder) if n <= step)
@@ -266,3 +248,27 @@ def _read(path: Path) -> tuple[NDArray[np.uint8] | None, str]:
             return pixels, _caption(pictures.told_by(image))
     except (OSError, SyntaxError, ValueError, AttributeError):
         return None, ""
+
+
+def opened(setup: Setup) -> Iterator[Callback]:
+    """With `run.preview.every`."""
+    if setup.run.preview.every is None:
+        return
+    if not setup.computes:
+        yield PreviewsElsewhere(setup.previews())
+        return
+    model = setup.model
+    yield Previews(
+        setup.folder,
+        setup.previews(),
+        weights=setup.run.preview.weights,
+        family=model.family,
+        objective=model.objective,
+        update=model.update,
+        precision=model.precision,
+        device=setup.runtime.device,
+        decode=setup.decode,
+        warn=setup.warn,
+        sinks=[setup.picture],
+        only_draws=not setup.runtime.is_first,
+    )

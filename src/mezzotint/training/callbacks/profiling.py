@@ -4,7 +4,7 @@ on as it would have."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from mezzotint import durable
 from mezzotint.stages import StepReport
-from mezzotint.training.callbacks.base import Action, Callback
+from mezzotint.training.callbacks.base import Action, Callback, Setup
 from mezzotint.training.progress import Progress
 
 WARM_UP = 2
@@ -69,3 +69,11 @@ class Profiler(Callback):
         if self._profile is not None and self._looks >= WARM_UP:
             self._profile.stop()
         self._profile = None
+
+
+def opened(setup: Setup) -> Iterator[Callback]:
+    """With `run.profile.steps`."""
+    profile, runtime = setup.run.profile, setup.runtime
+    if profile.steps:
+        folder = profile.folder or setup.folder.logs / "profile"
+        yield Profiler(folder, profile.steps, rank=runtime.rank, device=runtime.device, say=setup.say)

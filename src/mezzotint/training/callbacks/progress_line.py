@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,7 +21,7 @@ from rich.text import Text
 from mezzotint import durable
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._running_mean import RunningMean
-from mezzotint.training.callbacks.base import Action, Callback
+from mezzotint.training.callbacks.base import Action, Callback, Setup
 from mezzotint.training.progress import Progress
 
 _REDRAW_SECONDS = 0.1
@@ -247,3 +247,8 @@ def _is_terminal(stream: TextIO) -> bool:
 def _encodable(text: str, stream: TextIO) -> str:
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "replace").decode(encoding)
+
+
+def opened(setup: Setup) -> Iterator[Callback]:
+    """The line that speaks since the run began to be prepared."""
+    yield setup.line

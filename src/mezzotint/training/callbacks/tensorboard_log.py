@@ -12,7 +12,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,7 +27,7 @@ from mezzotint.errors import StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._scalars import Scalars
-from mezzotint.training.callbacks.base import Action, Callback
+from mezzotint.training.callbacks.base import Action, Callback, Setup, StandsIn
 from mezzotint.training.callbacks.metrics_log import is_written
 from mezzotint.training.progress import Progress
 
@@ -136,3 +136,12 @@ def _file_name(folder: Path) -> str:
 
 def _scalar(tag: str, value: float) -> Summary.Value:
     return Summary.Value(tag=tag, simple_value=value)
+
+
+def opened(setup: Setup) -> Iterator[Callback]:
+    """With `run.tensorboard`, in the first process."""
+    if setup.run.tensorboard and setup.runtime.is_first:
+        timesteps = setup.model.objective.schedule.num_timesteps
+        yield TensorBoardLog(setup.folder, setup.run.log_every, num_timesteps=timesteps, start_step=setup.start_step)
+    elif setup.run.tensorboard:
+        yield StandsIn(follows=True)

@@ -7,7 +7,7 @@ depends on nothing that training does, and two runs of one seed and one held-out
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from mezzotint.training.callbacks._evaluating import (
     weights_in_use,
 )
 from mezzotint.training.callbacks._overfit_warning import OverfitWarning
-from mezzotint.training.callbacks.base import Action, Callback
+from mezzotint.training.callbacks.base import Action, Callback, Setup, StandsIn
 from mezzotint.training.latents import latents_of
 from mezzotint.training.precision.policy import Precision
 from mezzotint.training.progress import Progress
@@ -54,6 +54,7 @@ class Validation(Callback):
 
     at_start = True
     at_end = True
+    place = 1
 
     def __init__(
         self,
@@ -193,3 +194,29 @@ def _hand_out(step: int, values: Mapping[str, float], sinks: Sequence[NumberSink
             failed = error
     if failed is not None:
         raise failed
+
+
+def opened(setup: Setup) -> Iterator[Callback]:
+    """With `run.validation.every`, where something is held out."""
+    every, model = setup.run.validation.every, setup.model
+    if not setup.measures:
+        return
+    if not setup.computes:
+        yield StandsIn(every, place=Validation.place)
+        return
+    validation = Validation(
+        setup.held_out(),
+        every=every,
+        timesteps=setup.run.validation.timesteps,
+        seed=setup.run.seed,
+        family=model.family,
+        objective=model.objective,
+        update=model.update,
+        precision=model.precision,
+        device=setup.runtime.device,
+        sinks=[setup.numbers],
+        warn=setup.warn,
+        tell=setup.say,
+    )
+    validation.on_all_ranks = bool(setup.runtime.shares)
+    yield validation

@@ -1,8 +1,9 @@
-"""What `docs/how-to-add.md` shows is all that an optimizer or a callback needs: files that no list of the tree knows."""
+"""What `docs/how-to-add.md` shows is all that an optimizer or a callback needs: files that no list names."""
 
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.training import state
 
-PAGE = (Path(__file__).parents[1] / "docs" / "how-to-add.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to-add.md").read_text("utf-8")
 
 
 def shown(words: str) -> str:
@@ -76,3 +77,21 @@ def test_an_optimizer_of_two_files_trains_and_goes_on(outside: Outside, shared_w
     )
     again = state.read(max((shared_world.root / "signum-parts" / "checkpoints").iterdir()))
     assert all(torch.equal(again.tensors[name], tensor) for name, tensor in whole.tensors.items())
+
+
+# breaks if callbacks were listed somewhere, or did not get their settings
+@pytest.mark.effect("run.callbacks")
+def test_a_callback_of_one_file_is_found_and_told_its_settings(outside: Outside, shared_world: Any) -> None:
+    outside.add("training/callbacks", "spikes", shown("callback"))
+    for name, given in (("with-spikes", {"spikes": {"factor": 0.01}}), ("without", {})):
+        assert shared_world.train(name, run__steps=4, run__callbacks=given) == 0
+    lines = (shared_world.root / "with-spikes" / "spikes.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [2, 3, 4], "every loss but the first is above a hundredth"
+    assert not (shared_world.root / "without" / "spikes.jsonl").exists()
+    [newest] = [max((shared_world.root / "with-spikes" / "checkpoints").iterdir())]
+    assert state.read(newest).values["callbacks"]["Spikes"]["count"] == 4
+
+
+def test_a_callback_that_nobody_has_is_named(shared_world: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shared_world.train("unknown", run__callbacks={"spike": {}}) == 2
+    assert "there is no 'spike' among callbacks" in capsys.readouterr().err
