@@ -31,6 +31,7 @@ from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.reading.read import ASSETS as assets
+from mezzotint.recipe.resolved import Resolved
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.objective import ObjectiveSettings
 from mezzotint.recipe.sections.optim import OptimSettings
@@ -111,7 +112,7 @@ def batch(
 
 
 def step_of(batches: Sequence[Batch], step: int) -> StepBatches:
-    return StepBatches(step, 0, sum(b.size for b in batches), tuple(batches))
+    return StepBatches(step, 0, sum(b.size for b in batches), tuple(batches), sizes=tuple(b.size for b in batches))
 
 
 def make_trainer(
@@ -156,10 +157,10 @@ def make_trainer(
         steps,
         runtime,
         host,
+        Resolved(run_settings.seed, len(steps), optim_settings.ema.decay),
         Progress(last_step=len(steps)),
         [Reports(), *callbacks],
         **{
-            "seed": run_settings.seed,
             "max_bad_steps": run_settings.max_bad_steps,
             "update_check": UpdateCheck(update.masters),
         }

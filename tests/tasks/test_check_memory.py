@@ -180,7 +180,9 @@ def test_bytes_are_those_of_a_real_model_and_its_update(tiny: Path) -> None:
     ):
         wanted = recipe(tiny, **changes)
         found = memory(wanted, {SQUARE: 2})
-        real = assemble.open_model(wanted, Runtime(torch.device("cpu"), Launch(), wanted.run), steps=1)
+        real = assemble.open_model(
+            wanted, Runtime(torch.device("cpu"), Launch(), wanted.run), assemble.resolve(wanted, 1)
+        )
         tensors = real.update.tensors()
         assert found.checkpoint == _bytes(tensors.values())
         assert found.gradients == _bytes(real.trained.values())

@@ -65,9 +65,8 @@ def test_batches_come_in_order_and_few_at_a_time(ahead: int) -> None:
     prefetched = Prefetched(world, ahead=ahead, device=CPU)
     found = []
     for step in prefetched:
-        assert (step.count, len(step.batches)) == (1 + step.step % 3,) * 2
-        for index in range(len(step.batches)):
-            batch = step.batches[index]
+        assert (step.count, len(step.sizes)) == (1 + step.step % 3,) * 2
+        for batch in step.batches:
             found.append(batch.keys[0])
             time.sleep(0.002)  # the thread runs ahead as far as it may
             assert world.alive <= ahead + 1, "those that wait, and the one in use"
@@ -84,7 +83,7 @@ def test_what_goes_wrong_arrives_where_the_batch_would_have_been() -> None:
     steps = iter(prefetched)
     for _ in range(2):
         step = next(steps)
-        assert [step.batches[i].keys[0] for i in range(len(step.batches))]
+        assert [batch.keys[0] for batch in step.batches]
     with pytest.raises(DatasetError, match="gone"):
         [batch.keys for batch in next(steps).batches]
     prefetched.close()

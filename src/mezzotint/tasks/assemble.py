@@ -23,15 +23,15 @@ from mezzotint.data.schedule.plan import Timeline
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.families.base import Encodes, Intake, ModelFamily
-from mezzotint.recipe.base import Every
+from mezzotint.recipe.base import Every, with_values
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.resolved import Resolved
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
-from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
 from mezzotint.tasks import clip_rules
-from mezzotint.training import ema as ema_rules
 from mezzotint.training.callbacks.base import Callback
+from mezzotint.training.ema import decay_for
 from mezzotint.training.host import RunHost
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.optimizers import weight_decay
@@ -132,7 +132,7 @@ def _indexed(
 def _held_set(
     recipe: Recipe, name: str, path: Path, runtime: Runtime, progress: Callable[[int, int], None] | None
 ) -> HeldSet:
-    settings = recipe.data.model_copy(update={"path": (path,), "repeats": (1.0,)})
+    settings = with_values(recipe.data, {"path": (path,), "repeats": (1.0,)})
     try:
         catalogue = _indexed(recipe, settings, runtime, progress)
     except DatasetError as error:
@@ -264,13 +264,11 @@ def needed_parts(recipe: Recipe) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def resolved(optim: OptimSettings, steps: int) -> OptimSettings:
-    """The section with `ema.decay` worked out from `ema.strength`, for a run of so many steps."""
-    ema = optim.ema
-    if ema.strength is None:
-        return optim
-    decay = ema_rules.decay_for(ema.strength, interval=ema.interval, steps=steps)
-    return optim.model_copy(update={"ema": ema.model_copy(update={"decay": decay})})
+def resolve(recipe: Recipe, steps: int) -> Resolved:
+    """What a run of so many steps has worked out at its start."""
+    ema = recipe.optim.ema
+    decay = ema.decay if ema.strength is None else decay_for(ema.strength, interval=ema.interval, steps=steps)
+    return Resolved(recipe.run.seed, steps, decay, rate_factor(recipe))
 
 
 def rate_factor(recipe: Recipe) -> float:
@@ -278,9 +276,8 @@ def rate_factor(recipe: Recipe) -> float:
     return float((recipe.data.batch_size * recipe.optim.accumulation) ** recipe.optim.lr_batch_power)
 
 
-def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> TrainableModel:
-    """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale. steps: the run's
-    length."""
+def open_model(recipe: Recipe, runtime: Runtime, resolved: Resolved) -> TrainableModel:
+    """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale."""
     kind = family_class(recipe)
     family = kind.load(recipe.model, only=needed_parts(recipe), seed=recipe.run.seed)
     clip_rules.refuse_unfit(recipe, family.grid)
@@ -292,7 +289,7 @@ def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> TrainableMode
     prediction = recipe.model.prediction or family.prediction
     objective = Objective(recipe.objective, family.schedule, prediction)
     family.taught = objective.form
-    optim = weight_decay.resolved(resolved(recipe.optim, steps), family.parts(), list(trained))
+    optim = weight_decay.resolved(recipe.optim, family.parts(), list(trained))
     attention.set_up(family.parts()["denoiser"], recipe.model.attention)
     blocks = list(family.blocks())
     mixed.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)
@@ -304,7 +301,7 @@ def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> TrainableMode
             cast(family.parts()[name], precision.weights)
     trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
     is_apart = precision.separate_masters and not runtime.holds_masters
-    update = Update(trained, optim, separate_masters=is_apart, written=runtime.written)
+    update = Update(trained, optim, ema_decay=resolved.ema_decay, separate_masters=is_apart, written=runtime.written)
     if is_apart:
         for name in recipe.model.train:  # after the masters are taken: they keep every bit of the file
             cast(family.parts()[name], precision.weights)
@@ -330,23 +327,25 @@ def open_trainer(
     dataset: Dataset,
     caches: Caches,
     model: TrainableModel,
-    progress: Progress,
+    resolved: Resolved,
     *,
+    progress: Progress | None = None,
     host: RunHost | None = None,
     callbacks: Sequence[Callback] = (),
     world_size: int | None = None,
     update_check: UpdateCheck | None = None,
 ) -> Iterator[Trainer]:
     """The trainer of a run, a dry run or a benchmark, with its loader, which ends with the `with`. progress: where it
-    begins and ends. world_size: processes that share the batches, if not the runtime's."""
+    begins, if not at its first step. world_size: processes that share the batches, if not the runtime's."""
+    progress = progress or Progress(last_step=resolved.steps)
     loader = Loader(
         dataset.catalogue,
         dataset.rows,
         recipe.data,
         accumulation=recipe.optim.accumulation,
-        seed=recipe.run.seed,
+        seed=resolved.seed,
         start_step=progress.step,
-        last_step=progress.last_step,
+        last_step=resolved.steps,
         rank=runtime.rank,
         world_size=world_size or runtime.world_size,
         micro_batch=recipe.run.micro_batch,
@@ -365,10 +364,9 @@ def open_trainer(
             prefetched or loader,
             runtime,
             host or RunHost(),
+            resolved,
             progress,
             callbacks,
-            seed=recipe.run.seed,
-            rate_factor=rate_factor(recipe),
             max_bad_steps=recipe.run.max_bad_steps,
             update_check=update_check,
         )

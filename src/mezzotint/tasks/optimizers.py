@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.optimizers.base import Optimizer
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.optim import OptimSettings
@@ -24,8 +25,7 @@ def settled(recipe: Recipe, device: str, recorded: Mapping[str, Any] | None = No
     optim = recipe.optim
     before = recorded["optim"] if recorded else {}
     parts = {part: one.settled(device, _kind(before, part)) for part, one in by_part(optim).items()}
-    update = {"optimizer": parts.pop(""), "part_optimizer": parts}
-    return recipe.model_copy(update={"optim": optim.model_copy(update=update)})
+    return with_values(recipe, {"optim.optimizer": parts.pop(""), "optim.part_optimizer": parts})
 
 
 def sentences(asked: Recipe, recipe: Recipe, device: str, *, goes_on: bool, origin: Mapping[str, str]) -> Iterator[str]:

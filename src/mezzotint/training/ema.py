@@ -60,7 +60,15 @@ class Ema:
     unless an update is due before the last one is through. apart: takes that second way whatever the devices (tests).
     """
 
-    def __init__(self, masters: Mapping[str, Tensor], settings: OptimSettings, *, apart: bool | None = None) -> None:
+    def __init__(
+        self,
+        masters: Mapping[str, Tensor],
+        settings: OptimSettings,
+        *,
+        decay: float | None = None,
+        apart: bool | None = None,
+    ) -> None:
+        self._decay = settings.ema.decay if decay is None else decay
         self._rule = settings.ema
         on_cpu = settings.ema.device == "cpu"
         self._weights = {
@@ -113,7 +121,7 @@ class Ema:
     def _move(self, masters: list[Tensor], found_inf: Tensor) -> None:
         with torch.no_grad():  # a thread has its own mode
             moved = 1.0 - found_inf
-            weight = ((1.0 - decay_at(self._rule.rule, self._rule.decay, self._updates)) * moved).to(torch.float32)
+            weight = ((1.0 - decay_at(self._rule.rule, self._decay, self._updates)) * moved).to(torch.float32)
             theirs = dict(zip(self._weights, masters, strict=True))
             for names in self._chunks:
                 here = [self._weights[name] for name in names]

@@ -1,9 +1,10 @@
-"""What moves: which parameters of which parts are trained, by name; and the watch that each trained part does move."""
+"""What moves: which parameters of which parts are trained, by name and pattern; and the check that each trained part
+does move."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 
 from mezzotint.errors import Diverged, RecipeError
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.training.patterns import MAY_BE_IDLE, bare
+
+MAY_BE_IDLE = "~"
+"""Before a pattern: it may match nothing."""
 
 
 def trained_parameters(
@@ -52,6 +55,17 @@ def trained_parameters(
     if not chosen:
         raise RecipeError("model.train and model.freeze leave nothing to train", code="E1023")
     return chosen
+
+
+def bare(pattern: str) -> str:
+    """The pattern without the sign before it."""
+    return pattern.removeprefix(MAY_BE_IDLE)
+
+
+def idle(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Those that may match nothing and do, without their sign. names: of all parameters that they are held against."""
+    lenient = [bare(one) for one in patterns if one.startswith(MAY_BE_IDLE)]
+    return [one for one in lenient if not any(fnmatchcase(name, one.removeprefix("!")) for name in names)]
 
 
 def _before_last_layers(part: str, module: nn.Module, count: int | None) -> set[str]:

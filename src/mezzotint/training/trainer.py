@@ -17,6 +17,7 @@ from torch import Tensor
 from mezzotint import draws, fault_injection
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.errors import Diverged, StorageError
+from mezzotint.recipe.resolved import Resolved
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import Batch, Loss, StepBatches, StepReport, TextEmbedding
 from mezzotint.training import lr
@@ -98,18 +99,16 @@ class _Made:
 
 @dataclass(slots=True)
 class Trainer:
-    """One run. model: what is trained. batches: of each step. host: what the run's owner does. seed: of all draws.
-    rate_factor: what every rate is multiplied by, that of `optim.lr_batch_power`. update_check: sees once that every
-    part moves."""
+    """One run. model: what is trained. batches: of each step. host: what the run's owner does. resolved: what
+    was worked out at the start. update_check: sees once that every part moves."""
 
     model: TrainableModel
     batches: Iterable[StepBatches]
     runtime: Runtime
     host: RunHost
+    resolved: Resolved
     progress: Progress
     callbacks: Sequence[Callback] = ()
-    seed: int = 0
-    rate_factor: float = 1.0
     max_bad_steps: int = 5
     update_check: UpdateCheck | None = None
     clock: Callable[[], float] = time.monotonic
@@ -158,9 +157,10 @@ class Trainer:
         fault_injection.reach("step.begin")
         device = self.runtime.device
         made = _Made(torch.zeros(1, dtype=torch.float32, device=device))
-        for number in range(len(batches.batches)):
-            with self.runtime.micro_batch(last=number == len(batches.batches) - 1):
-                batch = batches.batches[number]
+        in_order = iter(batches.batches)
+        for number in range(len(batches.sizes)):
+            with self.runtime.micro_batch(last=number == len(batches.sizes) - 1):
+                batch = next(in_order)
                 if batch.size:
                     loss, level = self._loss(batch, batches.step)
                     with attending(self.model.attention, device):  # what is recomputed takes the same kernel
@@ -180,7 +180,7 @@ class Trainer:
     def _loss(self, batch: Batch, step: int) -> tuple[Loss, Tensor]:
         device = self.runtime.device
         x_0 = latents_of(self.model.family, batch, device)
-        drawn = StepDraws.at(self.seed, step, batch.positions.numpy(), device)
+        drawn = StepDraws.at(self.resolved.seed, step, batch.positions.numpy(), device)
         text = self._frozen_text(batch)
         of_stills = self._frozen_text(batch.stills) if batch.stills is not None else None
         with attending(self.model.attention, device), self.model.precision.autocast(device):
@@ -222,7 +222,7 @@ class Trainer:
         """The learning rate of each parameter group at a step (counted from 0)."""
         o, steps = self.model.optim, self.progress.last_step
         factors = {
-            part: self.rate_factor * lr.factor(o.part_schedule.get(part, o.schedule), step, steps)
+            part: self.resolved.rate_factor * lr.factor(o.part_schedule.get(part, o.schedule), step, steps)
             for part in {group.part for group in self.model.update.groups}
         }
         return {g.name: o.part_lr.get(g.part, o.lr) * factors[g.part] for g in self.model.update.groups}

@@ -22,7 +22,7 @@ from mezzotint.recipe.optimizers.base import Optimizer
 from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.training.ema import Ema
 from mezzotint.training.optimizers.base import OptimizerStep, chunked
-from mezzotint.training.patterns import MAY_BE_IDLE, bare
+from mezzotint.training.trainable import MAY_BE_IDLE, bare
 
 _COUNTS = ("opt.applied", "opt.shadow_updates")
 
@@ -42,8 +42,8 @@ class Update:
     """A rule for each part, clipping and the averaged copy, over float32 masters.
 
     trained: parameters by `part/parameter`, or the rows of them that this process holds. separate_masters: the
-    parameters are of a smaller type; float32 masters are kept beside them. written: called when parameters were written
-    in place outside of a step.
+    parameters are of a smaller type; float32 masters are kept beside them. ema_decay: in the place of
+    `optim.ema.decay`. written: called when parameters were written in place outside of a step.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Update:
         settings: OptimSettings,
         *,
         separate_masters: bool,
+        ema_decay: float | None = None,
         written: Callable[[], None] = lambda: None,
     ) -> None:
         self._settings = settings
@@ -72,7 +73,7 @@ class Update:
             for part in self._parts
         }
         self._chunks = {group.name: self._chunks_of(group) for group in self.groups}
-        self.ema = Ema(self._masters, settings) if settings.ema.rule != "none" else None
+        self.ema = Ema(self._masters, settings, decay=ema_decay) if settings.ema.rule != "none" else None
 
     @property
     def masters(self) -> Mapping[str, Tensor]:

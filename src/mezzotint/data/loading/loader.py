@@ -15,8 +15,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -42,24 +43,17 @@ _DECIDED_BY_PARENT = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h; follows the thread that started the worker
 
 
-class _OnDevice(Sequence[Batch]):
-    """The pieces of a step, each moved to the device when it is asked for and not kept there: what a step holds at once
+@dataclass(frozen=True, slots=True)
+class _OnDevice:
+    """The pieces of a step, each moved to the device when it is taken and not kept there: what a step holds at once
     does not grow with its micro-batches."""
 
-    def __init__(self, pieces: Sequence[Piece], device: torch.device) -> None:
-        self._pieces, self._device = pieces, device
+    pieces: Sequence[Piece]
+    device: torch.device
 
-    def __len__(self) -> int:
-        return len(self._pieces)
-
-    @overload
-    def __getitem__(self, index: int) -> Batch: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Batch]: ...
-    def __getitem__(self, index: int | slice) -> Batch | Sequence[Batch]:
-        if isinstance(index, slice):
-            return _OnDevice(self._pieces[index], self._device)
-        return to_batch(self._pieces[index], self._device)
+    def __iter__(self) -> Iterator[Batch]:
+        for piece in self.pieces:
+            yield to_batch(piece, self.device)
 
 
 class Loader:

@@ -97,12 +97,13 @@ def _measured(
     name: str, recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Caches, count: int, *,
     began: float, cache_seconds: float,
 ) -> Measured:  # fmt: skip
-    model = assemble.open_model(recipe, runtime, steps=count)
+    resolved = assemble.resolve(recipe, count)
+    model = assemble.open_model(recipe, runtime, resolved)
     watched = _validation(recipe, runtime, dataset, caches, model)
     before = _fixed_loss(watched, runtime)
     children = _children_seconds()
-    reports, progress = _Reports(), Progress(last_step=count)
-    with assemble.open_trainer(recipe, runtime, dataset, caches, model, progress, callbacks=[reports]) as trainer:
+    reports = _Reports()
+    with assemble.open_trainer(recipe, runtime, dataset, caches, model, resolved, callbacks=[reports]) as trainer:
         feed = trainer.batches = _Feed(trainer.batches, dataset.timeline, buckets.table(recipe.data))
         _reset_peak(runtime.device)
         setup = time.perf_counter() - began

@@ -17,6 +17,7 @@ import torch
 
 from mezzotint import durable
 from mezzotint.errors import MezzotintError, RecipeError
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.reports.bench_plot import Run, plot
@@ -150,8 +151,8 @@ def faster_than(recipe: Recipe, device: torch.device) -> tuple[Recipe, list[str]
         for name, value in wanted.items()
         if getattr(section, name) != value
     ]
-    data = recipe.data.model_copy(update={"cache": recipe.data.cache.model_copy(update=cache)})
-    return recipe.model_copy(update={"data": data, "run": recipe.run.model_copy(update=run)}), changes
+    values = {f"data.cache.{name}": value for name, value in cache.items()}
+    return with_values(recipe, values | {f"run.{name}": value for name, value in run.items()}), changes
 
 
 def _with_stand_in(recipe: Recipe, count: int | None, runtime: Runtime) -> Recipe:
@@ -162,7 +163,7 @@ def _with_stand_in(recipe: Recipe, count: int | None, runtime: Runtime) -> Recip
     if runtime.is_first:
         _pictures.draw(folder, count, side)
     runtime.barrier()
-    return recipe.model_copy(update={"data": _pictures.with_stand_in(recipe.data, folder)})
+    return with_values(recipe, {"data": _pictures.with_stand_in(recipe.data, folder)})
 
 
 def _context(recipe: Recipe, measured: Sequence[Measured], options: Options, runtime: Runtime) -> _page.Context:

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from mezzotint.errors import OutOfMemory
 from mezzotint.recipe.advice import less_memory
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.stages import StepReport
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches, Dataset
 from mezzotint.tasks.cache import cache
-from mezzotint.training.progress import Progress
 from mezzotint.training.trainer import Trainer
 
 STEPS = 2
@@ -58,19 +58,15 @@ def dry_run(recipe: Recipe, dataset: Dataset, steps: int, *, processes: int = 1)
         alone = _apart(recipe, Path(folder))
         with closing(open_runtime(alone.run, Launch())) as runtime:
             caches = _caches(alone, dataset, runtime, min(STEPS, steps))
-            model = assemble.open_model(alone, runtime, steps=min(STEPS, steps))
-            progress = Progress(last_step=min(STEPS, steps))
-            with assemble.open_trainer(
-                alone, runtime, dataset, caches, model, progress, world_size=processes
-            ) as trainer:
+            resolved = assemble.resolve(alone, min(STEPS, steps))
+            model = assemble.open_model(alone, runtime, resolved)
+            opened = assemble.open_trainer(alone, runtime, dataset, caches, model, resolved, world_size=processes)
+            with opened as trainer:
                 return _timed(trainer)
 
 
 def _apart(recipe: Recipe, folder: Path) -> Recipe:
-    kept = recipe.data.cache.model_copy(update={"path": folder})
-    data = recipe.data.model_copy(update={"cache": kept})
-    run = recipe.run.model_copy(update={"runtime": "single", "folder": folder / "run"})
-    return recipe.model_copy(update={"data": data, "run": run})
+    return with_values(recipe, {"data.cache.path": folder, "run.runtime": "single", "run.folder": folder / "run"})
 
 
 def _caches(recipe: Recipe, dataset: Dataset, runtime: Runtime, steps: int) -> Caches:

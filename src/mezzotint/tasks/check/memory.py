@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from mezzotint.data.cache.text_rows import layout_of
 from mezzotint.diffusion.objective import Objective
 from mezzotint.families.base import Grid, ModelFamily
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.runtimes.base import not_exempt, recompute_blocks
@@ -168,8 +169,7 @@ class Outline:
             cast(module, self.precision.weights if name in recipe.model.train else self.precision.of_frozen(name))
         self.trained = trained_parameters(self.family.parts(), recipe.model, kind.trainable)
         # a tensor without values cannot be copied to the CPU; the average's bytes are the same wherever it lies
-        beside = recipe.optim.ema.model_copy(update={"device": "same"})
-        optim = recipe.optim.model_copy(update={"ema": beside})
+        optim = with_values(recipe.optim, {"ema.device": "same"})
         optim = weight_decay.resolved(optim, self.family.parts(), list(self.trained))
         self.update = Update(self.trained, optim, separate_masters=self.precision.separate_masters)
         self.prediction = recipe.model.prediction or self.family.prediction

@@ -21,7 +21,7 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.prompts import cleaning
-from mezzotint.training import patterns
+from mezzotint.training import trainable
 
 _KNOWS = re.compile(r"^In short: ([^.]+)\.", re.MULTILINE)
 _ARCHIVES = frozenset((".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst"))
@@ -178,7 +178,7 @@ def of_names(recipe: Recipe, parts: Mapping[str, nn.Module], trained: Collection
     return [
         f"{where}: {' and '.join(unmet)} {'names' if len(unmet) == 1 else 'name'} nothing in this model"
         for where, told, names in found
-        if (unmet := patterns.idle(told, names))
+        if (unmet := trainable.idle(told, names))
     ]
 
 

@@ -18,7 +18,7 @@ from mezzotint.data.schedule.plan import Timeline
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.tasks.assemble import rate_factor
+from mezzotint.recipe.resolved import Resolved
 from mezzotint.training import lr
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
@@ -67,10 +67,10 @@ def begin(recipe: Recipe, model: TrainableModel) -> Iterator[str]:
         yield from restore(start.optimizer, model.update, model.family)
 
 
-def write_when_asked(recipe: Recipe, folder: Path, model: TrainableModel, steps: int) -> None:
+def write_when_asked(recipe: Recipe, folder: Path, model: TrainableModel, resolved: Resolved) -> None:
     """The optimizer's file of a run folder, with `run.export.mindspore_optimizer`."""
     if recipe.run.export.mindspore_optimizer:
-        write(folder / NAME, model.update, model.family, rates_of(recipe, steps, rate_factor(recipe)))
+        write(folder / NAME, model.update, model.family, rates_of(recipe, resolved.steps, resolved.rate_factor))
 
 
 def restore(path: Path, update: Update, family: ModelFamily) -> list[str]:

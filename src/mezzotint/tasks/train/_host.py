@@ -14,6 +14,7 @@ from mezzotint import durable
 from mezzotint.data.schedule import schedule_file
 from mezzotint.errors import StorageError
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.resolved import Resolved
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import StepReport
@@ -31,7 +32,8 @@ from mezzotint.training.trainer import Trainer
 
 @dataclass(frozen=True, slots=True)
 class TrainHost(RunHost):
-    """The owner of a run in a folder. digest: of the recipe. resolved: what the recipe left to be worked out. changes:
+    """The owner of a run in a folder. digest: of the recipe. recorded: what the recipe left
+    open, for the history and checkpoints. changes:
     settings that are replaced while the run goes. say: prints in the first process."""
 
     recipe: Recipe
@@ -42,8 +44,8 @@ class TrainHost(RunHost):
     dataset: assemble.Dataset
     model: TrainableModel
     identity: Identity
-    resolved: Mapping[str, Any]
-    steps: int
+    resolved: Resolved
+    recorded: Mapping[str, Any]
     changes: LiveSettings
     say: Callable[[str], None]
 
@@ -57,7 +59,7 @@ class TrainHost(RunHost):
         if not (self.runtime.is_first or self.runtime.shares):
             return
         values = trainer.state() | {"recipe": assemble.effective(self.recipe), "identity": self.identity.values()}
-        values["resolved"] = dict(self.resolved)
+        values["resolved"] = dict(self.recorded)
         write = partial(shared_state.write, runtime=self.runtime) if self.runtime.shares else state.write
         write(
             self.folder.checkpoints,
@@ -68,7 +70,7 @@ class TrainHost(RunHost):
         )
         if not self.runtime.is_first:
             return
-        _foreign_start.write_when_asked(self.recipe, self.folder.path, self.model, self.steps)
+        _foreign_start.write_when_asked(self.recipe, self.folder.path, self.model, self.resolved)
         try:
             state.prune(self.folder.checkpoints, self.recipe.run.save.keep)
         except OSError as error:  # what is written stays written

@@ -18,7 +18,7 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
-from mezzotint.tasks.assemble import Dataset, rate_factor, resolved
+from mezzotint.tasks.assemble import Dataset, rate_factor, resolve
 from mezzotint.tasks.check.notes import notes, of_data, of_names, of_pictures
 from mezzotint.tasks.long_captions import LostWords
 from mezzotint.tasks.long_captions import note as note_of_lost
@@ -233,7 +233,7 @@ def _update_line(recipe: Recipe, steps: int) -> str:
         parts.append(f"clipped at {o.clip.norm:g} ({o.clip.scope})")
     if o.ema.rule != "none":
         started = f" from {o.ema.start}" if o.ema.start is not None else ""
-        parts.append(f"average (EMA) {o.ema.rule} {resolved(o, steps).ema.decay:g}{started}")
+        parts.append(f"average (EMA) {o.ema.rule} {resolve(recipe, steps).ema_decay:g}{started}")
     return ", ".join(parts)
 
 
@@ -273,7 +273,7 @@ def worked_out(recipe: Recipe, steps: int) -> list[str]:
     if o.ema.strength is not None:
         sentences.append(
             f"optim.ema.strength {o.ema.strength:g} over {steps:,} steps with an update every {o.ema.interval:,}: "
-            f"decay {resolved(o, steps).ema.decay:.10g}"
+            f"decay {resolve(recipe, steps).ema_decay:.10g}"
         )
     rules = {part: o.part_optimizer.get(part, o.optimizer) for part in recipe.model.train}
     for label in dict.fromkeys(rule.label for rule in rules.values() if not rule.has_rate):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.model import ModelSettings
 
@@ -21,7 +22,7 @@ def settings_of(recipe: Recipe) -> ModelSettings | None:
     if start is None:
         return None
     config = model.config or (model.path if model.path.is_dir() and start.is_file() else None)
-    return model.model_copy(update={"path": start, "config": config, "weights": "files"})
+    return with_values(model, {"path": start, "config": config, "weights": "files"})
 
 
 def weights(

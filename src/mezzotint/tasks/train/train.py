@@ -194,13 +194,14 @@ def prepare(
         allowing = partial(announce.allowing, recipe, words=words, launch=launch)
         changes = resume.compare(restored, reading, recipe, identity, allowing) if restored else []
         caches = _filled_caches(recipe, runtime, dataset, live.say)
-        model = assemble.open_model(recipe, runtime, steps=steps)
+        resolved = assemble.resolve(recipe, steps)
+        model = assemble.open_model(recipe, runtime, resolved)
         _foreign_start.check(recipe, model, steps)
-        ema = {} if recipe.optim.ema.strength is None else {"ema_decay": model.optim.ema.decay}
+        ema = {} if recipe.optim.ema.strength is None else {"ema_decay": resolved.ema_decay}
         require = partial(_live_settings.require_possible, model=model, caches=caches)
         host = TrainHost(
             recipe, reading.digest, runtime, folder, interrupts, dataset, model, identity,
-            resolved={"seed": recipe.run.seed} | ema | optimizers, steps=steps,
+            resolved, recorded={"seed": resolved.seed} | ema | optimizers,
             changes=LiveSettings(recipe, runtime, folder, require, live.say), say=live.say,
         )  # fmt: skip
         progress = _foreign_start.progress(recipe, dataset.timeline, steps)
@@ -210,7 +211,7 @@ def prepare(
             recipe, runtime, folder, dataset, caches, model, live, start_step=progress.step
         )
         opened = assemble.open_trainer(
-            recipe, runtime, dataset, caches, model, progress,
+            recipe, runtime, dataset, caches, model, resolved, progress=progress,
             host=host, callbacks=callbacks, update_check=UpdateCheck(model.update.masters),
         )  # fmt: skip
         trainer = stack.enter_context(opened)
@@ -315,8 +316,9 @@ def _write_run_files(
     if recipe.run.export.link is not None:
         _run_files.link(folder, recipe.run.export.link, host.say)
     folder.record(
-        "started", step=restored.step if restored else recipe.run.start.step, steps=host.steps, recipe=host.digest,
-        processes=host.runtime.world_size, batch=recipe.data.batch_size, changes=changes, **host.resolved,
+        "started", step=restored.step if restored else recipe.run.start.step, steps=host.resolved.steps,
+        recipe=host.digest, processes=host.runtime.world_size, batch=recipe.data.batch_size, changes=changes,
+        **host.recorded,
     )  # fmt: skip
 
 
