@@ -1,5 +1,6 @@
 """A folder is a registry: `find("families", "sdxl")` imports `mezzotint.families.sdxl`. To add a choice is to add a
-file, or a folder whose `__init__` imports what the choice offers.
+file, or a folder whose `__init__` imports what the choice offers; it may lie in any place that the package's
+`__path__` names.
 
 No list has to be kept: what is a module in the folder can be chosen; `base`, `shared` and names with an underscore
 cannot. A folder whose `__init__` offers nothing is a group: `dialects/diffusers/sdxl.py` is the choice
@@ -13,6 +14,7 @@ import difflib
 import importlib
 import importlib.util
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -64,15 +66,24 @@ class _Choice:
 def _choices(folder: str) -> dict[str, _Choice]:
     """What can be chosen, by name: of the folder, and of whatever else its package's `__path__` names."""
     package = ".".join(("mezzotint", *folder.split("/")))
-    spec = importlib.util.find_spec(package)
     choices: dict[str, _Choice] = {}
-    for place in spec.submodule_search_locations or () if spec is not None else ():
+    for place in _places(package):
         for name, choice in _modules(Path(place), package):
             if choice.path.name != "__init__.py" or _offers(choice.path):
                 choices.setdefault(name, choice)
             else:
                 choices |= {f"{name}-{word}": inner for word, inner in _modules(choice.path.parent, choice.module)}
     return choices
+
+
+def _places(package: str) -> Sequence[str]:
+    """The folders that make a package; none where there is no such package. Only the packages around it are imported,
+    which hold nothing."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except ModuleNotFoundError:
+        return ()
+    return spec.submodule_search_locations or () if spec is not None else ()
 
 
 def _modules(folder: Path, package: str) -> list[tuple[str, _Choice]]:

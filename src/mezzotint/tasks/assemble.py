@@ -295,7 +295,7 @@ def open_model(recipe: Recipe, runtime: Runtime, resolved: Resolved) -> Trainabl
     mixed.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)
     compiled = compile_blocks(blocks) if recipe.run.compile else 0
     recomputed = recompute_blocks(blocks, recipe.run.recompute) if recipe.run.recompute.enabled else 0
-    if precision.alone:
+    if precision.has_no_masters:
         _refuse_sharded(runtime)
         for name in recipe.model.train:  # before the update takes them: there are no others
             cast(family.parts()[name], precision.weights)

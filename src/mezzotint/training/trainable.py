@@ -73,7 +73,7 @@ def _before_last_layers(part: str, module: nn.Module, count: int | None) -> set[
     if count is None or not part.startswith("text_encoder"):
         return set()
     names = [name for name, _ in module.named_parameters()]
-    numbers = [int(found[1]) if (found := _LAYER.search(name)) else -1 for name in names]
+    numbers = [int(layer[1]) if (layer := _LAYER.search(name)) else -1 for name in names]
     layers = max(numbers, default=-1) + 1
     if not layers:
         raise RecipeError(

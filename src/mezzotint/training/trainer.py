@@ -87,7 +87,7 @@ class Pending:
 
 
 @dataclass(slots=True)
-class _Made:
+class _StepSums:
     """What a step's micro-batches add up to. total: (1,), the weighted loss summed over this rank's samples; losses,
     timesteps: (B,) of each micro-batch; keys: of every sample."""
 
@@ -156,7 +156,7 @@ class Trainer:
         """One optimizer step. Nothing in it is read back to the host."""
         fault_injection.reach("step.begin")
         device = self.runtime.device
-        made = _Made(torch.zeros(1, dtype=torch.float32, device=device))
+        sums = _StepSums(torch.zeros(1, dtype=torch.float32, device=device))
         in_order = iter(batches.batches)
         for number in range(len(batches.sizes)):
             with self.runtime.micro_batch(last=number == len(batches.sizes) - 1):
@@ -166,16 +166,16 @@ class Trainer:
                     with attending(self.model.attention, device):  # what is recomputed takes the same kernel
                         (loss.total * (self.model.scale.scale / batches.count)).backward()
                     if not batch.is_company:
-                        made.keys += batch.keys
-                        made.total += loss.total.detach()
-                        made.losses.append(loss.per_sample.detach())
-                        made.timesteps.append(level)
+                        sums.keys += batch.keys
+                        sums.total += loss.total.detach()
+                        sums.losses.append(loss.per_sample.detach())
+                        sums.timesteps.append(level)
                     del loss
                 del batch  # before the next one is moved to the device
         fault_injection.reach("step.backward")
         if self.update_check is not None and batches.step == self.progress.first_step:
             self.update_check.check_gradients(self.model.trained, self.runtime.agree)
-        return self._apply(batches, self.runtime.total(made.total)[0] / batches.count, made)
+        return self._apply(batches, self.runtime.total(sums.total)[0] / batches.count, sums)
 
     def _loss(self, batch: Batch, step: int) -> tuple[Loss, Tensor]:
         device = self.runtime.device
@@ -204,7 +204,7 @@ class Trainer:
         with torch.no_grad():
             return self.model.family.encode_text(batch.captions)
 
-    def _apply(self, batches: StepBatches, loss: Tensor, made: _Made) -> Pending:
+    def _apply(self, batches: StepBatches, loss: Tensor, sums: _StepSums) -> Pending:
         scale = self.model.scale.scale.clone()
         norms = self.runtime.grad_norms(self.model.trained, self.model.optim.clip.scope) / scale
         norm = torch.linalg.vector_norm(norms)
@@ -216,7 +216,7 @@ class Trainer:
         self.model.scale.update(found_inf, batches.step)
         fault_injection.reach("step.end")
         numbers = torch.stack([loss, norm, found_inf, loss_is_finite, scale])
-        return Pending.of(batches, made.keys, torch.cat([numbers, *made.timesteps, *made.losses]), rates)
+        return Pending.of(batches, sums.keys, torch.cat([numbers, *sums.timesteps, *sums.losses]), rates)
 
     def rates(self, step: int) -> dict[str, float]:
         """The learning rate of each parameter group at a step (counted from 0)."""
@@ -384,11 +384,11 @@ class Trainer:
             self._failed_save = ""
         except StorageError as error:
             failed = 1
-            said = f"the checkpoint of step {self.progress.step} could not be saved: {error.message}"
+            sentence = f"the checkpoint of step {self.progress.step} could not be saved: {error.message}"
             if final:
-                self._failed_save = said  # which ends the run, and is said once
+                self._failed_save = sentence  # which ends the run, and is said once
             else:
-                self.host.warn(said)
+                self.host.warn(sentence)
         else:
             failed = 0
         self.runtime.barrier()  # the first process may have written for long

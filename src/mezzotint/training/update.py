@@ -196,13 +196,13 @@ class Update:
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything to be remembered, by flat name: `w/…`, `ema/…`, `opt.STATE/…`, and the counts."""
-        found = {f"w/{name}": tensor for name, tensor in self._masters.items()}
+        tensors = {f"w/{name}": tensor for name, tensor in self._masters.items()}
         for step in self._steps.values():
-            found |= step.tensors()
-        found["opt.applied"] = self.applied
+            tensors |= step.tensors()
+        tensors["opt.applied"] = self.applied
         if self.ema is not None:
-            found |= self.ema.tensors()
-        return found
+            tensors |= self.ema.tensors()
+        return tensors
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Takes back what `tensors` gave, by name and bit by bit. A missing or misshapen name is an error of the

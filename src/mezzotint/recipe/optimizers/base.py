@@ -12,7 +12,10 @@ from mezzotint.recipe.base import ALLOW, Section, as_list
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
 
-KIND = Field(description="The optimizer's name.")
+KIND = Field(
+    description="The optimizer's name. Where two are joined by `or`, the first is taken on a GPU of CUDA and the other "
+    "elsewhere; `library` takes any class of torch.optim's kind."
+)
 Betas = Annotated[
     tuple[Beta, Beta], Field(description="Decay of the running means of the gradient and of its square."), ALLOW
 ]

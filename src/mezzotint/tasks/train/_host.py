@@ -50,7 +50,7 @@ class TrainHost(RunHost):
     say: Callable[[str], None]
 
     def requests(self) -> int:
-        return self.interrupts.asked()
+        return self.interrupts.requests()
 
     def warn(self, text: str) -> None:
         self.say(f"warning: {text}")
@@ -142,10 +142,10 @@ class TrainHost(RunHost):
         self.warn(f"step {report.step + 1} was not finite and moved nothing; {where}")
 
     def _export_one(self, trainer: Trainer, weights: Mapping[str, Tensor], ema: str) -> list[Path]:
-        whole, asked = self.runtime.whole(weights), self.changes.now.run.export
+        whole, settings = self.runtime.whole(weights), self.changes.now.run.export
         if not self.runtime.is_first:
             return []
         place, alone = self.folder.exports, name_of(self.recipe, trainer, ema, alone=True)
-        written = exports.write(self.model, self.recipe, asked, place, name_of(self.recipe, trainer, ema), whole)
-        beside = exports.write_trained(self.model, self.recipe, asked, place, alone, whole)
+        written = exports.write(self.model, self.recipe, settings, place, name_of(self.recipe, trainer, ema), whole)
+        beside = exports.write_trained(self.model, self.recipe, settings, place, alone, whole)
         return [*beside, written]

@@ -53,12 +53,12 @@ def _starter(launch: Launch) -> str:
 
 def progress(live: LiveLine, what: str) -> Callable[[int, int], None]:
     """A progress callback that says every tenth part once, and nothing for small sets."""
-    said: set[int] = set()
+    tenths: set[int] = set()
 
     def tell(done: int, total: int) -> None:
         tenth = 10 * done // max(total, 1)
-        if total >= 1000 and tenth not in said:
-            said.add(tenth)
+        if total >= 1000 and tenth not in tenths:
+            tenths.add(tenth)
             live.say(f"{what}: {done:,} of {total:,}")
 
     return tell
@@ -350,8 +350,8 @@ def further(reading: Reading, recipe: Recipe, words: Sequence[str], launch: Laun
     longer = recipe.run.longer
     more, unit = (math.ceil(length), path.removeprefix("run.")) if longer is None else (2 * longer.count, longer.unit)
     settings = [f"run.longer={more:g} {unit}"]
-    said = reading.origin.get(path, "").removeprefix("default of ")
-    flag = said if said.startswith("--") or " in " in said else path
+    source = reading.origin.get(path, "").removeprefix("default of ")
+    flag = source if source.startswith("--") or " in " in source else path
     return f"to train it further, raise {flag}, or lay it over the line: {with_settings(words, settings, launch)}"
 
 

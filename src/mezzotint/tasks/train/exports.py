@@ -20,26 +20,26 @@ from mezzotint.weights.files import mindspore
 
 def require_possible(recipe: Recipe) -> None:
     """Raises RecipeError E1092 for files that the family's models are not written as."""
-    asked = recipe.run.export
+    settings = recipe.run.export
     styles = family_class(recipe).file_styles
-    if asked.parts == "trained" and not styles:
+    if settings.parts == "trained" and not styles:
         raise RecipeError(
             f"run.export.parts: models of family {recipe.model.family} are written as whole folders alone; write all",
             code="E1092",
         )
-    if asked.trained_file != "none" and not styles:
+    if settings.trained_file != "none" and not styles:
         raise RecipeError(
             f"run.export.trained_file: models of family {recipe.model.family} are written as whole folders alone; "
             "write none",
             code="E1092",
         )
-    if asked.trained_file == "mindspore" and "mindspore" not in styles:
+    if settings.trained_file == "mindspore" and "mindspore" not in styles:
         raise RecipeError(
             f"run.export.trained_file: models of family {recipe.model.family} are not written as checkpoints of "
             "MindSpore's, those of sdxl are; write safetensors",
             code="E1092",
         )
-    if asked.mindspore and "mindspore" not in styles:
+    if settings.mindspore and "mindspore" not in styles:
         raise RecipeError(
             f"run.export.mindspore: models of family {recipe.model.family} are not written as checkpoints of "
             "MindSpore's, those of sdxl are; leave it out",
@@ -48,13 +48,18 @@ def require_possible(recipe: Recipe) -> None:
 
 
 def write(
-    model: TrainableModel, recipe: Recipe, asked: ExportSettings, place: Path, name: str, weights: Mapping[str, Tensor]
+    model: TrainableModel,
+    recipe: Recipe,
+    settings: ExportSettings,
+    place: Path,
+    name: str,
+    weights: Mapping[str, Tensor],
 ) -> Path:
-    """Writes weights, trained ones by `part/parameter`, under a name into the folder `place`, as `asked` says. Returns
-    the folder, or the file of what was trained. Raises what exporting raises, StorageError E1701."""
-    ending = mindspore.SUFFIX if asked.mindspore else ".safetensors"
-    if asked.parts == "trained":
-        return _trained(model, recipe, asked, place, f"{name}{ending}", weights)
+    """Writes weights, trained ones by `part/parameter`, under a name into the folder `place`. Returns the folder, or
+    the file of what was trained. Raises what exporting raises, StorageError E1701."""
+    ending = mindspore.SUFFIX if settings.mindspore else ".safetensors"
+    if settings.parts == "trained":
+        return _trained(model, recipe, settings, place, f"{name}{ending}", weights)
     target = place / name
     # an earlier one goes when the new one is whole
     aside = place / f".partial-{name}" if target.exists() else target
@@ -64,7 +69,7 @@ def write(
             aside,
             settings=recipe.model,
             weights=weights,
-            dtype=asked.dtype,
+            dtype=settings.dtype,
             schedule=model.objective.schedule,
             prediction=model.prediction,
         )
@@ -72,32 +77,42 @@ def write(
             durable.remove_tree(target)
             aside.rename(target)
             durable.sync_folder(target.parent)
-    if asked.single_file:
-        single_file_of(target, asked.single_file_folder or target.parent, asked.single_file_dtype, ending)
+    if settings.single_file:
+        single_file_of(target, settings.single_file_folder or target.parent, settings.single_file_dtype, ending)
     return target
 
 
 def write_trained(
-    model: TrainableModel, recipe: Recipe, asked: ExportSettings, place: Path, name: str, weights: Mapping[str, Tensor]
+    model: TrainableModel,
+    recipe: Recipe,
+    settings: ExportSettings,
+    place: Path,
+    name: str,
+    weights: Mapping[str, Tensor],
 ) -> list[Path]:
     """The file of `run.export.trained_file` beside what `write` writes; none where that is the same, or none is asked
     for. Raises as `write`."""
-    ending = mindspore.SUFFIX if asked.trained_file == "mindspore" else ".safetensors"
-    is_written = asked.parts == "trained" and asked.mindspore == (asked.trained_file == "mindspore")
-    if asked.trained_file == "none" or is_written:
+    ending = mindspore.SUFFIX if settings.trained_file == "mindspore" else ".safetensors"
+    is_written = settings.parts == "trained" and settings.mindspore == (settings.trained_file == "mindspore")
+    if settings.trained_file == "none" or is_written:
         return []
-    return [_trained(model, recipe, asked, place, f"{name}{ending}", weights)]
+    return [_trained(model, recipe, settings, place, f"{name}{ending}", weights)]
 
 
 def _trained(
-    model: TrainableModel, recipe: Recipe, asked: ExportSettings, place: Path, file: str, weights: Mapping[str, Tensor]
+    model: TrainableModel,
+    recipe: Recipe,
+    settings: ExportSettings,
+    place: Path,
+    file: str,
+    weights: Mapping[str, Tensor],
 ) -> Path:
-    target = (asked.single_file_folder or place) / file
+    target = (settings.single_file_folder or place) / file
     with durable.storage_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         on_cpu = {n: t.detach().cpu() for n, t in weights.items()}
         model.family.export_parts(
-            target, recipe.model.train, weights=on_cpu, dtype=asked.single_file_dtype or asked.dtype
+            target, recipe.model.train, weights=on_cpu, dtype=settings.single_file_dtype or settings.dtype
         )
     return target
 

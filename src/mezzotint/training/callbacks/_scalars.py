@@ -58,21 +58,21 @@ class Scalars:
     def of(self, report: StepReport) -> dict[str, float]:
         """The numbers of a report that has been taken, by tag; means since the last one begin anew."""
         seconds = max(report.seconds, 1e-9)
-        found = {"loss/step": report.loss, "grad/norm": report.norm}
+        values = {"loss/step": report.loss, "grad/norm": report.norm}
         if self._smoothed.value is not None:
-            found["loss/avg"] = self._smoothed.value
+            values["loss/avg"] = self._smoothed.value
         for place, count in enumerate(self._bin_counts):
             if count:
-                found[f"loss/by_timestep/{place}"] = self._bin_sums[place] / count
+                values[f"loss/by_timestep/{place}"] = self._bin_sums[place] / count
         self._bin_sums, self._bin_counts = [0.0] * _BINS, [0] * _BINS
-        found |= {f"lr/{group}": rate for group, rate in report.rates.items()}
-        found["perf/images_per_s"] = report.samples / seconds
-        found["perf/data_wait"] = min(1.0, report.wait_seconds / seconds)
+        values |= {f"lr/{group}": rate for group, rate in report.rates.items()}
+        values["perf/images_per_s"] = report.samples / seconds
+        values["perf/data_wait"] = min(1.0, report.wait_seconds / seconds)
         if report.memory_bytes:
-            found["memory/peak_gib"] = report.memory_bytes / 2**30
+            values["memory/peak_gib"] = report.memory_bytes / 2**30
         if report.loss_scale != 1.0:
-            found["scaler/scale"] = report.loss_scale
-        return found
+            values["scaler/scale"] = report.loss_scale
+        return values
 
     def state(self) -> dict[str, Any]:
         """The means, as JSON."""

@@ -133,8 +133,8 @@ class MetricsLog(Callback):
         """What came since the last line, and the smoothed loss; a checkpoint never knows more lines than the disk
         has."""
         self._lines.sync()
-        told = {} if self._smoothed is None else {"smoothed": self._smoothed.state()}
-        return asdict(self._since) | told
+        state = {} if self._smoothed is None else {"smoothed": self._smoothed.state()}
+        return asdict(self._since) | state
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Takes back what `state` gave; an older run's knows no smoothed loss, or nothing."""

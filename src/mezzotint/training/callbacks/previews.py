@@ -123,32 +123,32 @@ class Previews(PreviewsElsewhere):
         fault_injection.reach("preview.begin")
         super().on_step(report, progress)
         with skipped_when_out_of_memory(f"previews of step {progress.step}", self._warn):
-            wanted = self._wanted(progress.step)
-            drawn = self._draw_all(progress.step, wanted)
+            requests = self._wanted(progress.step)
+            drawn = self._draw_all(progress.step, requests)
             if not self._only_draws:
-                self._keep(progress.step, wanted, drawn)
+                self._keep(progress.step, requests, drawn)
         return Action.NOTHING
 
     def _wanted(self, step: int) -> PreviewRequests:
-        wanted = self._prompts.wanted(step)
+        requests = self._prompts.wanted(step)
         if self.guidance_rescale is None:
-            return wanted
+            return requests
         update = {"guidance_rescale": self.guidance_rescale}
-        return replace(wanted, settings=wanted.settings.model_copy(update=update))
+        return replace(requests, settings=requests.settings.model_copy(update=update))
 
-    def _draw_all(self, step: int, wanted: PreviewRequests) -> Pictures:
-        found: Pictures = {}
+    def _draw_all(self, step: int, requests: PreviewRequests) -> Pictures:
+        drawn: Pictures = {}
         for which in self._weights:
-            if step == 0 and found:
-                found[which] = next(iter(found.values()))  # the average begins as a copy of the weights
+            if step == 0 and drawn:
+                drawn[which] = next(iter(drawn.values()))  # the average begins as a copy of the weights
             else:
-                found[which] = list(self._draw(which, wanted))
-        return found
+                drawn[which] = list(self._draw(which, requests))
+        return drawn
 
-    def _draw(self, which: Weights, wanted: PreviewRequests) -> Iterator[NDArray[np.uint8]]:
-        settings = wanted.settings
+    def _draw(self, which: Weights, requests: PreviewRequests) -> Iterator[NDArray[np.uint8]]:
+        settings = requests.settings
         with evaluating(self._family.parts()), weights_in_use(self._update, which):
-            for some in alike(wanted.requests, settings.batch_size):
+            for some in alike(requests.requests, settings.batch_size):
                 with self._precision.autocast(self._device):
                     latents = sample_latents(
                         self._family,
@@ -166,19 +166,19 @@ class Previews(PreviewsElsewhere):
                 for request, pixels in zip(some, self._decode(latents), strict=True):
                     yield as_bytes(pixels, request.size.frames)
 
-    def _keep(self, step: int, wanted: PreviewRequests, drawn_by: Pictures) -> None:
+    def _keep(self, step: int, requests: PreviewRequests, drawn_by: Pictures) -> None:
         folder = self._folder / f"step-{step:08d}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for which, drawn in drawn_by.items():
-                for index, (request, pixels) in enumerate(zip(wanted.requests, drawn, strict=True)):
-                    told = pictures.facts(request, wanted.settings) | _of_model(step, which)
+                for index, (request, pixels) in enumerate(zip(requests.requests, drawn, strict=True)):
+                    facts = pictures.facts(request, requests.settings) | _of_model(step, which)
                     name = _name(index, which)
-                    durable.write_file(folder / name, pictures.png(pictures.strip(pixels), told))
+                    durable.write_file(folder / name, pictures.png(pictures.strip(pixels), facts))
                     if request.size.frames > 1:
-                        clip = pictures.file(pixels, told, wanted.settings.clip)
+                        clip = pictures.file(pixels, facts, requests.settings.clip)
                         durable.write_file((folder / name).with_suffix(".mp4"), clip)
-            self._renew_grid(step, wanted)
+            self._renew_grid(step, requests)
         except OSError as error:
             reason = error.strerror or str(error)
             raise StorageError(
@@ -190,7 +190,7 @@ class Previews(PreviewsElsewhere):
                     for index, pixels in enumerate(drawn):
                         sink(step, f"{index}/{WRITTEN[which]}", pictures.strip(pixels))
 
-    def _renew_grid(self, step: int, wanted: PreviewRequests) -> None:
+    def _renew_grid(self, step: int, requests: PreviewRequests) -> None:
         """All steps so far; of many, an even choice with the first and the last. A row has the caption and guidance of
         now; an earlier picture that was of others says so itself."""
         steps = sorted(n for n in _steps_in(self._folder) if n <= step)
@@ -198,12 +198,12 @@ class Previews(PreviewsElsewhere):
         cells: list[list[NDArray[np.uint8] | None]] = []
         rows: list[str] = []
         notes: list[list[str]] = []
-        for index, request in enumerate(wanted.requests):
-            now = _caption(pictures.facts(request, wanted.settings))
+        for index, request in enumerate(requests.requests):
+            now = _caption(pictures.facts(request, requests.settings))
             for which in self._weights:
-                found = [_read(self._folder / f"step-{n:08d}" / _name(index, which)) for n in shown]
-                cells.append([pixels for pixels, _ in found])
-                notes.append([caption if caption != now else "" for _, caption in found])
+                images = [_read(self._folder / f"step-{n:08d}" / _name(index, which)) for n in shown]
+                cells.append([pixels for pixels, _ in images])
+                notes.append([caption if caption != now else "" for _, caption in images])
                 rows.append(now if len(self._weights) == 1 else f"[{WRITTEN[which]}] {now}")
         image = grids.sheet(cells, rows=rows, columns=[f"step {n}" for n in shown], notes=notes)
         grids.save(image, self._folder / "grid.png")
@@ -233,11 +233,11 @@ def _name(index: int, which: Weights) -> str:
 
 
 def _steps_in(folder: Path) -> list[int]:
-    return [int(found[1]) for found in map(_STEP.fullmatch, (path.name for path in folder.iterdir())) if found]
+    return [int(steps[1]) for steps in map(_STEP.fullmatch, (path.name for path in folder.iterdir())) if steps]
 
 
-def _caption(told: Mapping[str, str]) -> str:
-    return f"{told.get('prompt') or '(no caption)'} · guidance {float(told.get('guidance', 'nan')):g}"
+def _caption(facts: Mapping[str, str]) -> str:
+    return f"{facts.get('prompt') or '(no caption)'} · guidance {float(facts.get('guidance', 'nan')):g}"
 
 
 def _read(path: Path) -> tuple[NDArray[np.uint8] | None, str]:

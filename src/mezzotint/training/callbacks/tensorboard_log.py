@@ -129,8 +129,8 @@ class EventFile:
 
 def _file_name(folder: Path) -> str:
     """A name that sorts behind those of all earlier attempts: readers take the files in that order."""
-    found = (re.match(r"events\.out\.tfevents\.(\d{10})\.", path.name) for path in folder.iterdir())
-    latest = max((int(match[1]) for match in found if match), default=0)
+    name = (re.match(r"events\.out\.tfevents\.(\d{10})\.", path.name) for path in folder.iterdir())
+    latest = max((int(match[1]) for match in name if match), default=0)
     return f"events.out.tfevents.{max(int(time.time()), latest + 1):010d}.{socket.gethostname()}.{os.getpid()}"
 
 

@@ -94,9 +94,9 @@ class Validation(Callback):
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Measures and hands the numbers to the sinks. Raises StorageError when one of them does, after the others."""
         with skipped_when_out_of_memory(f"held-out loss of step {progress.step}", self._warn):
-            found = self.measure()
-            self._say(progress.step, found)
-            _hand_out(progress.step, found, self._sinks)
+            losses = self.measure()
+            self._say(progress.step, losses)
+            _hand_out(progress.step, losses, self._sinks)
         return Action.NOTHING
 
     def state(self) -> dict[str, Any]:
@@ -105,15 +105,15 @@ class Validation(Callback):
     def load(self, state: Mapping[str, Any]) -> None:
         self._overfit.load(state)
 
-    def _say(self, step: int, found: Mapping[str, float]) -> None:
-        words = "  ".join(f"{tag} {loss:.4f}" for tag, loss in found.items() if "_at/" not in tag)
+    def _say(self, step: int, losses: Mapping[str, float]) -> None:
+        words = "  ".join(f"{tag} {loss:.4f}" for tag, loss in losses.items() if "_at/" not in tag)
         self._tell(f"measured at step {step:,}  {words}")
-        for sentence in self._overfit.take(step, {tag: found[tag] for tag in (f"val/{name}" for name in self._sets)}):
+        for sentence in self._overfit.take(step, {tag: losses[tag] for tag in (f"val/{name}" for name in self._sets)}):
             self._warn(sentence)
 
     def measure(self) -> dict[str, float]:
         """The numbers by tag. Changes nothing: no gradient, no mode, no random state."""
-        found: dict[str, float] = {}
+        losses: dict[str, float] = {}
         kinds: tuple[Weights, ...] = ("raw",) if self._update.ema is None else ("raw", "ema")
         with evaluating(self._family.parts()):
             for kind in kinds:
@@ -122,20 +122,20 @@ class Validation(Callback):
                     for name, batches in self._sets.items():
                         by_timestep = self._means(batches)
                         tag = f"val/{name}{suffix}"
-                        found[tag] = sum(by_timestep) / len(by_timestep)
-                        found |= {f"{tag}_at/{t}": mean for t, mean in zip(self._timesteps, by_timestep, strict=True)}
-                untrained = [found[f"val/{name}{suffix}"] for name in self._sets if name != "train"]
+                        losses[tag] = sum(by_timestep) / len(by_timestep)
+                        losses |= {f"{tag}_at/{t}": mean for t, mean in zip(self._timesteps, by_timestep, strict=True)}
+                untrained = [losses[f"val/{name}{suffix}"] for name in self._sets if name != "train"]
                 if len(untrained) > 1:
-                    found[f"val/all{suffix}"] = sum(untrained) / len(untrained)
-        return found
+                    losses[f"val/all{suffix}"] = sum(untrained) / len(untrained)
+        return losses
 
     def _means(self, batches: list[Batch]) -> list[float]:
         """The mean over all samples of a set, for each timestep."""
         sums = torch.zeros(len(self._timesteps), dtype=torch.float64, device=self._device)
         for number, batch in enumerate(batches):
             if batch.latents is None:  # once: the VAE is never trained; what it was made of is let go
-                made = latents_of(self._family, batch, self._device).to("cpu")
-                batches[number] = batch = replace(batch, pixels=None, moments=None, latents=made, stills=None)
+                latents = latents_of(self._family, batch, self._device).to("cpu")
+                batches[number] = batch = replace(batch, pixels=None, moments=None, latents=latents, stills=None)
             x_0 = latents_of(self._family, batch, self._device)
             with self._precision.autocast(self._device):
                 condition = self._family.condition(self._text(batch), batch)
@@ -149,9 +149,9 @@ class Validation(Callback):
         drawn = self._draws(batch.keys, timestep)
         at = torch.full((batch.size,), timestep, dtype=torch.int64, device=self._device)
         noised = self._objective.noise_at(x_0, drawn, at)
-        said = self._family.predict(noised, condition)[:, : x_0.shape[1]]  # a learnt variance is not measured
+        predicted = self._family.predict(noised, condition)[:, : x_0.shape[1]]  # a learnt variance is not measured
         with torch.autocast(self._device.type, enabled=False):
-            return (said.float() - self._objective.target(noised)).square().flatten(1).mean(1)
+            return (predicted.float() - self._objective.target(noised)).square().flatten(1).mean(1)
 
     def _draws(self, keys: Sequence[str], timestep: int) -> StepDraws:
         addresses = [

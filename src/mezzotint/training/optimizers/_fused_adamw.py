@@ -55,8 +55,8 @@ class AdamWStep(OptimizerStep):
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        found = {f"opt.mean/{name}": tensor for name, tensor in self._mean.items()}
-        return found | {f"opt.square/{name}": tensor for name, tensor in self._square.items()}
+        means = {f"opt.mean/{name}": tensor for name, tensor in self._mean.items()}
+        return means | {f"opt.square/{name}": tensor for name, tensor in self._square.items()}
 
     def state_bytes(self, masters: Mapping[str, Tensor]) -> int:
         return sum(2 * master.element_size() * master.numel() for master in masters.values())

@@ -85,31 +85,31 @@ class TorchStep(OptimizerStep):
 
     def _of_groups(self) -> dict[str, dict[str, Any]]:
         """By a group's first parameter: the numbers among its settings that are not what they were at the start."""
-        found = dict(self._waiting_groups)
+        numbers = dict(self._waiting_groups)
         for names, optimizer in self._optimizers.items():
             started = self._started[names]
-            found[names[0]] = {
+            numbers[names[0]] = {
                 key: value
                 for key, value in optimizer.param_groups[0].items()
                 if key not in ("lr", "params") and isinstance(value, (Tensor, int, float))
                 if key not in started or isinstance(value, Tensor) or value != started[key]
             }
-        return found
+        return numbers
 
     def tensors(self) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for names, optimizer in self._optimizers.items():
             for name, master in zip(names, optimizer.param_groups[0]["params"], strict=True):
                 for key, value in optimizer.state[master].items():
                     assert isinstance(value, (Tensor, int, float)), (key, value)
-                    found[f"opt.{_tag(key, value)}/{name}"] = _as_tensor(value)
+                    tensors[f"opt.{_tag(key, value)}/{name}"] = _as_tensor(value)
         for name, state in self._waiting.items():
             for key, value in state.items():
-                found[f"opt.{_tag(key, value)}/{name}"] = _as_tensor(value)
+                tensors[f"opt.{_tag(key, value)}/{name}"] = _as_tensor(value)
         for name, numbers in self._of_groups().items():
             for key, value in numbers.items():
-                found[f"opt.group.{_tag(key, value)}/{name}"] = _as_tensor(value)
-        return found
+                tensors[f"opt.group.{_tag(key, value)}/{name}"] = _as_tensor(value)
+        return tensors
 
     def load(self, tensors: Mapping[str, Tensor], masters: Mapping[str, Tensor]) -> None:
         for kept in (self._optimizers, self._started, self._waiting, self._waiting_groups):
@@ -179,10 +179,10 @@ _REMEDIES: Mapping[str, str] = {
 def class_of(path: str) -> type[torch.optim.Optimizer]:
     module, _, name = path.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), name)
+        kind = getattr(importlib.import_module(module), name)
     except (ImportError, ValueError, AttributeError) as error:
         remedy = _REMEDIES.get(path) or _REMEDIES.get(path.partition(".")[0], "install the package that has it")
         raise RecipeError(f"optim.optimizer: {path} cannot be had ({error}); {remedy}", code="E1061") from error
-    if not (isinstance(found, type) and issubclass(found, torch.optim.Optimizer)):
+    if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
         raise RecipeError(f"optim.optimizer: {path} is no torch.optim.Optimizer; name a class that is", code="E1061")
-    return found
+    return kind
