@@ -19,7 +19,7 @@ from mezzotint import draws
 from mezzotint.data.buckets import buckets
 from mezzotint.data.schedule.captions import Changes, unchanged
 from mezzotint.errors import CacheError, RecipeError
-from mezzotint.recipe.base import Every
+from mezzotint.recipe.base import Every, with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.sample import SampleSettings, SolverName
 from mezzotint.runtimes.base import Runtime
@@ -99,7 +99,7 @@ class PreviewPrompts:
 
     def _asked(self, step: int) -> tuple[list[Request], SampleSettings]:
         file = self._file
-        settings = self._recipe.sample.model_copy(update=dict(file.settings))
+        settings = with_values(self._recipe.sample, file.settings)
         negative = cleaning.cleaned(settings.negative_prompt, self._recipe.data.captions)
         made: list[Request] = []
         for index, line in enumerate(_lines(self._recipe, file, self._dataset)):

@@ -13,6 +13,7 @@ from mezzotint import outside
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import CheckpointError, RecipeError
 from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import MODELS, Reading, locate, located, read, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.model import ModelSettings
@@ -106,10 +107,10 @@ def _of_model(model: Path, place: str, overrides: Sequence[str]) -> Source:
     recipe = located(read_text("schema: 1", place, overrides))
     told = any(word.partition("=")[0] == "model.family" for word in overrides)
     family = None if told else family_at(model)
-    settings = recipe.model.model_copy(update={"path": model} | ({"family": family} if family else {}))
+    settings = with_values(recipe.model, {"path": model} | ({"family": family} if family else {}))
     of_family = (f"{place} is of family {family}",) if family else ()
     said = (*of_family, *notes.knowledge(model))
-    return Source(recipe.model_copy(update={"model": settings}), model.stem, is_model=True, said=said)
+    return Source(with_values(recipe, {"model": settings}), model.stem, is_model=True, said=said)
 
 
 def second(recipe: Recipe) -> Source:
@@ -117,7 +118,7 @@ def second(recipe: Recipe) -> Source:
     path = recipe.sample.refiner.path
     assert path is not None
     settings = ModelSettings(path=path, family=family_at(path) or recipe.model.family, attention=recipe.model.attention)
-    return Source(recipe.model_copy(update={"model": settings}), path.stem, is_model=True)
+    return Source(with_values(recipe, {"model": settings}), path.stem, is_model=True)
 
 
 def _of_run(folder: Path, place: str, overrides: Sequence[str]) -> Source:
@@ -153,7 +154,7 @@ def open_model(source: Source, weights: Weights | None) -> Model:
     """
     recipe = source.recipe
     kind = family_class(recipe)
-    with_one = recipe.run.model_copy(update={"runtime": "single"})
+    with_one = with_values(recipe.run, {"runtime": "single"})
     device = open_runtime(with_one, Launch()).device
     family = kind.load(recipe.model, seed=recipe.run.seed)
     parts = family.parts()

@@ -23,9 +23,8 @@ from PIL import Image
 from torch import Tensor
 
 from mezzotint import durable, fault_injection
-from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import StorageError
-from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.run_folder import RunFolder
@@ -40,7 +39,7 @@ from mezzotint.training.callbacks._evaluating import (
     weights_in_use,
 )
 from mezzotint.training.callbacks.base import Action, Callback, PreviewRequests, PreviewSource, Setup
-from mezzotint.training.precision.policy import Precision
+from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
 from mezzotint.training.update import Update
 
@@ -95,10 +94,7 @@ class Previews(PreviewsElsewhere):
         prompts: PreviewSource,
         *,
         weights: Literal["both", "raw", "ema"],
-        family: ModelFamily,
-        objective: Objective,
-        update: Update,
-        precision: Precision,
+        model: TrainableModel,
         device: torch.device,
         decode: Callable[[Tensor], Tensor],
         warn: Callable[[str], None],
@@ -108,11 +104,8 @@ class Previews(PreviewsElsewhere):
         super().__init__(prompts)
         self._only_draws = only_draws
         self._folder = folder.samples
-        self._weights = _weights(weights, update)
-        self._family = family
-        self._objective = objective
-        self._update = update
-        self._precision = precision
+        self._weights = _weights(weights, model.update)
+        self._model = model
         self._device = device
         self._decode = decode
         self._warn = warn
@@ -134,7 +127,7 @@ class Previews(PreviewsElsewhere):
         if self.guidance_rescale is None:
             return requests
         update = {"guidance_rescale": self.guidance_rescale}
-        return replace(requests, settings=requests.settings.model_copy(update=update))
+        return replace(requests, settings=with_values(requests.settings, update))
 
     def _draw_all(self, step: int, requests: PreviewRequests) -> Pictures:
         drawn: Pictures = {}
@@ -147,14 +140,14 @@ class Previews(PreviewsElsewhere):
 
     def _draw(self, which: Weights, requests: PreviewRequests) -> Iterator[NDArray[np.uint8]]:
         settings = requests.settings
-        with evaluating(self._family.parts()), weights_in_use(self._update, which):
+        with evaluating(self._model.family.parts()), weights_in_use(self._model.update, which):
             for some in alike(requests.requests, settings.batch_size):
-                with self._precision.autocast(self._device):
+                with self._model.precision.autocast(self._device):
                     latents = sample_latents(
-                        self._family,
+                        self._model.family,
                         some,
-                        schedule=self._objective.schedule,
-                        prediction=self._objective.form,
+                        schedule=self._model.objective.schedule,
+                        prediction=self._model.objective.form,
                         steps=settings.steps,
                         guidance=settings.guidance[0],
                         solver=settings.solver,
@@ -257,15 +250,11 @@ def opened(setup: Setup) -> Iterator[Callback]:
     if not setup.computes:
         yield PreviewsElsewhere(setup.previews())
         return
-    model = setup.model
     yield Previews(
         setup.folder,
         setup.previews(),
         weights=setup.run.preview.weights,
-        family=model.family,
-        objective=model.objective,
-        update=model.update,
-        precision=model.precision,
+        model=setup.model,
         device=setup.runtime.device,
         decode=setup.decode,
         warn=setup.warn,

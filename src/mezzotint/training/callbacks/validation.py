@@ -17,9 +17,8 @@ from torch import Tensor
 
 from mezzotint import draws
 from mezzotint.diffusion import pyramid
-from mezzotint.diffusion.objective import Objective, StepDraws
+from mezzotint.diffusion.objective import StepDraws
 from mezzotint.errors import StorageError
-from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import Every
 from mezzotint.stages import Batch, Condition, StepReport, TextEmbedding
 from mezzotint.training.callbacks._evaluating import (
@@ -32,9 +31,8 @@ from mezzotint.training.callbacks._evaluating import (
 from mezzotint.training.callbacks._overfit_warning import OverfitWarning
 from mezzotint.training.callbacks.base import Action, Callback, Setup, StandsIn
 from mezzotint.training.latents import latents_of
-from mezzotint.training.precision.policy import Precision
+from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
-from mezzotint.training.update import Update
 
 NumberSink = Callable[[int, Mapping[str, float]], None]
 """Where measured numbers go, by tag: (steps done, numbers)."""
@@ -63,10 +61,7 @@ class Validation(Callback):
         every: Every | None,
         timesteps: int,
         seed: int,
-        family: ModelFamily,
-        objective: Objective,
-        update: Update,
-        precision: Precision,
+        model: TrainableModel,
         device: torch.device,
         sinks: Sequence[NumberSink],
         warn: Callable[[str], None],
@@ -75,12 +70,9 @@ class Validation(Callback):
         self.every = every
         used = {name: [batch for batch in batches if batch.size] for name, batches in sets.items()}
         self._sets = {name: batches for name, batches in used.items() if batches}
-        self._timesteps = spread(timesteps, objective.schedule.num_timesteps)
+        self._timesteps = spread(timesteps, model.objective.schedule.num_timesteps)
         self._seed = seed
-        self._family = family
-        self._objective = objective
-        self._update = update
-        self._precision = precision
+        self._model = model
         self._device = device
         self._sinks = sinks
         self._warn = warn
@@ -114,11 +106,11 @@ class Validation(Callback):
     def measure(self) -> dict[str, float]:
         """The numbers by tag. Changes nothing: no gradient, no mode, no random state."""
         losses: dict[str, float] = {}
-        kinds: tuple[Weights, ...] = ("raw",) if self._update.ema is None else ("raw", "ema")
-        with evaluating(self._family.parts()):
+        kinds: tuple[Weights, ...] = ("raw",) if self._model.update.ema is None else ("raw", "ema")
+        with evaluating(self._model.family.parts()):
             for kind in kinds:
                 suffix = "" if kind == "raw" else f"_{WRITTEN[kind]}"
-                with weights_in_use(self._update, kind):
+                with weights_in_use(self._model.update, kind):
                     for name, batches in self._sets.items():
                         by_timestep = self._means(batches)
                         tag = f"val/{name}{suffix}"
@@ -134,11 +126,11 @@ class Validation(Callback):
         sums = torch.zeros(len(self._timesteps), dtype=torch.float64, device=self._device)
         for number, batch in enumerate(batches):
             if batch.latents is None:  # once: the VAE is never trained; what it was made of is let go
-                latents = latents_of(self._family, batch, self._device).to("cpu")
+                latents = latents_of(self._model.family, batch, self._device).to("cpu")
                 batches[number] = batch = replace(batch, pixels=None, moments=None, latents=latents, stills=None)
-            x_0 = latents_of(self._family, batch, self._device)
-            with self._precision.autocast(self._device):
-                condition = self._family.condition(self._text(batch), batch)
+            x_0 = latents_of(self._model.family, batch, self._device)
+            with self._model.precision.autocast(self._device):
+                condition = self._model.family.condition(self._text(batch), batch)
                 for place, timestep in enumerate(self._timesteps):
                     sums[place] += self._errors(x_0, condition, batch, timestep).double().sum()
         count = sum(batch.size for batch in batches)
@@ -148,10 +140,12 @@ class Validation(Callback):
         """Mean squared error of each sample, (B,) float32."""
         drawn = self._draws(batch.keys, timestep)
         at = torch.full((batch.size,), timestep, dtype=torch.int64, device=self._device)
-        noised = self._objective.noise_at(x_0, drawn, at)
-        predicted = self._family.predict(noised, condition)[:, : x_0.shape[1]]  # a learnt variance is not measured
+        noised = self._model.objective.noise_at(x_0, drawn, at)
+        predicted = self._model.family.predict(noised, condition)[
+            :, : x_0.shape[1]
+        ]  # a learnt variance is not measured
         with torch.autocast(self._device.type, enabled=False):
-            return (predicted.float() - self._objective.target(noised)).square().flatten(1).mean(1)
+            return (predicted.float() - self._model.objective.target(noised)).square().flatten(1).mean(1)
 
     def _draws(self, keys: Sequence[str], timestep: int) -> StepDraws:
         addresses = [
@@ -170,7 +164,7 @@ class Validation(Callback):
 
     def _text(self, batch: Batch) -> TextEmbedding:
         if batch.text is None:
-            return self._family.encode_text(batch.captions)
+            return self._model.family.encode_text(batch.captions)
         text = batch.text
         return TextEmbedding(
             text.states.to(self._device),
@@ -198,7 +192,7 @@ def _hand_out(step: int, values: Mapping[str, float], sinks: Sequence[NumberSink
 
 def opened(setup: Setup) -> Iterator[Callback]:
     """With `run.validation.every`, where something is held out."""
-    every, model = setup.run.validation.every, setup.model
+    every = setup.run.validation.every
     if not setup.measures:
         return
     if not setup.computes:
@@ -209,10 +203,7 @@ def opened(setup: Setup) -> Iterator[Callback]:
         every=every,
         timesteps=setup.run.validation.timesteps,
         seed=setup.run.seed,
-        family=model.family,
-        objective=model.objective,
-        update=model.update,
-        precision=model.precision,
+        model=setup.model,
         device=setup.runtime.device,
         sinks=[setup.numbers],
         warn=setup.warn,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from torch import nn
 
 from mezzotint.errors import RecipeError
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.optimizers.base import Optimizer
 from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.weights.layouts import mindone_sdxl
@@ -23,7 +24,7 @@ def resolved(optim: OptimSettings, parts: Mapping[str, nn.Module], trained: Sequ
         part: _resolved(rule, parts, [name for name in trained if name.startswith(f"{part}/")])
         for part, rule in optim.part_optimizer.items()
     }
-    return optim.model_copy(update={"optimizer": _resolved(optim.optimizer, parts, others), "part_optimizer": by_part})
+    return with_values(optim, {"optimizer": _resolved(optim.optimizer, parts, others), "part_optimizer": by_part})
 
 
 def _resolved(rule: Optimizer, parts: Mapping[str, nn.Module], trained: Sequence[str]) -> Optimizer:
