@@ -132,5 +132,5 @@ def test_a_step_holds_one_micro_batch_at_a_time(
     whole = steps[0].batches[0]
     lazily = OneAtATime(lambda _: replace(whole, latents=whole.latents.clone()), 3)
     trainer = trainer_over(family, steps, update_check=None)
-    pending = trainer.step(replace(steps[0], batches=lazily, count=6))
+    pending = trainer.step(replace(steps[0], batches=lazily, count=6, sizes=(2,) * 3))
     assert pending.resolve(0).keys == whole.keys * 3

@@ -20,7 +20,6 @@ from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import StepReport
 from mezzotint.tasks import assemble
 from mezzotint.tasks.train import _foreign_start, exports
-from mezzotint.tasks.train._export_name import name_of
 from mezzotint.tasks.train._live_settings import LiveSettings
 from mezzotint.tasks.train.resume import Identity
 from mezzotint.training import shared_state, state
@@ -145,7 +144,9 @@ class TrainHost(RunHost):
         whole, settings = self.runtime.whole(weights), self.changes.now.run.export
         if not self.runtime.is_first:
             return []
-        place, alone = self.folder.exports, name_of(self.recipe, trainer, ema, alone=True)
-        written = exports.write(self.model, self.recipe, settings, place, name_of(self.recipe, trainer, ema), whole)
+        place, alone = self.folder.exports, exports.name_of(self.recipe, trainer, ema, alone=True)
+        written = exports.write(
+            self.model, self.recipe, settings, place, exports.name_of(self.recipe, trainer, ema), whole
+        )
         beside = exports.write_trained(self.model, self.recipe, settings, place, alone, whole)
         return [*beside, written]

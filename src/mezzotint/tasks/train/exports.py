@@ -1,4 +1,5 @@
-"""What a run writes for others: the model as a folder, as one file besides, or what was trained of it alone."""
+"""What a run writes for others, and under which name: the model as a folder, as one file besides, or what was trained
+of it alone."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.tasks.assemble import family_class
 from mezzotint.tasks.convert.convert import single_file_of
 from mezzotint.training.model import TrainableModel
+from mezzotint.training.trainer import Trainer
 from mezzotint.weights.files import mindspore
 
 
@@ -45,6 +47,23 @@ def require_possible(recipe: Recipe) -> None:
             "MindSpore's, those of sdxl are; leave it out",
             code="E1092",
         )
+
+
+def name_of(recipe: Recipe, trainer: Trainer, ema: str = "", *, alone: bool = False) -> str:
+    """The name of an export as the trainer stands. ema: "_ema" for the average, "" for the trained weights. alone: of
+    the file with the trained parts, beside whole models."""
+    template, progress = recipe.run.export.name or "step-{step:08}", trainer.progress
+    parts = "-".join("unet" if part == "denoiser" else part for part in recipe.model.train)
+    if alone and "{what" not in template:
+        template = f"{{what}}-{template}"
+    name = template.format(
+        name=recipe.run.name, step=progress.step, ema=ema,
+        what=recipe.run.name if recipe.run.export.parts == "all" and not alone else parts,
+        epoch=progress.epoch + 1 if progress.epoch_ends or progress.is_done else progress.epoch,
+        micro_step=-(-progress.samples // recipe.data.batch_size),
+        last="last-" if progress.is_done else "interrupted-" if trainer.stopped else "",
+    )  # fmt: skip
+    return name if not ema or "{ema" in template else f"{name}-ema"
 
 
 def write(

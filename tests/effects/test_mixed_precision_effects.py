@@ -58,7 +58,9 @@ def spy(patch: pytest.MonkeyPatch) -> dict[str, set[torch.dtype]]:
 
 # breaks if a level had other modules in it, or what they compute in or hand on were of another type
 @pytest.mark.effect("run.half")
-def test_half_says_which_modules_compute_in_the_smaller_type(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mixed_precision_says_which_modules_compute_in_the_smaller_type(
+    prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # by kind: the type that is handed on; and the type that norms and SiLU compute in
     wanted = {"products": (F32, F32), "most": (B16, F32), "all": (B16, B16)}
     losses = {}
