@@ -7,6 +7,7 @@ from typing import Any
 
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._running_mean import RunningMean
+from mezzotint.training.progress import Progress
 
 TAGS: Mapping[str, str] = {
     "loss/step": "Loss of the step: weighted mean over its samples, on all processes.",
@@ -87,3 +88,8 @@ class Scalars:
         bins = state.get("by_timestep", {})
         self._bin_sums = list(bins.get("sums", [0.0] * _BINS))
         self._bin_counts = list(bins.get("counts", [0] * _BINS))
+
+
+def is_written(step: int, every: int, progress: Progress) -> bool:
+    """Whether the logs take a step (counted from 0): the first, every `every`-th, and the last."""
+    return step == 0 or (step + 1) % every == 0 or step + 1 >= progress.last_step

@@ -25,6 +25,7 @@ from mezzotint.errors import StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._running_mean import RunningMean
+from mezzotint.training.callbacks._scalars import is_written
 from mezzotint.training.callbacks.base import Action, Callback, Setup
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainer import sample_keys_digest
@@ -176,11 +177,6 @@ class SampleLog(Callback):
 
     def close(self) -> None:
         self._lines.close()
-
-
-def is_written(step: int, every: int, progress: Progress) -> bool:
-    """Whether the logs take a step (counted from 0): the first, every `every`-th, and the last."""
-    return step == 0 or (step + 1) % every == 0 or step + 1 >= progress.last_step
 
 
 def truncate(folder: RunFolder, step: int) -> int:

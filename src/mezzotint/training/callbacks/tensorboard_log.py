@@ -26,9 +26,8 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from mezzotint.errors import StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
-from mezzotint.training.callbacks._scalars import Scalars
+from mezzotint.training.callbacks._scalars import Scalars, is_written
 from mezzotint.training.callbacks.base import Action, Callback, Setup, StandsIn
-from mezzotint.training.callbacks.metrics_log import is_written
 from mezzotint.training.progress import Progress
 
 
