@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -18,17 +17,15 @@ from mezzotint.stages import Batch, StepBatches
 CPU = torch.device("cpu")
 
 
-class Made(Sequence[Batch]):
+class Made:
     """Micro-batches that are made when they are asked for, and counted while they live."""
 
     def __init__(self, world: World, step: int, count: int) -> None:
         self.world, self.step, self.count = world, step, count
 
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: Any) -> Batch:
-        return self.world.make(self.step, index)
+    def __iter__(self) -> Iterator[Batch]:
+        for index in range(self.count):
+            yield self.world.make(self.step, index)
 
 
 class World:

@@ -353,7 +353,8 @@ def test_embeddings_made_before_and_a_vae_loaded_apart_draw_the_same_pictures(
     for part in ("text_encoder", "vae"):
         del parts[part]  # type: ignore[attr-defined]
     other = RunFolder(tmp_path / "cached").open()
-    previews(trainer, other, model=replace(trainer.model, family=bare), requests=ready, decode=decode).on_step(None, Progress(step=1, last_step=9))
+    model = replace(trainer.model, family=bare)
+    previews(trainer, other, model=model, requests=ready, decode=decode).on_step(None, Progress(step=1, last_step=9))
     for path in folder.samples.glob("step-*/*.png"):
         assert path.read_bytes() == (other.samples / path.relative_to(folder.samples)).read_bytes()
 
