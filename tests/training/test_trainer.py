@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -397,3 +397,36 @@ def test_the_loop_costs_little_over_a_bare_one(
     print(f"\nours over bare: {[round(one, 3) for one in medians]}")
     # what else the machine does comes and goes, a step that costs more costs it in each round
     assert min(medians) <= 1.05
+
+
+class Counter(Callback):
+    """Counts the steps it is told."""
+
+    follows = True
+    count = 0
+
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
+        self.count += 1
+        return Action.NOTHING
+
+    def state(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self.count = state.get("count", 0)
+
+
+def test_what_callbacks_remember_is_read_under_its_former_name_too(
+    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
+) -> None:
+    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), step) for step in range(2)]
+    trainer = trainer_over(fresh, steps, callbacks=[Counter()])
+    trainer.run()
+    now = trainer.state()
+    assert now["callbacks"] == {"Counter": {"count": 2}}
+    before = {"observers" if name == "callbacks" else name: value for name, value in now.items()}
+    for state in (now, before):
+        again = Counter()
+        other = trainer_over(Family.tiny(), steps, callbacks=[again])
+        other.load(trainer.tensors(), state)
+        assert again.count == 2
