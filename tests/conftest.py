@@ -32,6 +32,7 @@ from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.reading.read import ASSETS as assets
+from mezzotint.recipe.resolved import Resolved
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.objective import ObjectiveSettings
 from mezzotint.recipe.sections.optim import OptimSettings
@@ -39,10 +40,12 @@ from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base, single
 from mezzotint.stages import Batch, StepBatches, StepReport, TextEmbedding
 from mezzotint.training import state
-from mezzotint.training.callbacks.base import Observer, Wish
+from mezzotint.training.callbacks.base import Action, Callback
+from mezzotint.training.host import RunHost
+from mezzotint.training.model import TrainableModel
 from mezzotint.training.precision.policy import LossScale, Precision, cast
 from mezzotint.training.progress import Progress
-from mezzotint.training.trainable import MovementWatch, trained_parameters
+from mezzotint.training.trainable import UpdateCheck, trained_parameters
 from mezzotint.training.trainer import Trainer
 from mezzotint.training.update import Update
 from mezzotint.weights.files import _unpickling, pickled
@@ -70,7 +73,7 @@ def _one_thread() -> None:
     torch.set_num_threads(int(os.environ.get("MEZZOTINT_TEST_THREADS", "1")))
 
 
-class Reports(Observer):
+class Reports(Callback):
     """Keeps every report."""
 
     follows = True
@@ -78,10 +81,10 @@ class Reports(Observer):
     def __init__(self) -> None:
         self.seen: list[StepReport] = []
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         if report is not None:
             self.seen.append(report)
-        return Wish.NOTHING
+        return Action.NOTHING
 
 
 def batch(
@@ -110,7 +113,7 @@ def batch(
 
 
 def step_of(batches: Sequence[Batch], step: int) -> StepBatches:
-    return StepBatches(step, 0, sum(b.size for b in batches), tuple(batches))
+    return StepBatches(step, 0, sum(b.size for b in batches), tuple(batches), sizes=tuple(b.size for b in batches))
 
 
 def make_trainer(
@@ -121,11 +124,12 @@ def make_trainer(
     optim: dict[str, Any] | None = None,
     run: dict[str, Any] | None = None,
     objective: Objective | dict[str, Any] | None = None,
-    observers: Sequence[Observer] = (),
+    callbacks: Sequence[Callback] = (),
     attention: Any = "auto",
     **given: Any,
 ) -> Trainer:
-    """A trainer in one process on the CPU over batches that are at hand. `Reports` is always its first observer."""
+    """A trainer in one process on the CPU over batches that are at hand. `Reports` is always its first callback. given:
+    for the trainer, or in the place of a method of its host."""
     run_settings, optim_settings = RunSettings(**(run or {})), OptimSettings(**(optim or {}))
     runtime = single.Runtime(torch.device("cpu"), base.Launch(), run_settings)
     trained = trained_parameters(family.parts(), ModelSettings(**(model or {})), type(family).trainable)
@@ -136,28 +140,30 @@ def make_trainer(
     update = Update(trained, optim_settings, separate_masters=precision.separate_masters)
     if not isinstance(objective, Objective):
         objective = Objective(ObjectiveSettings(**(objective or {})), family.schedule, family.prediction)
-    return Trainer(
+    trained_model = TrainableModel(
         family=family,
-        objective=objective,
-        batches=steps,
-        update=update,
-        runtime=runtime,
-        precision=precision,
-        scale=LossScale(run_settings.scaler, precision, runtime.device),
         trained=trained,
+        objective=objective,
+        prediction=family.prediction,
+        precision=precision,
         optim=optim_settings,
-        run_settings=run_settings,
+        update=update,
+        scale=LossScale(run_settings.scaler, precision, runtime.device),
         attention=attention,
-        observers=[Reports(), *observers],
-        progress=Progress(last_step=len(steps)),
+    )
+    host = RunHost()
+    vars(host).update({name: given.pop(name) for name in [*given] if hasattr(RunHost, name)})
+    return Trainer(
+        trained_model,
+        steps,
+        runtime,
+        host,
+        Resolved(run_settings.seed, len(steps), optim_settings.ema.decay),
+        Progress(last_step=len(steps)),
+        [Reports(), *callbacks],
         **{
-            "epoch_ends": lambda step: False,
-            "save": lambda trainer: None,
-            "export": lambda trainer: None,
-            "asked": lambda: 0,
-            "bad_step": lambda report: None,
-            "warn": lambda text: None,
-            "watch": MovementWatch(update.masters),
+            "max_bad_steps": run_settings.max_bad_steps,
+            "update_check": UpdateCheck(update.masters),
         }
         | given,
     )

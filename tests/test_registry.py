@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import mezzotint
 from mezzotint import registry
 from mezzotint.errors import RecipeError
 
@@ -19,7 +20,7 @@ def test_names_are_the_modules_of_a_folder_without_base_and_private_ones(
     folder.mkdir()
     for name in ("base.py", "_shared.py", "__init__.py", "image_folder.py", "csv.py", "notes.txt"):
         (folder / name).write_text("")
-    monkeypatch.setattr(registry, "_HERE", folder.parent)
+    monkeypatch.setattr(mezzotint, "__path__", [*mezzotint.__path__, str(tmp_path)])
     assert registry.names("kinds") == ("csv", "image-folder")
 
 

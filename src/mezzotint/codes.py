@@ -84,7 +84,7 @@ CODES: dict[str, str] = {
     "behind the prompt: --n negative prompt, --w width, --h height, --s steps, --d seed, --l guidance scale. In a "
     "`.json` file the message names the key. While a run goes it is a warning, and the prompts read before are drawn.",
     "E1074": "What was given to draw from is neither a model, nor a run folder, nor a recipe.",
-    "E1075": "Averaged weights (the shadow) were asked for, and there are none: the run was trained without "
+    "E1075": "Averaged weights (EMA) were asked for, and there are none: the run was trained without "
     "optim.ema, or what is drawn from is a model and not a run. An export of the average is a model of its own, in "
     "exports/ under a name that ends in -ema or _ema.",
     "E1076": "`run.start` does not fit the run: it begins at or beyond its end, its optimizer's file is of another "

@@ -26,7 +26,7 @@ POINTS: dict[str, str] = {
     "data.decode": "before a picture is decoded",
     "step.begin": "before the batches of a step are taken",
     "step.backward": "after the last backward pass, before the update",
-    "step.end": "after the update, before observers look",
+    "step.end": "after the update, before callbacks look",
     "export.begin": "before an export folder is written",
     "export.renamed": "after an export carries its final name",
     "publish.file": "after each file of a finished model that is laid into another folder, before the next",

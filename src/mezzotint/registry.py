@@ -1,5 +1,6 @@
 """A folder is a registry: `find("families", "sdxl")` imports `mezzotint.families.sdxl`. To add a choice is to add a
-file, or a folder whose `__init__` imports what the choice offers.
+file, or a folder whose `__init__` imports what the choice offers; it may lie in any place that the package's
+`__path__` names.
 
 No list has to be kept: what is a module in the folder can be chosen; `base`, `shared` and names with an underscore
 cannot. A folder whose `__init__` offers nothing is a group: `dialects/diffusers/sdxl.py` is the choice
@@ -11,13 +12,15 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib
+import importlib.util
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from mezzotint.errors import RecipeError
 
-_HERE = Path(__file__).parent
 _NO_CHOICES = ("base", "shared")
 
 
@@ -33,16 +36,15 @@ def names(folder: str) -> tuple[str, ...]:
 def about(folder: str) -> dict[str, str]:
     """What each choice in a folder is, by name: the head of its module's docstring up to the first full stop,
     semicolon or colon, without the words that name it. Nothing is imported."""
-    return {name: _head(path) for name, path in sorted(_choices(folder).items())}
+    return {name: _head(choice.path) for name, choice in sorted(_choices(folder).items())}
 
 
 def find(folder: str, name: str) -> ModuleType:
     """Imports the module behind a choice. Raises RecipeError E1010 with the nearest name when there is none."""
-    path = _choices(folder).get(name.replace("_", "-"))
-    if path is None:
+    choice = _choices(folder).get(name.replace("_", "-"))
+    if choice is None:
         raise RecipeError(unknown(folder, name), code="E1010")
-    where = path.parent if path.name == "__init__.py" else path.with_suffix("")
-    return importlib.import_module(".".join(("mezzotint", *where.relative_to(_HERE).parts)))
+    return importlib.import_module(choice.module)
 
 
 def unknown(folder: str, name: str) -> str:
@@ -53,25 +55,45 @@ def unknown(folder: str, name: str) -> str:
     return f"there is no {name!r} among {folder.split('/')[-1]}; {hint}"
 
 
-def _choices(folder: str) -> dict[str, Path]:
-    """The file of each choice, by name."""
-    choices: dict[str, Path] = {}
-    for name, path in _modules(_HERE / folder):
-        if path.name != "__init__.py" or _offers(path):
-            choices[name] = path
-        else:
-            choices |= {f"{name}-{inner}": file for inner, file in _modules(path.parent)}
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A module that can be chosen. module: its dotted name."""
+
+    module: str
+    path: Path
+
+
+def _choices(folder: str) -> dict[str, _Choice]:
+    """What can be chosen, by name: of the folder, and of whatever else its package's `__path__` names."""
+    package = ".".join(("mezzotint", *folder.split("/")))
+    choices: dict[str, _Choice] = {}
+    for place in _places(package):
+        for name, choice in _modules(Path(place), package):
+            if choice.path.name != "__init__.py" or _offers(choice.path):
+                choices.setdefault(name, choice)
+            else:
+                choices |= {f"{name}-{word}": inner for word, inner in _modules(choice.path.parent, choice.module)}
     return choices
 
 
-def _modules(folder: Path) -> list[tuple[str, Path]]:
-    """Names and files of the modules and packages in a folder that are not private."""
+def _places(package: str) -> Sequence[str]:
+    """The folders that make a package; none where there is no such package. Only the packages around it are imported,
+    which hold nothing."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except ModuleNotFoundError:
+        return ()
+    return spec.submodule_search_locations or () if spec is not None else ()
+
+
+def _modules(folder: Path, package: str) -> list[tuple[str, _Choice]]:
+    """The modules and packages in a folder that are not private, by name."""
     paths = [*folder.glob("*.py"), *folder.glob("*/__init__.py")]
-    named = [(path.parent.name if path.name == "__init__.py" else path.stem, path) for path in paths]
+    stems = [(path.parent.name if path.name == "__init__.py" else path.stem, path) for path in paths]
     return [
-        (name.replace("_", "-"), path)
-        for name, path in named
-        if path != folder / "__init__.py" and name not in _NO_CHOICES and not name.startswith("_")
+        (stem.replace("_", "-"), _Choice(f"{package}.{stem}", path))
+        for stem, path in stems
+        if path != folder / "__init__.py" and stem not in _NO_CHOICES and not stem.startswith("_")
     ]
 
 

@@ -7,7 +7,7 @@ Pixels lie in [−1, 1]. torch is named for type checking alone, so that data pl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -145,18 +145,19 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class StepBatches:
     """All batches of one optimizer step, this rank's share of each. count: samples of the step on all ranks, from the
-    plan.
+    plan. ends_epoch: whether the step is its epoch's last.
 
-    batches: the loader's makes a Batch on the device anew each time it is asked for one, so that no more than one
-    micro-batch lies there; ask once, in order, and let go of it before the next. sizes: samples of each.
+    batches: to be iterated once. Each is moved to the device when it is taken, so that no more than one micro-batch
+    lies there: let go of it before the next. sizes: samples of each.
     """
 
     step: int
     epoch: int
     count: int
-    batches: Sequence[Batch]
+    batches: Iterable[Batch]
     wait_seconds: float = 0.0
     sizes: tuple[int, ...] = ()
+    ends_epoch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

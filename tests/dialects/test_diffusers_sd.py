@@ -171,7 +171,7 @@ ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "adam_weight_decay": (["--adam_weight_decay=0"], {"optim.optimizer.weight_decay": 0.0}),
     "adam_epsilon": (["--adam_epsilon=1e-6"], {"optim.optimizer.eps": 1e-6}),
     "max_grad_norm": (["--max_grad_norm=0.5"], {"optim.clip.norm": 0.5}),
-    "use_ema": (["--use_ema"], {"optim.ema.rule": "ramp", "run.preview.weights": "shadow"}),
+    "use_ema": (["--use_ema"], {"optim.ema.rule": "ramp", "run.preview.weights": "ema"}),
     "offload_ema": (["--offload_ema"], {"optim.ema.device": "cpu"}),
     "snr_gamma": (["--snr_gamma=5"], {"objective.min_snr_gamma": 5.0}),
     "noise_offset": (["--noise_offset=0.1"], {"objective.noise_offset": 0.1}),

@@ -149,7 +149,7 @@ def test_what_the_trainer_leaves_out_is_left_out_by_the_recipe_s_own_defaults() 
 # --- what each flag does ----------------------------------------------------------------------------------------------
 
 EMA = {"optim.ema.rule": "constant", "optim.ema.interval": 500, "optim.ema.device": "cpu"}
-SHADOW = EMA | {"run.preview.weights": "shadow"}
+SHADOW = EMA | {"run.preview.weights": "ema"}
 RATE = {"optim.ema.decay": 0.99}
 ON = "--ema_decay_rate=0.99"
 FILE = "--config=train.json"

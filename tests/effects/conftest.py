@@ -28,6 +28,7 @@ from mezzotint.stages import Batch, StepBatches, StepReport
 from mezzotint.tasks import assemble
 from mezzotint.tasks.reading.arguments import parse
 from mezzotint.tasks.train.train import Job, folder_of
+from mezzotint.tasks.train.train import prepare as made_ready
 from mezzotint.training.interrupts import Interrupts
 
 
@@ -72,7 +73,7 @@ class Prepared:
 
     def next_batches(self) -> StepBatches:
         if self._batches is None:
-            self._batches = iter(self.job.loader)
+            self._batches = iter(self.job.trainer.batches)
         return next(self._batches)
 
     def step(self) -> Step:
@@ -83,12 +84,12 @@ class Prepared:
         def keep(name: str) -> Callable[[Tensor], None]:
             return lambda parameter: grads.__setitem__(name, parameter.grad.float().clone())
 
-        hooks = [p.register_post_accumulate_grad_hook(keep(name)) for name, p in trainer.trained.items()]
-        before = copies(trainer.update.masters)
+        hooks = [p.register_post_accumulate_grad_hook(keep(name)) for name, p in trainer.model.trained.items()]
+        before = copies(trainer.model.update.masters)
         report = trainer.step(batches).resolve(0)
         for hook in hooks:
             hook.remove()
-        tensors = copies(trainer.update.tensors())
+        tensors = copies(trainer.model.update.tensors())
 
         def named(start: str) -> dict[str, Tensor]:
             return {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
@@ -113,9 +114,8 @@ def prepare(shared_world: Any) -> Iterator[Callable[..., Prepared]]:
             recipe = located(reading)
             runtime = open_runtime(recipe.run, Launch())
             folder = RunFolder(folder_of(reading, recipe)).open()
-            job = Job(reading, recipe, Launch(), runtime, folder, Interrupts())
+            job = made_ready(reading, recipe, Launch(), runtime, folder, Interrupts())
             stack.callback(job.close)
-            job.prepare()
             return Prepared(job)
 
         yield make

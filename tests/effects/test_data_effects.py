@@ -458,8 +458,8 @@ def test_cache_content_is_moments_or_one_draw(prepare: Make) -> None:
     mean, std = with_moments.moments.chunk(2, dim=1)
     assert float(((with_draw.latents - mean) / std).abs().max()) < 6, "a draw of this very posterior"
     drawn = [
-        latents_of(moments.trainer.family, with_moments, torch.device("cpu")),
-        latents_of(sample.trainer.family, with_draw, torch.device("cpu")),
+        latents_of(moments.trainer.model.family, with_moments, torch.device("cpu")),
+        latents_of(sample.trainer.model.family, with_draw, torch.device("cpu")),
     ]
     assert torch.equal(drawn[1], with_draw.latents)
     assert not torch.equal(drawn[0], mean)
@@ -483,7 +483,7 @@ def test_cache_crops_counts_the_placements_of_a_picture(prepare: Make, noisy: Ma
     given = {"data__path": noisy(tmp_path / "one", [(80, 48)]), "run__steps": 40, "data__buckets__shape": "square"}
     for crops in (1, 3):
         ready = prepare(data__cache__crops=crops, data__cache__path=tmp_path / "cache", **given)
-        seen = Counter(tuple(b.moments.flatten().tolist()) for step in ready.job.loader for b in step.batches)
+        seen = Counter(tuple(b.moments.flatten().tolist()) for step in ready.job.trainer.batches for b in step.batches)
         assert len(seen) == crops
         assert sum(seen.values()) == 40
         assert min(seen.values()) > 40 / crops / 3

@@ -100,7 +100,7 @@ def test_cache_shuffles_is_how_many_orders_a_text_cache_keeps(prepare: Make, tmp
     )
     rows = range(len(ready.job.dataset.catalogue))
     seen: dict[str, set[str]] = {}
-    pieces = ready.job.loader._pieces  # what answers the loader's requests; text is read from the cache
+    pieces = ready.job.trainer.batches._pieces  # what answers the loader's requests; text is read from the cache
     pieces._latents, pieces._pixels = None, lambda *ignored: None
     visits = np.arange(40, dtype=np.int32)
     for row in rows:

@@ -64,7 +64,7 @@ def test_one_folder_is_the_set_val_cached_or_not(prepare: Make, sets: tuple[Path
         cache = {"data__cache__latents": cached, "data__cache__text": cached}
         still = {"data__crop": "center", "data__flip": 0}
         ready = prepare(data__holdout__path=sets[0], **QUICK, **cache, **still)
-        [validation] = [o for o in ready.trainer.observers if isinstance(o, Validation)]
+        [validation] = [o for o in ready.trainer.callbacks if isinstance(o, Validation)]
         found.append(validation.measure())
     assert set(found[0]) == {"val/val", "val/val_at/250", "val/val_at/750"}
     assert found[0] == pytest.approx(found[1], rel=1e-4)
@@ -137,7 +137,7 @@ def test_training_share_measures_trained_pictures_in_the_same_way(prepare: Make)
     rows = held_out.trained_rows(ready.job.recipe, dataset)
     assert set(rows.tolist()) < set(dataset.rows.tolist())
     assert len(dataset.rows) + len(dataset.held) == 10
-    [validation] = [o for o in ready.trainer.observers if isinstance(o, Validation)]
+    [validation] = [o for o in ready.trainer.callbacks if isinstance(o, Validation)]
     found = validation.measure()
     assert {"val/loss", "val/train", "val/train_at/250"} <= found.keys()
     assert "val/all" not in found, "what is trained says nothing of unseen pictures"

@@ -53,12 +53,12 @@ def test_named_rules_spare_norms_and_biases_or_what_mindone_spares(prepare: Prep
     found = {}
     for rule in ("@norm-and-bias", "@mindone"):
         ready = prepare(optim__optimizer__no_decay=rule, optim__optimizer__weight_decay=0.5, **KIND, **PLAIN)
-        groups = {group.name: group for group in ready.trainer.update.groups}
+        groups = {group.name: group for group in ready.trainer.model.update.groups}
         assert {name: group.weight_decay for name, group in groups.items()} == {
             "denoiser": 0.5, "denoiser.no_decay": 0.0
         }  # fmt: skip
         found[rule] = set(groups["denoiser.no_decay"].names)
-        assert found[rule] | set(groups["denoiser"].names) == ready.trainer.update.masters.keys()
+        assert found[rule] | set(groups["denoiser"].names) == ready.trainer.model.update.masters.keys()
     norms, mindone = found["@norm-and-bias"], found["@mindone"]
     assert mindone < norms
     assert all(name.endswith("bias") or "norm" in name for name in norms)

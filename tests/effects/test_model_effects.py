@@ -48,7 +48,7 @@ def test_path_is_the_folder_that_is_read(prepare: Prepare, shared_world: Any, tm
 
 
 def conv_in(ready: Any) -> torch.Tensor:
-    found: torch.Tensor = ready.trainer.update.masters["denoiser/conv_in.weight"]
+    found: torch.Tensor = ready.trainer.model.update.masters["denoiser/conv_in.weight"]
     return found
 
 
@@ -56,11 +56,11 @@ def conv_in(ready: Any) -> torch.Tensor:
 @pytest.mark.effect("model.weights")
 def test_weights_come_from_files_or_from_the_seed(prepare: Prepare, shared_world: Any) -> None:
     random = prepare(model__weights="random", run__seed=1, optim__ema__rule="none")
-    random.trainer.export(random.trainer)
+    random.trainer.host.export(random.trainer)
     [exported] = random.job.folder.exports.iterdir()
     files = prepare(model__path=exported, model__weights="files")
-    for name, tensor in random.trainer.update.masters.items():
-        assert torch.equal(tensor, files.trainer.update.masters[name])
+    for name, tensor in random.trainer.model.update.masters.items():
+        assert torch.equal(tensor, files.trainer.model.update.masters[name])
     assert not torch.equal(conv_in(prepare(model__path=exported, model__weights="random")), conv_in(files))
     with pytest.raises(WeightsError, match=r"model\.weights=random"):
         prepare(model__path=shared_world.model, model__weights="files")
@@ -70,7 +70,7 @@ def test_weights_come_from_files_or_from_the_seed(prepare: Prepare, shared_world
 def one_file(prepare: Prepare, tmp_path: Path) -> tuple[Path, Path]:
     """A model in one file, with an averaged copy that is 1 above it, and the folder it was made of."""
     random = prepare(model__weights="random", optim__ema__rule="none", run__export__single_file=True)
-    random.trainer.export(random.trainer)
+    random.trainer.host.export(random.trainer)
     folder, file = sorted(random.job.folder.exports.iterdir())
     tensors = load_file(file)
     plain = {name: tensor for name, tensor in tensors.items() if name.startswith("model.")}
@@ -129,7 +129,7 @@ def test_config_says_what_a_random_latte_is(tmp_path: Path) -> None:
 @pytest.mark.effect("model.vae")
 def test_vae_takes_the_place_of_the_models_own(prepare: Prepare, tmp_path: Path) -> None:
     own = prepare(data__cache__latents=False, optim__ema__rule="none")
-    own.trainer.export(own.trainer)
+    own.trainer.host.export(own.trainer)
     [exported] = own.job.folder.exports.iterdir()
     other = shutil.copytree(exported / "vae", tmp_path / "other")
     weights = load_file(other / "diffusion_pytorch_model.safetensors")
@@ -143,7 +143,7 @@ def test_vae_takes_the_place_of_the_models_own(prepare: Prepare, tmp_path: Path)
     assert sd.Family.media_identity(settings[0]) != sd.Family.media_identity(settings[1])
     assert sd.Family.text_identity(settings[0]) == sd.Family.text_identity(settings[1])
     assert any(str(other) in note for note in changed.family.notes)
-    changed.trainer.export(changed.trainer)
+    changed.trainer.host.export(changed.trainer)
     [again] = changed.job.folder.exports.iterdir()
     written = load_file(again / "vae" / "diffusion_pytorch_model.safetensors")
     assert all(torch.equal(written[name], t.half()) for name, t in weights.items())
@@ -172,7 +172,7 @@ def test_prediction_is_the_target(prepare: Prepare) -> None:
         a = ready.objective.schedule.alpha_bar[times].reshape(2, 1, 1, 1)
         v = a.sqrt() * noised.noise - (1 - a).sqrt() * x_0
         torch.testing.assert_close(ready.objective.target(noised), v if given == "v" else noised.noise)
-        ready.trainer.export(ready.trainer)
+        ready.trainer.host.export(ready.trainer)
         [exported] = ready.job.folder.exports.iterdir()
         config = json.loads((exported / "scheduler" / "scheduler_config.json").read_text())
         assert config["prediction_type"] == name

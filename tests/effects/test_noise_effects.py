@@ -72,7 +72,7 @@ def test_pyramid_noise_counts_for_the_held_out_loss(prepare: Prepare) -> None:
     found = []
     for discount in (0.0, 0.6):
         ready = prepare(objective__pyramid_discount=discount, **given)
-        [watcher] = [o for o in ready.trainer.observers if hasattr(o, "measure")]
+        [watcher] = [o for o in ready.trainer.callbacks if hasattr(o, "measure")]
         found.append(watcher.measure()["val/loss"])
         assert watcher.measure()["val/loss"] == found[-1]
     assert found[0] != found[1]
@@ -85,7 +85,7 @@ class States:
         self.seen: list[torch.Tensor] = []
         ready.family.parts()["denoiser"].register_forward_pre_hook(self._look, with_kwargs=True)
 
-    def _look(self, module: Any, inputs: Any, named: Any) -> None:
+    def _call(self, module: Any, inputs: Any, named: Any) -> None:
         states = named.get("encoder_hidden_states", inputs[2] if len(inputs) > 2 else None)
         assert states is not None
         self.seen.append(states.detach().float().clone())
@@ -100,9 +100,9 @@ def test_embedding_perturbation_is_noise_on_the_text(prepare: Prepare) -> None:
         ready = prepare(objective__embedding_perturbation=strength, **given)
         states = States(ready)
         batches = ready.next_batches()
-        ready.trainer._loss(batches.batches[0], 0)
+        ready.trainer._loss(next(iter(batches.batches)), 0)
         seen[strength] = states.seen.pop()
-        [watcher] = [o for o in ready.trainer.observers if hasattr(o, "measure")]
+        [watcher] = [o for o in ready.trainer.callbacks if hasattr(o, "measure")]
         losses[strength] = watcher.measure()["val/loss"]
     added = {strength: seen[strength] - seen[0.0] for strength in (0.5, 1.0)}
     width = seen[0.0].shape[-1]
@@ -138,7 +138,7 @@ def test_seed_minus_one_is_drawn_once_a_run(prepare: Prepare) -> None:
     before = [known.step() for _ in range(2)]
     assert [first.step().report.losses, first.step().report.losses] == [step.report.losses for step in before]
     first.trainer.progress.step = 2
-    first.trainer.save(first.trainer)
+    first.trainer.host.save(first.trainer)
     [kept] = (first.job.folder.path / "checkpoints").iterdir()
     values = json.loads((kept / "state.json").read_text())
     assert values["recipe"]["run"]["seed"] == values["resolved"]["seed"] == seeds[0]

@@ -40,7 +40,7 @@ def loss_of_error(objective: Objective, error: float) -> float:
 def test_loss_is_squared_or_huber_with_its_delta(prepare: Prepare) -> None:
     mse = prepare()
     huber, wide = (prepare(objective__loss="huber", objective__huber_delta=delta) for delta in (0.5, 2.0))
-    assert mse.trainer.objective is mse.objective
+    assert mse.trainer.model.objective is mse.objective
     assert [loss_of_error(mse.objective, e) for e in (0.1, 3.0)] == pytest.approx([0.01, 9.0], rel=1e-4)
     assert [loss_of_error(huber.objective, e) for e in (0.1, 3.0)] == pytest.approx([0.005, 0.5 * 2.75], rel=1e-4)
     assert loss_of_error(wide.objective, 3.0) == pytest.approx(2.0 * 2.0, rel=1e-4)
@@ -106,7 +106,7 @@ def test_zero_terminal_snr_ends_in_pure_noise(prepare: Prepare) -> None:
     x_0 = torch.full((1, 4, 2, 2), 7.0)
     noised = zero.objective.noise_at(x_0, draws_of(1), torch.tensor([999]))
     torch.testing.assert_close(noised.x_t, noised.noise)
-    zero.trainer.export(zero.trainer)
+    zero.trainer.host.export(zero.trainer)
     [exported] = [p for p in zero.job.folder.exports.iterdir() if not p.name.endswith("-ema")]
     config = json.loads((exported / "scheduler" / "scheduler_config.json").read_text())
     assert config["rescale_betas_zero_snr"] is True

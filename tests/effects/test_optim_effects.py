@@ -15,8 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.training import ema as ema_module
 from mezzotint.training import lr
-from mezzotint.training import update as update_module
 from mezzotint.training.update import Update
 
 Prepare = Callable[..., Any]
@@ -65,7 +65,7 @@ def test_kind_adamw_is_torchs_adamw(prepare: Prepare) -> None:
     ready = prepare(optim__lr=1e-3, optim__clip__norm="null", optim__optimizer__kind="adamw")
     twins = {name: nn.Parameter(t) for name, t in ready.step().after.items()}
     ready = prepare(optim__lr=1e-3, optim__clip__norm="null", optim__optimizer__kind="adamw")
-    for name, tensor in ready.trainer.update.masters.items():
+    for name, tensor in ready.trainer.model.update.masters.items():
         twins[name].data.copy_(tensor)
     theirs = torch.optim.AdamW(twins.values(), lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
     for _ in range(3):
@@ -224,18 +224,18 @@ def test_clip_scope_is_what_is_shortened_together(prepare: Prepare) -> None:
 
 
 def averaged(prepare: Prepare, steps: int = 3, **ema: Any) -> tuple[list[dict[str, Tensor]], Any]:
-    """The weights before and after each step, and the shadow at the end."""
+    """The weights before and after each step, and the average at the end."""
     ready = prepare(optim__lr=1e-2, **{f"optim__ema__{name}": value for name, value in ema.items()})
     made = [ready.step() for _ in range(steps)]
-    return [made[0].before, *(step.after for step in made)], ready.trainer.update.shadow
+    return [made[0].before, *(step.after for step in made)], ready.trainer.model.update.ema
 
 
 def followed(weights: list[dict[str, Tensor]], decays: list[float]) -> dict[str, Tensor]:
-    """shadow ← d · shadow + (1 − d) · weights, begun as a copy."""
-    shadow = weights[0]
+    """shadow ← d · average + (1 − d) · weights, begun as a copy."""
+    average = weights[0]
     for after, d in zip(weights[1:], decays, strict=True):
-        shadow = {name: d * s + (1 - d) * after[name] for name, s in shadow.items()}
-    return shadow
+        average = {name: d * s + (1 - d) * after[name] for name, s in average.items()}
+    return average
 
 
 def assert_alike(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
@@ -243,7 +243,7 @@ def assert_alike(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
         torch.testing.assert_close(tensor, wanted[name], rtol=1e-4, atol=1e-6)
 
 
-# breaks if a rule's case of decay_at were another's, or the rule did not reach the shadow
+# breaks if a rule's case of decay_at were another's, or the rule did not reach the average
 @pytest.mark.effect("optim.ema.rule")
 @pytest.mark.parametrize(
     ("rule", "decays"),
@@ -253,33 +253,33 @@ def assert_alike(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
         ("saturating", [0.6 * (1 - math.exp(-u / 2000)) for u in (1, 2, 3)]),
     ],
 )
-def test_ema_rule_is_how_the_shadow_follows(prepare: Prepare, rule: str, decays: list[float]) -> None:
-    weights, shadow = averaged(prepare, rule=rule, decay=0.6)
-    assert_alike(shadow.weights, followed(weights, decays))
+def test_ema_rule_is_how_the_average_follows(prepare: Prepare, rule: str, decays: list[float]) -> None:
+    weights, average = averaged(prepare, rule=rule, decay=0.6)
+    assert_alike(average.weights, followed(weights, decays))
 
 
 # breaks if `none` kept an average all the same
 @pytest.mark.effect("optim.ema.rule")
-def test_ema_rule_none_keeps_no_shadow(prepare: Prepare) -> None:
+def test_ema_rule_none_keeps_no_average(prepare: Prepare) -> None:
     ready = prepare(optim__ema__rule="none")
-    assert ready.trainer.update.shadow is None
+    assert ready.trainer.model.update.ema is None
     assert not [name for name in ready.trainer.tensors() if name.startswith("ema/")]
 
 
 # breaks if the decay were fixed
 @pytest.mark.effect("optim.ema.decay")
-def test_ema_decay_is_what_stays_of_the_shadow(prepare: Prepare) -> None:
+def test_ema_decay_is_what_stays_of_the_average(prepare: Prepare) -> None:
     for decay in (0.1, 0.95):
-        weights, shadow = averaged(prepare, steps=2, rule="constant", decay=decay)
-        assert_alike(shadow.weights, followed(weights, [decay] * 2))
+        weights, average = averaged(prepare, steps=2, rule="constant", decay=decay)
+        assert_alike(average.weights, followed(weights, [decay] * 2))
 
 
-# breaks if the shadow moved at every step
+# breaks if the average moved at every step
 @pytest.mark.effect("optim.ema.interval")
 def test_ema_interval_counts_steps_between_updates(prepare: Prepare) -> None:
-    weights, shadow = averaged(prepare, rule="constant", decay=0.5, interval=2)
-    assert float(shadow.updates) == 1
-    assert_alike(shadow.weights, followed([weights[0], weights[2]], [0.5]))
+    weights, average = averaged(prepare, rule="constant", decay=0.5, interval=2)
+    assert float(average.updates) == 1
+    assert_alike(average.weights, followed([weights[0], weights[2]], [0.5]))
 
 
 class AtOnce:
@@ -293,20 +293,20 @@ class AtOnce:
         return done
 
 
-# breaks if the shadow always lay beside the weights, or always on the CPU; a GPU is imitated, nothing is computed
+# breaks if the average always lay beside the weights, or always on the CPU; a GPU is imitated, nothing is computed
 @pytest.mark.effect("optim.ema.device")
 @pytest.mark.parametrize(("where", "wanted"), [("same", "cuda"), ("cpu", "cpu")])
-def test_ema_device_is_where_the_shadow_lives(where: str, wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(update_module, "ThreadPoolExecutor", AtOnce)  # imitated tensors belong to one thread
+def test_ema_device_is_where_the_average_lives(where: str, wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ema_module, "ThreadPoolExecutor", AtOnce)  # imitated tensors belong to one thread
     words = ["optim.ema.rule=constant", f"optim.ema.device={where}"]
     settings = read_text("schema: 1", overrides=words).recipe.optim
     with FakeTensorMode():
         weight = nn.Parameter(torch.empty(3, device="cuda"))
         update = Update({"denoiser/weight": weight}, settings, separate_masters=False)
-        assert update.shadow is not None
-        update.shadow.follow(update.masters, torch.zeros((), device="cuda"))
+        assert update.ema is not None
+        update.ema.follow(update.masters, torch.zeros((), device="cuda"))
         assert update.masters["denoiser/weight"].device.type == "cuda"
-        assert {t.device.type for t in update.shadow.tensors().values()} == {wanted}
+        assert {t.device.type for t in update.ema.tensors().values()} == {wanted}
 
 
 # --- optimizers of libraries ----------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ def moved_by(optimizer: dict[str, Any], steps: int = 2) -> torch.Tensor:
         trained["denoiser/a"].grad = torch.tensor([[4.0, -2.0], [1.0, 0.5], [-3.0, 2.0]])
         one = torch.tensor(1.0)
         rates = {group.name: 0.1 for group in update.groups}
-        update.apply(loss_scale=one, norms=one[None], found_inf=0 * one, lr=rates, moves_shadow=False)
+        update.apply(loss_scale=one, norms=one[None], found_inf=0 * one, lr=rates, update_ema=False)
     return trained["denoiser/a"].detach()
 
 
@@ -351,7 +351,7 @@ def test_clip_update_bounds_the_root_mean_square_of_a_step() -> None:
         for size in (1.0, 1.0, 1.0, 100.0):
             before = trained["denoiser/a"].detach().clone()
             trained["denoiser/a"].grad = torch.full((4,), size)
-            update.apply(loss_scale=one, norms=one[None], found_inf=0 * one, lr={"denoiser": 1e-3}, moves_shadow=False)
+            update.apply(loss_scale=one, norms=one[None], found_inf=0 * one, lr={"denoiser": 1e-3}, update_ema=False)
         return float((before - trained["denoiser/a"].detach()).square().mean().sqrt())
 
     # the fourth second moment is 4^-0.8 of the new square and the rest of the old ones
@@ -370,7 +370,7 @@ def test_beta2_decay_is_the_pace_of_adafactors_second_moment() -> None:
         one = torch.tensor(1.0)
         for size in (1.0, 0.0):
             trained["denoiser/a"].grad = torch.tensor([size])
-            update.apply(loss_scale=one, norms=one[None], found_inf=0 * one, lr={"denoiser": 0.1}, moves_shadow=False)
+            update.apply(loss_scale=one, norms=one[None], found_inf=0 * one, lr={"denoiser": 0.1}, update_ema=False)
         return float(update.tensors()["opt.variance/denoiser/a"])
 
     # after the second step, with no gradient in it: 1 − 2^beta2_decay of the first one's square is left
@@ -388,7 +388,7 @@ def prodigy(steps: int = 2, **options: Any) -> tuple[float, float]:
     one = torch.tensor(1.0)
     for _ in range(steps):
         trained["denoiser/a"].grad = torch.full((3,), 2.0)
-        update.apply(loss_scale=one, norms=one[None], found_inf=0 * one, lr={"denoiser": 0.1}, moves_shadow=False)
+        update.apply(loss_scale=one, norms=one[None], found_inf=0 * one, lr={"denoiser": 0.1}, update_ema=False)
     found = update.tensors()["opt.group.d_hat#float/denoiser/a"]
     return -float(trained["denoiser/a"].detach()[0]), float(found)
 
@@ -431,7 +431,7 @@ def test_lion_steps_by_the_sign_of_a_mean() -> None:
         one = torch.tensor(1.0)
         for gradient in (1.0, -0.3):
             trained["denoiser/a"].grad = torch.tensor([gradient])
-            update.apply(loss_scale=one, norms=one[None], found_inf=0 * one, lr={"denoiser": 0.1}, moves_shadow=False)
+            update.apply(loss_scale=one, norms=one[None], found_inf=0 * one, lr={"denoiser": 0.1}, update_ema=False)
         return float(trained["denoiser/a"].detach()) + 0.1
 
     # the mean is 1 − β₂ after the first step; the second turns back where β₁ (1 − β₂) < 0.3 (1 − β₁)

@@ -56,7 +56,7 @@ def test_name_is_the_folder_below_runs(
 @pytest.mark.effect("run.folder")
 def test_folder_is_where_the_run_lies(prepare: Prepare, tmp_path: Path) -> None:
     ready = prepare(run__folder=tmp_path / "a" / "b")
-    ready.trainer.save(ready.trainer)
+    ready.trainer.host.save(ready.trainer)
     assert (tmp_path / "a" / "b" / "recipe.yaml").is_file()
     assert [p.name for p in (tmp_path / "a" / "b" / "checkpoints").iterdir()] == ["step-00000000"]
 
@@ -66,7 +66,7 @@ def test_folder_is_where_the_run_lies(prepare: Prepare, tmp_path: Path) -> None:
 def test_seed_is_behind_every_draw(prepare: Prepare) -> None:
     def everything(seed: int) -> tuple[Any, ...]:
         ready = prepare(run__seed=seed, data__cache__latents=False)
-        weights = ready.trainer.update.masters["denoiser/conv_in.weight"].clone()
+        weights = ready.trainer.model.update.masters["denoiser/conv_in.weight"].clone()
         steps = [ready.step() for _ in range(2)]
         keys = [step.report.keys for step in steps]
         corners = [b.crop_top_left.tolist() for step in steps for b in step.batches.batches]
@@ -96,7 +96,7 @@ def test_epochs_are_resolved_into_steps(prepare: Prepare, epochs: float) -> None
     an_epoch = ready.job.dataset.timeline.steps_of(0)
     assert an_epoch > 2
     assert ready.trainer.progress.last_step == math.floor(epochs) * an_epoch + math.ceil(epochs % 1 * an_epoch)
-    assert len(list(ready.job.loader)) == ready.trainer.progress.last_step
+    assert len(list(ready.job.trainer.batches)) == ready.trainer.progress.last_step
 
 
 # breaks if the run went into an epoch that it has no room for
@@ -119,8 +119,8 @@ def test_profile_leaves_a_trace_of_so_many_steps(prepare: Prepare, tmp_path: Pat
     ready.trainer.run()
     trace = json.loads((ready.job.folder.logs / "profile" / "rank0.json").read_text())
     assert any("convolution" in str(event.get("name")) for event in trace["traceEvents"])
-    for name, weight in plain.trainer.update.masters.items():
-        assert torch.equal(weight, ready.trainer.update.masters[name])
+    for name, weight in plain.trainer.model.update.masters.items():
+        assert torch.equal(weight, ready.trainer.model.update.masters[name])
     prepare(run__steps=4, run__profile__steps=2, run__profile__folder=tmp_path / "there").trainer.run()
     assert (tmp_path / "there" / "rank0.json").is_file()
 
@@ -203,7 +203,7 @@ def test_weight_dtype_is_that_of_the_forward_pass(prepare: Prepare) -> None:
         ready = prepare(run__precision="bf16", run__weight_dtype=kind, optim__lr=1e-5)
         weights, computed, step = dtypes_seen(ready)
         assert (weights, computed) == (wanted, torch.bfloat16)
-        assert {t.dtype for t in ready.trainer.update.masters.values()} == {torch.float32}
+        assert {t.dtype for t in ready.trainer.model.update.masters.values()} == {torch.float32}
         moved = step.moved("denoiser/conv_in.weight")
         assert 0 < float(moved.abs().max()) < 1.1e-5, "less than bfloat16 could follow: the master moves all the same"
 
@@ -447,7 +447,7 @@ def test_allow_change_lets_a_setting_differ(prepare: Prepare, left: Path, tmp_pa
 @pytest.mark.parametrize("allowed", [0, 2])
 def test_max_bad_steps_is_how_many_are_skipped(prepare: Prepare, allowed: int) -> None:
     ready = prepare(run__max_bad_steps=allowed)
-    ready.trainer.update.masters["denoiser/conv_in.weight"].fill_(float("nan"))
+    ready.trainer.model.update.masters["denoiser/conv_in.weight"].fill_(float("nan"))
     with pytest.raises(Diverged):
         ready.trainer.run()
     assert len(ready.job.folder.bad_steps.read_text().splitlines()) == allowed + 1

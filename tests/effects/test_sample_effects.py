@@ -29,8 +29,8 @@ class Drawn:
         self.folder = ready.job.folder.samples / "step-00000000"
         self.seen: list[tuple[int, float]] = []
         hook = ready.family.parts()["denoiser"].register_forward_pre_hook(self._note)
-        [previews] = [o for o in ready.trainer.observers if isinstance(o, Previews)]
-        previews.look(None, ready.trainer.progress)
+        [previews] = [o for o in ready.trainer.callbacks if isinstance(o, Previews)]
+        previews.on_step(None, ready.trainer.progress)
         hook.remove()
 
     def _note(self, module: Any, inputs: Any) -> None:
@@ -220,14 +220,14 @@ class FromFile:
         monkeypatch.setattr(LiveLine, "say", lambda _, text: self.said.append(text))
         self.ready = prepare(**FEW | {"sample__file": path} | settings)
         self.said.clear()
-        [self.previews] = [o for o in self.ready.trainer.observers if isinstance(o, Previews)]
+        [self.previews] = [o for o in self.ready.trainer.callbacks if isinstance(o, Previews)]
 
     def write(self, content: Any) -> None:
         self.path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1), "utf-8")
 
-    def look(self, step: int) -> list[dict[str, str]]:
+    def on_step(self, step: int) -> list[dict[str, str]]:
         """What the pictures of a step say of themselves."""
-        self.previews.look(None, Progress(step=step, last_step=99))
+        self.previews.on_step(None, Progress(step=step, last_step=99))
         folder = self.ready.job.folder.samples / f"step-{step:08d}"
         return [told_by(Image.open(path)) for path in sorted(folder.iterdir())]
 
@@ -253,12 +253,12 @@ def from_file(prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.effect("sample.file")
 def test_file_is_read_anew_before_each_preview(from_file: Callable[..., FromFile]) -> None:
     file = from_file("a red circle\na blue square --d 4\n", sample__prompts=["not this"])
-    told = file.look(1)
+    told = file.on_step(1)
     assert (of(told, "prompt"), of(told, "seed"), of(told, "index")) == (
         ["a red circle", "a blue square"], ["0", "4"], ["0", "0"],
     )  # fmt: skip
     file.write("a star\n")
-    assert of(file.look(2), "prompt") == ["a star"], "which no text cache has seen"
+    assert of(file.on_step(2), "prompt") == ["a star"], "which no text cache has seen"
     assert file.said == []
 
 
@@ -266,11 +266,11 @@ def test_file_is_read_anew_before_each_preview(from_file: Callable[..., FromFile
 @pytest.mark.effect("sample.file")
 def test_a_prompt_that_comes_later_is_encoded_as_one_that_was_there(from_file: Callable[..., FromFile]) -> None:
     file = from_file("a red circle")
-    file.look(1)
+    file.on_step(1)
     file.write("a star")
-    file.look(2)
+    file.on_step(2)
     there = from_file("a star", "other.txt")
-    there.look(2)
+    there.on_step(2)
     assert np.array_equal(file.pixels(2), there.pixels(2))
     assert not np.array_equal(file.pixels(1), file.pixels(2))
 
@@ -279,7 +279,7 @@ def test_a_prompt_that_comes_later_is_encoded_as_one_that_was_there(from_file: C
 @pytest.mark.effect("sample.file")
 def test_a_file_that_cannot_be_used_leaves_the_last_good_one(from_file: Callable[..., FromFile]) -> None:
     file = from_file({"samples": [{"prompt": "a red circle"}]}, "prompts.json")
-    file.look(0)
+    file.on_step(0)
     broken: list[tuple[Any, str]] = [
         ('{\n "samples": [{"prompt": "a star"\n}', "prompts.json line 3: is no JSON"),
         (
@@ -291,16 +291,16 @@ def test_a_file_that_cannot_be_used_leaves_the_last_good_one(from_file: Callable
     ]
     for step, (content, said) in enumerate(broken, 1):
         file.write(content)
-        assert of(file.look(step), "prompt") == ["a red circle"]
+        assert of(file.on_step(step), "prompt") == ["a red circle"]
         assert said in file.said[-1]
     file.path.unlink()
-    assert of(file.look(8), "prompt") == ["a red circle"]
+    assert of(file.on_step(8), "prompt") == ["a red circle"]
     assert "No such file" in file.said[-1]
     assert len(file.said) == 5
-    file.look(9)
+    file.on_step(9)
     assert len(file.said) == 5, "each is said once"
     file.write({"samples": [{"prompt": "a star"}]})
-    assert of(file.look(10), "prompt") == ["a star"]
+    assert of(file.on_step(10), "prompt") == ["a star"]
 
 
 # breaks if a run began with prompts that nobody wrote
@@ -312,8 +312,8 @@ def test_a_file_that_is_wrong_at_the_start_is_refused_and_an_empty_one_is_none(
         from_file("a --q 3")
     with pytest.raises(RecipeError, match="No such file"):
         from_file("a", sample__file=tmp_path / "promtps.txt")
-    assert of(from_file("\n", sample__prompts=["a star"]).look(1), "prompt") == ["a star"]
-    assert of(from_file("").look(1), "prompt") == [f"picture number {i}" for i in range(4)]
+    assert of(from_file("\n", sample__prompts=["a star"]).on_step(1), "prompt") == ["a star"]
+    assert of(from_file("").on_step(1), "prompt") == [f"picture number {i}" for i in range(4)]
 
 
 # breaks if what a file says for all, or of one prompt, were not what is drawn
@@ -327,7 +327,7 @@ def test_a_json_file_says_how_its_pictures_are_drawn(from_file: Callable[..., Fr
             {"prompt": "a hen", "cfgs": 2, "negative_prompt": "", "seed": 5, "aspect_ratio": 1.5, "scheduler": "ddim"},
         ],
     }  # fmt: skip
-    told = from_file(content, "p.json", sample__steps=7, sample__solver="heun", data__resolution=48).look(1)
+    told = from_file(content, "p.json", sample__steps=7, sample__solver="heun", data__resolution=48).on_step(1)
     keys = ("prompt", "negative_prompt", "guidance", "size", "seed", "index", "steps", "solver")
     assert [[one[key] for key in keys] for one in told] == [
         ["a fox", "grey", "1.0", "32x48", "9", "0", "2", "euler"],
@@ -340,23 +340,23 @@ def test_a_json_file_says_how_its_pictures_are_drawn(from_file: Callable[..., Fr
 @pytest.mark.effect("sample.file")
 def test_a_seed_of_minus_one_is_new_each_time_and_written_down(from_file: Callable[..., FromFile]) -> None:
     file = from_file({"samples": [{"prompt": "a star", "seed": -1}, {"prompt": "a star", "seed": -1}]}, "p.json")
-    seeds = [*of(file.look(1), "seed"), *of(file.look(2), "seed")]
+    seeds = [*of(file.on_step(1), "seed"), *of(file.on_step(2), "seed")]
     assert len(set(seeds)) == 4
     assert all(0 <= int(seed) < 2**31 for seed in seeds)
     again = from_file({"samples": [{"prompt": "a star", "seed": int(seeds[3])}]}, "q.json")
-    again.look(7)
+    again.on_step(7)
     assert np.array_equal(again.pixels(7), file.pixels(2, 1))
-    assert of(file.look(2), "seed") == seeds[2:], "a run that goes on draws the same"
+    assert of(file.on_step(2), "seed") == seeds[2:], "a run that goes on draws the same"
 
 
 # breaks if captions came from elsewhere than the trained samples, or from a stream that a resumed run does not repeat
 @pytest.mark.effect("sample.file")
 def test_random_captions_are_drawn_by_step_from_the_data_set(from_file: Callable[..., FromFile]) -> None:
     file = from_file({"samples": [{"random_caption": True}] * 2}, "p.json")
-    drawn = {step: of(file.look(step), "prompt") for step in range(1, 7)}
+    drawn = {step: of(file.on_step(step), "prompt") for step in range(1, 7)}
     assert {text for texts in drawn.values() for text in texts} <= {f"picture number {i}" for i in range(10)}
     assert len({tuple(texts) for texts in drawn.values()}) > 2
-    assert of(file.look(3), "prompt") == drawn[3]
+    assert of(file.on_step(3), "prompt") == drawn[3]
 
 
 # breaks if the file's interval were passed over, taken for steps of several batches, or fixed at the start
@@ -370,10 +370,10 @@ def test_a_json_file_says_when_previews_are_due(from_file: Callable[..., FromFil
 
     assert due() == [3, 6]
     file.write(content | {"generate_samples_every_n_steps": 8})
-    file.look(3)
+    file.on_step(3)
     assert due() == [4, 8]
     file.write({"samples": content["samples"]})
-    file.look(4)
+    file.on_step(4)
     assert due() == list(range(1, 9)), "run.preview.every, as the recipe says"
 
 

@@ -31,7 +31,7 @@ def refusal(*words: str) -> str:
 
 
 def scheduler_of(ready: Any) -> dict[str, Any]:
-    ready.trainer.export(ready.trainer)
+    ready.trainer.host.export(ready.trainer)
     [exported] = ready.job.folder.exports.iterdir()
     return dict(json.loads((exported / "scheduler" / "scheduler_config.json").read_text()))
 

@@ -37,10 +37,10 @@ def test_start_step_goes_on_where_foreign_weights_stand(prepare: Prepare) -> Non
     assert first.report.keys == steps[3].report.keys
     assert first.report.timesteps == steps[3].report.timesteps
     assert later.trainer.progress.step == later.trainer.progress.first_step == 3
-    assert float(later.trainer.update.applied) == 1.0
+    assert float(later.trainer.model.update.applied) == 1.0
     [started] = [one for one in later.job.folder.events() if one["event"] == "started"]
     assert started["step"] == 3
-    later.trainer.save(later.trainer)
+    later.trainer.host.save(later.trainer)
     with pytest.raises(RecipeError, match=r"run.start.step is 8, and the run ends at step 8; raise run.steps"):
         prepare(run__start__step=8, **given)
 
@@ -53,7 +53,7 @@ def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp
     for _ in range(3):
         whole.step()
     whole.trainer.progress.step = 3
-    whole.trainer.save(whole.trainer)
+    whole.trainer.host.save(whole.trainer)
     file = whole.job.folder.path / "optimizer.ckpt"
     there = dict(mindspore.read(file))
     names = {name.removeprefix(PREFIX) for name in there}
@@ -63,16 +63,16 @@ def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp
     assert there[PREFIX + "learning_rate.learning_rate"].tolist() == pytest.approx([0.0, 5e-4, *[1e-3] * 6])
     weight = "model.diffusion_model.out.0.gamma"
     assert {weight, f"adam_m.{weight}", f"adam_v.{weight}"} <= names
-    masters = whole.trainer.update.masters
+    masters = whole.trainer.model.update.masters
     assert torch.equal(there[PREFIX + weight], masters["denoiser/conv_norm_out.weight"])
     assert not prepare(**given).job.folder.path.joinpath("optimizer.ckpt").exists()
 
     later = prepare(run__start={"step": 3, "optimizer": str(file)}, **given)
-    mine, theirs = later.trainer.update.tensors(), whole.trainer.update.tensors()
+    mine, theirs = later.trainer.model.update.tensors(), whole.trainer.model.update.tensors()
     moments = [name for name in mine if name.startswith(("opt.mean/", "opt.square/"))]
     assert len(moments) == 2 * len(masters)
     assert all(torch.equal(mine[name], theirs[name]) for name in moments)
-    assert float(later.trainer.update.applied) == 3.0
+    assert float(later.trainer.model.update.applied) == 3.0
     assert "after 3 updates" in (later.job.folder.path / "run.log").read_text()
 
     lacking = tmp_path / "lacking.ckpt"
@@ -82,7 +82,7 @@ def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp
     said = (part.job.folder.path / "run.log").read_text()
     assert "1 begin at zero, for the file has none of them: denoiser/conv_norm_out.weight" in said
     assert "1 of the file are of nothing that is trained here: adam_v.lora" in said
-    assert not part.trainer.update.tensors()["opt.mean/denoiser/conv_norm_out.weight"].any()
+    assert not part.trainer.model.update.tensors()["opt.mean/denoiser/conv_norm_out.weight"].any()
 
 
 def test_what_cannot_hold_moments_is_refused(prepare: Prepare, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_batches_made_ahead_give_the_same_bits(prepare: Prepare) -> None:
         assert isinstance(ready.trainer.batches, Prefetched)
         iterator = iter(ready.trainer.batches)
         ready.trainer.step(next(iterator))
-        found = ready.trainer.update.masters
+        found = ready.trainer.model.update.masters
         assert all(torch.equal(found[name], plain[name]) for name in plain)
         ready.job.close()
 

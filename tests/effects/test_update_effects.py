@@ -132,20 +132,20 @@ def test_beyond_the_decay_a_wave_rises_again() -> None:
 def test_ema_strength_is_what_is_left_of_the_start(prepare: Prepare) -> None:
     given = {"optim__ema__rule": "constant", "optim__ema__strength": 0.1, "optim__ema__interval": 2}
     ready = prepare(optim__lr=1e-2, **given)
-    weights = [ready.trainer.update.masters]
+    weights = [ready.trainer.model.update.masters]
     weights = [{name: w.clone() for name, w in weights[0].items()}]
     weights += [ready.step().after for _ in range(8)]
     decay = 0.1**0.25
-    shadow = weights[0]
+    average = weights[0]
     for step in (2, 4, 6, 8):
-        shadow = {name: decay * s + (1 - decay) * weights[step][name] for name, s in shadow.items()}
-    for name, tensor in ready.trainer.update.shadow.weights.items():
-        torch.testing.assert_close(tensor, shadow[name], rtol=1e-4, atol=1e-6)
+        average = {name: decay * s + (1 - decay) * weights[step][name] for name, s in average.items()}
+    for name, tensor in ready.trainer.model.update.ema.weights.items():
+        torch.testing.assert_close(tensor, average[name], rtol=1e-4, atol=1e-6)
     assert decay**4 == pytest.approx(0.1)
     assert "decay 0.5623413252" in (ready.job.folder.path / "run.log").read_text()
     [started] = [one for one in ready.job.folder.events() if one["event"] == "started"]
     assert started["ema_decay"] == pytest.approx(decay)
-    ready.trainer.save(ready.trainer)
+    ready.trainer.host.save(ready.trainer)
     [kept] = (ready.job.folder.path / "checkpoints").iterdir()
     values = json.loads((kept / "state.json").read_text())
     assert values["resolved"]["ema_decay"] == pytest.approx(decay)
@@ -159,7 +159,7 @@ def exported(prepare: Prepare) -> Path:
     ready = prepare(optim__lr=1e-1, run__export__single_file=True, **PLAIN)
     for _ in range(2):
         ready.step()
-    ready.trainer.export(ready.trainer)
+    ready.trainer.host.export(ready.trainer)
     return next(path for path in ready.job.folder.exports.iterdir() if path.is_dir())
 
 
@@ -170,21 +170,21 @@ def test_ema_start_is_what_the_average_begins_with(prepare: Prepare, exported: P
         given = {"optim__ema__rule": "constant", "optim__ema__decay": 0.5, "optim__ema__start": start}
         ready = prepare(**given)
         plain = prepare()
-        begun = {name: t.clone() for name, t in ready.trainer.update.shadow.weights.items()}
+        begun = {name: t.clone() for name, t in ready.trainer.model.update.ema.weights.items()}
         there = ready.family.load(ema_start.settings_of(ready.job.recipe)).parts()["denoiser"]
         for name, parameter in there.named_parameters():
             assert torch.equal(begun[f"denoiser/{name}"], parameter)
-        masters = plain.trainer.update.masters
-        assert all(torch.equal(masters[name], t) for name, t in ready.trainer.update.masters.items())
+        masters = plain.trainer.model.update.masters
+        assert all(torch.equal(masters[name], t) for name, t in ready.trainer.model.update.masters.items())
         assert any(not torch.equal(masters[name], begun[name]) for name in begun)
         step = ready.step()
-        for name, tensor in ready.trainer.update.shadow.weights.items():
+        for name, tensor in ready.trainer.model.update.ema.weights.items():
             torch.testing.assert_close(tensor, 0.5 * begun[name] + 0.5 * step.after[name], rtol=1e-4, atol=1e-6)
     ready.trainer.progress.step = 1
-    ready.trainer.save(ready.trainer)
+    ready.trainer.host.save(ready.trainer)
     again = prepare(run__folder=ready.job.folder.path, **given)
-    for name, tensor in again.trainer.update.shadow.weights.items():
-        assert torch.equal(tensor, ready.trainer.update.shadow.weights[name])
+    for name, tensor in again.trainer.model.update.ema.weights.items():
+        assert torch.equal(tensor, ready.trainer.model.update.ema.weights[name])
     for rule in ("none", "ramp", "saturating"):
         assert "optim.ema.start is for optim.ema.rule constant" in refusal(
             f"optim.ema.rule={rule}", "optim.ema.start=somewhere"
@@ -205,7 +205,7 @@ def trained_layers(prepare: Prepare, **settings: Any) -> list[str]:
     before = {name: p.detach().clone() for name, p in encoder.named_parameters()}
     ready.step()
     moved = {name for name, p in encoder.named_parameters() if not torch.equal(before[name], p.detach())}
-    assert moved == {name.removeprefix("text_encoder/") for name in ready.trainer.trained}
+    assert moved == {name.removeprefix("text_encoder/") for name in ready.trainer.model.trained}
     return sorted({name.split(".self_attn")[0].split(".mlp")[0].split(".layer_norm")[0] for name in moved})
 
 
@@ -228,7 +228,7 @@ def test_scaler_growth_is_the_factor_both_ways(prepare: Prepare) -> None:
     given = {"run__precision": "fp16", "run__scaler__init": 512, "run__scaler__growth_interval": 2}
     ready = prepare(run__scaler__growth=1.5, **given)
     assert [ready.step().report.loss_scale for _ in range(5)] == [512, 512, 768, 768, 1152]
-    scale = ready.trainer.scale
+    scale = ready.trainer.model.scale
     scale.update(torch.ones(()), 5)
     assert float(scale.scale) == 768
 

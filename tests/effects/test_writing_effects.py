@@ -19,7 +19,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.tasks.train.exports import require_possible
-from mezzotint.training.callbacks.base import Exporter, Saver
+from mezzotint.training.callbacks.saving import Exporter, Saver
 from mezzotint.training.progress import Progress
 from mezzotint.weights.files.mindspore import is_mindspore
 from mezzotint.weights.files.tensor_files import read, read_header
@@ -140,7 +140,7 @@ def test_export_folder_is_where_the_finished_model_lies_too(rich: Path, poor: Pa
 def test_export_single_file_writes_the_model_once_more(prepare: Any) -> None:
     for wanted in (False, True):
         ready = prepare(run__export__single_file=wanted, run__export__dtype="fp16", optim__ema__rule="none", **COMMON)
-        ready.trainer.export(ready.trainer)
+        ready.trainer.host.export(ready.trainer)
         folder, *file = sorted(ready.job.folder.exports.iterdir())
         assert [path.name for path in file] == ([f"{folder.name}.safetensors"] if wanted else [])
     unet = load_file(folder / "unet" / "diffusion_pytorch_model.safetensors")
@@ -154,7 +154,7 @@ def test_export_single_file_writes_the_model_once_more(prepare: Any) -> None:
 def test_export_parts_writes_what_is_trained_alone(prepare: Any, tmp_path: Path) -> None:
     given = {"run__export__parts": "trained", "run__export__name": "unet_{micro_step}", "optim__ema__rule": "none"}
     ready = prepare(**given, run__export__dtype="fp16", **COMMON)
-    ready.trainer.export(ready.trainer)
+    ready.trainer.host.export(ready.trainer)
     assert names(ready.job.folder.exports) == ["unet_0.safetensors"]
     held = load_file(ready.job.folder.exports / "unet_0.safetensors")
     unet = ready.family.parts()["denoiser"].state_dict()
@@ -163,14 +163,14 @@ def test_export_parts_writes_what_is_trained_alone(prepare: Any, tmp_path: Path)
     first = held["model.diffusion_model.input_blocks.0.0.weight"]
     assert torch.equal(first, unet["conv_in.weight"].half())
     elsewhere = prepare(**given, run__export__single_file_folder=str(tmp_path / "weights"), **COMMON)
-    elsewhere.trainer.export(elsewhere.trainer)
+    elsewhere.trainer.host.export(elsewhere.trainer)
     assert names(tmp_path / "weights") == ["unet_0.safetensors"]
     with pytest.raises(RecipeError, match=r"run\.export\.parts=trained writes none"):
         prepare(**given, run__export__folder="x", **COMMON)
     for parts, called in (("all", ["mine_0", "mine_0.safetensors"]), ("trained", ["unet_0.safetensors"])):
         given |= {"run__export__parts": parts, "run__export__name": "{what}_{micro_step}", "run__name": "mine"}
         ready = prepare(**given, run__export__single_file=True, **COMMON)
-        ready.trainer.export(ready.trainer)
+        ready.trainer.host.export(ready.trainer)
         assert names(ready.job.folder.exports) == called, "one word writes what was trained alone, by its own name"
 
 
@@ -180,13 +180,13 @@ def test_export_mindspore_writes_checkpoints_that_mindone_reads(prepare: Any, sd
     given = COMMON | {"model__family": "sdxl", "model__path": sdxl_folder, "optim__ema__rule": "none"}
     given |= {"run__export__mindspore": True, "run__export__name": "SDXL-base-1.0_{micro_step}"}
     whole = prepare(**given, run__export__single_file=True)
-    whole.trainer.export(whole.trainer)
+    whole.trainer.host.export(whole.trainer)
     assert names(whole.job.folder.exports) == ["SDXL-base-1.0_0", "SDXL-base-1.0_0.ckpt"]
     unet = whole.family.parts()["denoiser"].state_dict()
     for parts, starts in (("all", 4), ("trained", 1)):
         if parts == "trained":
             part = prepare(**given, run__export__parts="trained")
-            part.trainer.export(part.trainer)
+            part.trainer.host.export(part.trainer)
             [file] = part.job.folder.exports.iterdir()
         else:
             file = whole.job.folder.exports / "SDXL-base-1.0_0.ckpt"
@@ -214,13 +214,13 @@ def test_export_trained_file_lies_beside_the_model(prepare: Any, sdxl_folder: Pa
         ("safetensors", "m{micro_step}", ["m0", "m0-ema", "unet-m0-ema.safetensors", "unet-m0.safetensors"]),
     ):
         ready = prepare(**given, run__export__trained_file=form, run__export__name=name)
-        ready.trainer.export(ready.trainer)
+        ready.trainer.host.export(ready.trainer)
         assert names(ready.job.folder.exports) == called
         if form == "mindspore":
             assert "model.diffusion_model.out.0.gamma" in read_header(ready.job.folder.exports / "unet_0.ckpt")
     alone = {"run__export__parts": "trained", "run__export__trained_file": "safetensors", "run__export__name": "x"}
     ready = prepare(**given, **alone)
-    ready.trainer.export(ready.trainer)
+    ready.trainer.host.export(ready.trainer)
     assert names(ready.job.folder.exports) == ["x-ema.safetensors", "x.safetensors"], "once is enough"
     for form in ("safetensors", "mindspore"):
         family = "latte" if form == "safetensors" else "sd"
@@ -309,7 +309,7 @@ def test_several_intervals_are_each_kept(prepare: Any) -> None:
     ready = prepare(
         run__epochs=2, run__steps=None, run__save__every=["2 steps", "1 epoch"], run__save__keep=None, **COMMON
     )
-    ends = [step + 1 for step in range(ready.job.steps) if ready.job.trainer.epoch_ends(step)]
+    ends = [ready.job.dataset.timeline.steps_until(epochs) for epochs in (1, 2)]
     ready.trainer.run()
     wanted = sorted({*range(2, ready.job.steps + 1, 2), *ends, ready.job.steps})
     assert names(ready.job.folder.checkpoints) == [f"step-{step:08d}" for step in wanted]
@@ -391,8 +391,8 @@ def test_wandb_gets_what_tensorboard_gets(prepare: Any, monkeypatch: pytest.Monk
     assert not seen.begun, "off is off"
     ready = prepare(run__steps=2, run__validation__every=1, **given, **COMMON)
     ready.trainer.run()
-    for observer in ready.trainer.observers:
-        observer.close()
+    for callback in ready.trainer.callbacks:
+        callback.close()
     assert seen.begun[0]["project"] == "pictures"
     assert seen.begun[0]["mode"] == "offline"
     assert seen.begun[0]["dir"] == str(ready.job.folder.logs)
@@ -410,7 +410,7 @@ def test_wandb_that_fails_or_is_missing_is_said_in_a_sentence(prepare: Any, monk
     monkeypatch.setitem(sys.modules, "wandb", broken)
     ready = prepare(run__steps=2, run__wandb__mode="online", **COMMON)
     said: list[str] = []
-    ready.trainer.warn = said.append
+    object.__setattr__(ready.trainer.host, "say", said.append)
     ready.trainer.run()
     assert len([line for line in said if "Weights & Biases takes nothing (no API key)" in line]) == 1
     monkeypatch.setitem(sys.modules, "wandb", None)

@@ -13,17 +13,17 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from mezzotint.recipe.optimizers.adacoor import AdaCoor
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.optim import AdaCoor, OptimSettings, ScheduleSettings
+from mezzotint.recipe.sections.optim import OptimSettings, ScheduleSettings
 from mezzotint.recipe.sections.run import RunSettings, ScalerSettings
 from mezzotint.tasks.assemble import rate_factor
 from mezzotint.training import lr
-from mezzotint.training.ema import decay_for
-from mezzotint.training.optimizers.rules import AdaCoorRule
+from mezzotint.training.ema import Ema, decay_for
+from mezzotint.training.optimizers.adacoor import AdaCoorStep
 from mezzotint.training.precision.policy import LossScale, Precision
 from mezzotint.training.trainable import trained_parameters
-from mezzotint.training.update import Shadow
 
 DATA = Path(__file__).parent / "data" / "everydream2"
 RECORD: dict[str, Any] = json.loads((DATA / "optimizer.json").read_text())
@@ -35,12 +35,12 @@ ADACOOR: list[dict[str, Any]] = json.loads((DATA / "adacoor.json").read_text())
 def test_adacoor_moves_weights_and_sums_to_the_bit(case: dict[str, Any]) -> None:
     tensors = load_file(DATA / "adacoor.safetensors")
     weights = {f"denoiser/{name}": tensors[f"{case['key']}.{name}.init"].clone() for name in "pq"}
-    rule = AdaCoorRule(AdaCoor(eps=case["eps"]), weights)
+    rule = AdaCoorStep(AdaCoor(eps=case["eps"]), weights)
     one = torch.ones(())
     for step in range(case["steps"]):
         grads = [tensors[f"{case['key']}.{name}.grad{step:02d}"].clone() for name in "pq"]
         names, masters = list(weights), list(weights.values())
-        rule.move(names, masters, grads, lr=0.5, weight_decay=0.0, scale=one, found_inf=0 * one)
+        rule.step(names, masters, grads, lr=0.5, weight_decay=0.0, scale=one, found_inf=0 * one)
         for name in "pq":
             kept = rule.tensors()[f"opt.sum/denoiser/{name}"]
             assert kept.dtype == torch.bfloat16
@@ -119,13 +119,13 @@ def test_five_updates_of_an_average_are_everydreams() -> None:
     tensors, record = load_file(DATA / "ema.safetensors"), AVERAGES["update_ema"]
     settings = OptimSettings(ema={"rule": "constant", "decay": record["decay"]})
     begun = {f"denoiser/{name}": tensors[f"ema.init.{name}"] for name in ("weight", "bias")}
-    shadow = Shadow(begun, settings)
+    average = Ema(begun, settings)
     for step in range(record["steps"]):
         now = {f"denoiser/{name}": tensors[f"model.{step}.{name}"] for name in ("weight", "bias")}
-        shadow.follow(now, torch.zeros(()))
+        average.follow(now, torch.zeros(()))
         for name in ("weight", "bias"):
             wanted = tensors[f"ema.{step}.{name}"]
-            torch.testing.assert_close(shadow.weights[f"denoiser/{name}"], wanted, rtol=1e-6, atol=1e-7)
+            torch.testing.assert_close(average.weights[f"denoiser/{name}"], wanted, rtol=1e-6, atol=1e-7)
 
 
 class Clip(nn.Module):

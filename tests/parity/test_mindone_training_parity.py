@@ -14,9 +14,10 @@ from safetensors.torch import load_file
 from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.diffusion.schedule import Schedule
+from mezzotint.recipe.optimizers.adam_weight_decay import AdamWeightDecay
 from mezzotint.recipe.reading.read import located, read_text
 from mezzotint.recipe.sections.objective import ObjectiveSettings
-from mezzotint.recipe.sections.optim import AdamWeightDecay, OptimSettings
+from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.tasks.check.memory import Outline
 from mezzotint.weights.layouts import mindone_sdxl
 

@@ -1,4 +1,4 @@
-"""Learning rates and shadow decays against stored results of diffusers and MindONE."""
+"""Learning rates and average decays against stored results of diffusers and MindONE."""
 
 from __future__ import annotations
 
@@ -97,10 +97,10 @@ def test_decays_of_the_ramp_are_diffusers(case: str) -> None:
 def test_the_average_of_a_scalar_is_diffusers(case: str) -> None:
     record = json.loads((DATA / "diffusers/ema_decay.json").read_text())
     decay = record["cases"][case]["args"].get("decay", 0.9999)
-    shadow, updates, found = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0.0, dtype=torch.float64), []
+    average, updates, found = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0.0, dtype=torch.float64), []
     for k in range(1, 51):
         weight = torch.tensor(1 + k * k / 100, dtype=torch.float64)
-        shadow = shadow - (1 - decay_at("ramp", decay, updates)) * (shadow - weight)
+        average = average - (1 - decay_at("ramp", decay, updates)) * (average - weight)
         updates = updates + 1
-        found.append(shadow.item())
+        found.append(average.item())
     assert found == pytest.approx(record["cases"][case]["shadow_first_50"], rel=1e-15, abs=0)

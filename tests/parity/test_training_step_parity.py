@@ -101,7 +101,7 @@ def test_three_steps_are_the_recorded_ones(
     reports, after = [], []
     for step in batches:
         reports.append(trainer.step(step).resolve(0))
-        after.append({name: t.clone() for name, t in trainer.update.tensors().items()})
+        after.append({name: t.clone() for name, t in trainer.model.update.tensors().items()})
     worst["loss"] = _relative([r.loss for r in reports], expected["loss"])
     worst["norm"] = _relative([r.norm for r in reports], expected["grad_norm"])
     for name, prefix in (("params", "w/"), ("ema_params", "ema/")):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mezzotint.errors import RecipeError
+from mezzotint.recipe.optimizers.adacoor import AdaCoor
+from mezzotint.recipe.optimizers.adamw import AdamW
 from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.sections.optim import AdaCoor, AdamW, ScheduleSettings
+from mezzotint.recipe.sections.optim import ScheduleSettings
 
 BOTH = "schema: 1\nmodel: {train: [denoiser, text_encoder]}\n"
 

@@ -17,7 +17,7 @@ from mezzotint.reports import loss_plot
 from mezzotint.reports.run_report import curves_of, read_metrics, run_report, smoothed, summary
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
-from mezzotint.training.callbacks._running_mean import Smoothed
+from mezzotint.training.callbacks._running_mean import RunningMean
 from mezzotint.training.callbacks.metrics_log import MetricsLog
 from mezzotint.training.progress import Progress
 
@@ -156,14 +156,14 @@ def decaying(step: int) -> float:
 
 def test_the_report_smooths_over_all_steps_as_the_terminal_does_however_few_are_logged(folder: RunFolder) -> None:
     log = MetricsLog(folder, every=10)
-    shown = Smoothed()
+    shown = RunningMean()
     for step in range(1, 201):
         shown.take(decaying(step))
         report = StepReport(
             step=step - 1, epoch=0, loss=decaying(step), norm=1.0, rates={}, samples=4, seconds=0.5, wait_seconds=0.0,
             applied=True, overflow=False, keys=(), timesteps=(), losses=(),
         )  # fmt: skip
-        log.look(report, Progress(last_step=200))
+        log.on_step(report, Progress(last_step=200))
     log.close()
     assert shown.value is not None
     assert f"smoothed {shown.value:.4f} at the end, of 21 logged steps" in "\n".join(summary(folder))
@@ -171,7 +171,7 @@ def test_the_report_smooths_over_all_steps_as_the_terminal_does_however_few_are_
 
 
 def test_of_a_log_without_the_smoothed_loss_each_point_stands_for_the_steps_before_it(folder: RunFolder) -> None:
-    shown = Smoothed()
+    shown = RunningMean()
     for step in range(1, 201):
         shown.take(decaying(step))
         if step % 10 == 0:

@@ -278,7 +278,9 @@ def test_entries_that_lie_in_the_cache_are_not_needed_again(quick: Path) -> None
 def test_an_export_is_as_large_as_was_said(quick: Path) -> None:
     found = checked("run.export.dtype=fp16")
     recipe = found.recipe
-    model = assemble.open_model(recipe, check.Runtime(torch.device("cpu"), check.Launch(), recipe.run), steps=1)
+    model = assemble.open_model(
+        recipe, check.Runtime(torch.device("cpu"), check.Launch(), recipe.run), assemble.resolve(recipe, 1)
+    )
     model.family.export(
         quick / "out", settings=recipe.model, weights=dict(model.update.masters), dtype="fp16",
         schedule=model.family.schedule, prediction="epsilon",
@@ -370,7 +372,9 @@ def test_bytes_are_told_in_words(count: float, words: str) -> None:
 
 
 def opened(recipe: Recipe) -> assemble.Model:
-    return assemble.open_model(recipe, check.Runtime(torch.device("cpu"), check.Launch(), recipe.run), steps=1)
+    return assemble.open_model(
+        recipe, check.Runtime(torch.device("cpu"), check.Launch(), recipe.run), assemble.resolve(recipe, 1)
+    )
 
 
 def take_a_step(model: assemble.Model) -> None:
@@ -379,7 +383,7 @@ def take_a_step(model: assemble.Model) -> None:
     update = model.update
     rates = {group.name: 1e-5 for group in update.groups}
     one, none = torch.ones(()), torch.zeros(())
-    update.apply(loss_scale=one, norms=one[None], found_inf=none, lr=rates, moves_shadow=False)
+    update.apply(loss_scale=one, norms=one[None], found_inf=none, lr=rates, update_ema=False)
 
 
 @pytest.mark.parametrize(

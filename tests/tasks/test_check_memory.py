@@ -179,12 +179,14 @@ def test_bytes_are_those_of_a_real_model_and_its_update(tiny: Path) -> None:
     ):
         wanted = recipe(tiny, **changes)
         found = memory(wanted, {SQUARE: 2})
-        real = assemble.open_model(wanted, Runtime(torch.device("cpu"), Launch(), wanted.run), steps=1)
+        real = assemble.open_model(
+            wanted, Runtime(torch.device("cpu"), Launch(), wanted.run), assemble.resolve(wanted, 1)
+        )
         tensors = real.update.tensors()
         assert found.checkpoint == _bytes(tensors.values())
         assert found.gradients == _bytes(real.trained.values())
         assert found.weights == sum(_bytes((*m.parameters(), *m.buffers())) for m in real.family.parts().values())
-        assert found.shadow == _bytes(t for n, t in tensors.items() if n.startswith("ema/"))
+        assert found.ema == _bytes(t for n, t in tensors.items() if n.startswith("ema/"))
         assert found.optimizer == 8 * sum(p.numel() for p in real.trained.values())
         assert found.masters == (4 * sum(p.numel() for p in real.trained.values()) if real.update._separate else 0)
         assert found.update == real.update.working_bytes()

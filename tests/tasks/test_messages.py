@@ -91,7 +91,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["sample", "mezzotint-mini", "--seed=4-1"], "--seed=4-1 is no range that rises by less than 1000"),
         (["sample", "mezzotint-mini", "--seed=x"], "--seed is a whole number, got 'x'"),
         (["sample", "mezzotint-mini", "--size=big"], "512 for a square, or sdxl-1.46, got 'big'"),
-        (["sample", "mezzotint-mini", "--weights=x"], "--weights is raw, or shadow for the average (EMA), got 'x'"),
+        (["sample", "mezzotint-mini", "--weights=x"], "--weights is raw, or ema for the average, got 'x'"),
     ],
 )
 def test_a_line_out_of_habit_is_answered_with_the_one_to_write(
@@ -120,7 +120,8 @@ def test_a_setting_in_a_hint_is_quoted_as_a_shell_wants_it(here: Path, capsys: C
         (["--size=512,64x96"], {"sizes": ((512, 512), (64, 96))}),
         (["--seed=1-4"], {"seeds": (1, 2, 3, 4)}),
         (["--seed=1-2,-3"], {"seeds": (1, 2, -3)}),
-        (["--weights=ema"], {"weights": "shadow"}),
+        (["--weights=ema"], {"weights": "ema"}),
+        (["--weights=shadow"], {"weights": "ema", "notes": ("--weights=shadow is now called --weights=ema",)}),
     ],
 )
 def test_sample_takes_what_user_interfaces_call_its_switches(words: list[str], asked: dict[str, Any]) -> None:

@@ -12,7 +12,8 @@ from torch import nn
 
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.optim import Library, OptimSettings
+from mezzotint.recipe.optimizers.library import Library
+from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch
 from mezzotint.tasks.reading.arguments import parse, parse_with
@@ -67,7 +68,7 @@ def test_a_package_that_is_named_on_the_command_line_is_imported(
     weights = {"denoiser/a": nn.Parameter(torch.ones(2))}
     update = Update(weights, OptimSettings(optimizer=optimizer), separate_masters=False)
     assert (tmp_path / "canary").exists()
-    assert not update._rules["denoiser"].is_by_tensor, "what is not known is never taken apart"
+    assert not update._steps["denoiser"].is_by_tensor, "what is not known is never taken apart"
     line = announce.command(RunFolder(tmp_path / "run"), Launch(), reading.packages)
     assert line.endswith(" --allow-package=other --allow-package=strangers")
 

@@ -10,14 +10,14 @@ import torch
 from mezzotint.recipe.reading.read import MODELS, read, shipped_recipes
 from mezzotint.shapes import Size
 from mezzotint.tasks.check.memory import Outline, memory_of
-from mezzotint.training.optimizers import rules
-from mezzotint.training.update import CHUNK
+from mezzotint.training.optimizers import _torch_class
+from mezzotint.training.optimizers.base import CHUNK
 
 
 def test_it_stays_below_twelve_gigabytes(monkeypatch: pytest.MonkeyPatch) -> None:
     # counted by its package's name alone, which wants a GPU
     kind = type("AdamW8bit", (torch.optim.AdamW,), {"__module__": "bitsandbytes.optim.adamw"})
-    monkeypatch.setattr(rules, "_class", lambda path: kind)
+    monkeypatch.setattr(_torch_class, "class_of", lambda path: kind)
     words = [f"model.path={MODELS / 'sd1'}", "model.weights=random"]
     recipe = read("sd15-12gb", words).recipe
     counted = memory_of(Outline(recipe, "cpu"), {Size(512, 512): recipe.data.batch_size}, processes=1)

@@ -11,7 +11,7 @@ from mezzotint.cli import main
 from mezzotint.recipe.reading.read import MODELS, read, shipped_recipes
 from mezzotint.shapes import Size
 from mezzotint.tasks.check.memory import Outline, memory_of
-from mezzotint.training.update import CHUNK
+from mezzotint.training.optimizers.base import CHUNK
 
 RECIPES = ("sdxl", "sdxl-cached", "sdxl-multi-aspect", "sdxl-24gb")
 TINY = ("model.path=tiny-sdxl", "model.weights=random", "data.path=shapes", "run.precision=fp32", "run.device=cpu")

@@ -195,14 +195,14 @@ def of_run(world: Any, out: Path, *words: str, place: str = "run") -> tuple[Any,
 
 def test_a_run_draws_from_its_newest_checkpoint_what_its_export_draws(trained: Any, tmp_path: Path) -> None:
     raw, told = of_run(trained, tmp_path / "raw", "--weights=raw")
-    shadow, said = of_run(trained, tmp_path / "shadow", "--weights=shadow")
+    average, said = of_run(trained, tmp_path / "shadow", "--weights=shadow")
     assert (told["weights"], told["training_step"], told["prompt"], told["seed"]) == ("raw", "6", "a red circle", "9")
     assert (said["weights"], said["training_step"]) == ("shadow", "6")
-    assert not np.array_equal(raw, shadow)
+    assert not np.array_equal(raw, average)
     assert told["model"] != said["model"]
     again, _ = of_run(trained, tmp_path / "default")
-    assert np.array_equal(again, shadow), "the average where there is one"
-    for name, pixels in (("step-00000006", raw), ("step-00000006-ema", shadow)):
+    assert np.array_equal(again, average), "the average where there is one"
+    for name, pixels in (("step-00000006", raw), ("step-00000006-ema", average)):
         export = trained.root / "run" / "exports" / name
         words = ("--prompt=a red circle", "--seed=9")
         ((exported, _),) = draw(tmp_path / name, *words, place=export).values()
@@ -276,14 +276,14 @@ def test_zero_terminal_snr_of_the_recipe_is_sampled_as_it_was_trained(trained: A
         (["a", "--size=5by4"], "E1012", "512 for a square, or sdxl-1.46, got '5by4'"),
         (["a", "--seed=1,x"], "E1012", "--seed is a whole number, got 'x'"),
         (["a", "--seed=1", "--seed=2"], "E1012", "--seed is given twice"),
-        (["a", "--weights=old"], "E1012", "--weights is raw, or shadow for the average (EMA), got 'old'"),
+        (["a", "--weights=old"], "E1012", "--weights is raw, or ema for the average, got 'old'"),
         (["nosuch", "--prompt=x"], "E1074", "nosuch is neither a model, nor a run folder, nor a recipe"),
         ([str(FOLDER.parent), "--prompt=x"], "E1074", "neither a model"),
         ([str(FOLDER)], "E1072", "write --prompt="),
         ([str(FOLDER), "--prompt=x", "--solver=eular"], "E1007", "did you mean euler?"),
         ([str(FOLDER), "--prompt=x", "--steps=0"], "E1007", "sample.steps"),
         ([str(FOLDER), "--prompt=x", "--size=30x32"], "E1007", "multiples of 8"),
-        ([str(FOLDER), "--prompt=x", "--weights=shadow"], "E1075", "is not a run"),
+        ([str(FOLDER), "--prompt=x", "--weights=ema"], "E1075", "is not a run"),
         ([str(FOLDER), "--prompt=x", "--file=nosuch.txt"], "E1073", "nosuch.txt: cannot be read"),
     ],
 )

@@ -101,9 +101,9 @@ def test_an_exported_average_can_be_trained_on_its_own(world: Any) -> None:
     assert world.train("first", **given) == 0
     [average] = (world.root / "first" / "exports").glob("*-ema")
     assert world.train("second", model__path=average, model__weights="files", run__steps=1, optim__lr=1e-5) == 0
-    shadow = state.read(next((world.root / "first" / "checkpoints").iterdir())).tensors
+    average = state.read(next((world.root / "first" / "checkpoints").iterdir())).tensors
     exported = tensor_files.read(average / "unet" / "diffusion_pytorch_model.safetensors")
     trained = state.read(next((world.root / "second" / "checkpoints").iterdir())).tensors
     for name, tensor in exported.items():
-        assert torch.equal(tensor, shadow[f"ema/denoiser/{name}"])
+        assert torch.equal(tensor, average[f"ema/denoiser/{name}"])
         torch.testing.assert_close(trained[f"w/denoiser/{name}"], tensor, rtol=0, atol=2e-5)

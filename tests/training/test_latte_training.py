@@ -138,7 +138,7 @@ def test_it_learns_two_clips_by_heart(family: Family) -> None:
     steps = [step_of([batch(clips.repeat(4, 1, 1, 1, 1), many)], number) for number in range(150)]
     trainer: Any = make_trainer(Family.tiny(seed=1), steps, optim={"lr": 3e-3}, run={"device": "cpu"})
     trainer.run()
-    losses = [report.loss for report in trainer.observers[0].seen]
+    losses = [report.loss for report in trainer.callbacks[0].seen]
     start, end = sum(losses[:3]) / 3, sum(losses[-25:]) / 25
     assert end < start / 5, (start, end)
 
@@ -149,7 +149,7 @@ def test_other_objectives_train_it_too(family: Family, changes: dict[str, Any]) 
     trainer: Any = make_trainer(
         Family.tiny(seed=1), [step_of([given], 0)], objective=changes, run={"device": "cpu"}, optim={"lr": 1e-3}
     )
-    before = trainer.family.parts()["denoiser"].proj_out.weight.detach().clone()
+    before = trainer.model.family.parts()["denoiser"].proj_out.weight.detach().clone()
     trainer.run()
-    assert trainer.observers[0].seen[0].applied
-    assert not torch.equal(trainer.family.parts()["denoiser"].proj_out.weight, before)
+    assert trainer.callbacks[0].seen[0].applied
+    assert not torch.equal(trainer.model.family.parts()["denoiser"].proj_out.weight, before)

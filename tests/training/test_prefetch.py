@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -18,17 +17,15 @@ from mezzotint.stages import Batch, StepBatches
 CPU = torch.device("cpu")
 
 
-class Made(Sequence[Batch]):
+class Made:
     """Micro-batches that are made when they are asked for, and counted while they live."""
 
     def __init__(self, world: World, step: int, count: int) -> None:
         self.world, self.step, self.count = world, step, count
 
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: Any) -> Batch:
-        return self.world.make(self.step, index)
+    def __iter__(self) -> Iterator[Batch]:
+        for index in range(self.count):
+            yield self.world.make(self.step, index)
 
 
 class World:
@@ -65,9 +62,8 @@ def test_batches_come_in_order_and_few_at_a_time(ahead: int) -> None:
     prefetched = Prefetched(world, ahead=ahead, device=CPU)
     found = []
     for step in prefetched:
-        assert (step.count, len(step.batches)) == (1 + step.step % 3,) * 2
-        for index in range(len(step.batches)):
-            batch = step.batches[index]
+        assert (step.count, len(step.sizes)) == (1 + step.step % 3,) * 2
+        for batch in step.batches:
             found.append(batch.keys[0])
             time.sleep(0.002)  # the thread runs ahead as far as it may
             assert world.alive <= ahead + 1, "those that wait, and the one in use"
@@ -84,7 +80,7 @@ def test_what_goes_wrong_arrives_where_the_batch_would_have_been() -> None:
     steps = iter(prefetched)
     for _ in range(2):
         step = next(steps)
-        assert [step.batches[i].keys[0] for i in range(len(step.batches))]
+        assert [batch.keys[0] for batch in step.batches]
     with pytest.raises(DatasetError, match="gone"):
         [batch.keys for batch in next(steps).batches]
     prefetched.close()

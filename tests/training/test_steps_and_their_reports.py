@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ def test_what_is_recomputed_takes_the_kernel_that_was_asked_for(
         steps = steps_of(family, batch_of, step_batches, latents_at, 3)
         trainer = trainer_over(family, steps, attention=kernel, optim={"lr": 1e-3})
         trainer.run()
-        losses.append([report.loss for report in trainer.observers[0].seen])
+        losses.append([report.loss for report in trainer.callbacks[0].seen])
     assert losses[0] == losses[1]
 
 
@@ -51,7 +51,7 @@ def test_a_report_that_is_waited_for_does_not_hold_its_pictures(
 ) -> None:
     family = Family.tiny()
     steps = steps_of(family, batch_of, step_batches, latents_at, 1)
-    trainer = trainer_over(family, steps, watch=None)
+    trainer = trainer_over(family, steps, update_check=None)
     pending = trainer.step(steps[0])
     latents = weakref.ref(steps[0].batches[0].latents)
     trainer.batches = ()
@@ -83,7 +83,7 @@ def test_a_checkpoint_without_loss_scale_fits_a_run_in_fp16(
     restored = state.read(path)
     state.fits(restored, after.tensors())
     after.load(restored.tensors, restored.values)
-    assert float(after.scale.scale) == 65536.0
+    assert float(after.model.scale.scale) == 65536.0
 
 
 def report_of(step: int, timestep: float, loss: float) -> StepReport:
@@ -97,7 +97,7 @@ def test_means_by_timestep_go_on_over_a_resume(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run").open()
     whole = TensorBoardLog(folder, 10)
     for step in range(1, 6):
-        whole.look(report_of(step, 50.0, float(step)), progress)
+        whole.on_step(report_of(step, 50.0, float(step)), progress)
     resumed = TensorBoardLog(folder, 10)
     resumed.load(whole.state())
     last = report_of(6, 50.0, 6.0)
@@ -106,20 +106,21 @@ def test_means_by_timestep_go_on_over_a_resume(tmp_path: Path) -> None:
     assert resumed._scalars.of(last)["loss/by_timestep/0"] == whole._scalars.of(last)["loss/by_timestep/0"] == 3.5
 
 
-class OneAtATime(Sequence[Any]):
-    """Batches that are made when asked for; says when the one before was still held."""
+class OneAtATime:
+    """Batches that are made when they are taken; says when the one before was still held."""
 
     def __init__(self, make: Make, count: int) -> None:
         self.make, self.count = make, count
         self.before: weakref.ref[torch.Tensor] | None = None
 
-    def __len__(self) -> int:
-        return self.count
+    def __iter__(self) -> Iterator[Any]:
+        for number in range(self.count):
+            gc.collect()
+            assert self.before is None or self.before() is None, f"micro-batch {number} while the one before is held"
+            yield self.made()
 
-    def __getitem__(self, index: Any) -> Any:
-        gc.collect()
-        assert self.before is None or self.before() is None, f"micro-batch {index} while the one before is held"
-        batch = self.make(index)
+    def made(self) -> Any:
+        batch = self.make()
         self.before = weakref.ref(batch.latents)
         return batch
 
@@ -130,7 +131,7 @@ def test_a_step_holds_one_micro_batch_at_a_time(
     family = Family.tiny()
     steps = steps_of(family, batch_of, step_batches, latents_at, 1)
     whole = steps[0].batches[0]
-    lazily = OneAtATime(lambda _: replace(whole, latents=whole.latents.clone()), 3)
-    trainer = trainer_over(family, steps, watch=None)
-    pending = trainer.step(replace(steps[0], batches=lazily, count=6))
+    lazily = OneAtATime(lambda: replace(whole, latents=whole.latents.clone()), 3)
+    trainer = trainer_over(family, steps, update_check=None)
+    pending = trainer.step(replace(steps[0], batches=lazily, count=6, sizes=(2,) * 3))
     assert pending.resolve(0).keys == whole.keys * 3

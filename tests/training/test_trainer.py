@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +17,8 @@ from mezzotint.recipe.base import Every
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.objective import ObjectiveSettings
 from mezzotint.stages import Condition, Noised, StepReport, TextEmbedding
-from mezzotint.training.callbacks.base import Observer, Saver, Wish
+from mezzotint.training.callbacks.base import Action, Callback
+from mezzotint.training.callbacks.saving import Saver
 from mezzotint.training.progress import Progress
 from mezzotint.weights.folder.model_folder import shipped
 
@@ -51,7 +52,7 @@ def four_samples(family: Family, batch_of: Make, latents_at: Make, split: Sequen
 
 
 def losses(trainer: Any) -> list[float]:
-    return [report.loss for report in trainer.observers[0].seen]
+    return [report.loss for report in trainer.callbacks[0].seen]
 
 
 def test_the_split_into_micro_batches_changes_nothing_but_rounding(
@@ -63,7 +64,7 @@ def test_the_split_into_micro_batches_changes_nothing_but_rounding(
         steps = [step_batches(four_samples(family, batch_of, latents_at, split), step) for step in range(4)]
         trainer = trainer_over(family, steps, optim={"lr": 1e-3})
         trainer.run()
-        found.append((losses(trainer), [r.timesteps for r in trainer.observers[0].seen]))
+        found.append((losses(trainer), [r.timesteps for r in trainer.callbacks[0].seen]))
     for values, timesteps in found[1:]:
         assert timesteps == found[0][1]
         assert values == pytest.approx(found[0][0], rel=1e-5)
@@ -74,7 +75,7 @@ def test_the_loss_of_a_step_is_the_weighted_mean_over_its_samples(
 ) -> None:
     text = text_of(family, 4)
     whole = batch_of(latents_at(1, 4), text, weight=[1.0, 0.5, 2.0, 0.0])
-    trainer = trainer_over(family, [step_batches([whole], 0)], optim={"lr": 0.0}, watch=None)
+    trainer = trainer_over(family, [step_batches([whole], 0)], optim={"lr": 0.0}, update_check=None)
     report = trainer.step(trainer.batches[0]).resolve(0)
     weighted = sum(x * w for x, w in zip(report.losses, (1.0, 0.5, 2.0, 0.0), strict=True)) / 4
     assert report.loss == pytest.approx(weighted, rel=1e-6)
@@ -113,7 +114,7 @@ def test_no_step_reads_a_number_back(
         optim={"ema": {"rule": "ramp"}} | optim,
         run={"precision": precision} | run,
         objective=given.get("objective"),
-        watch=None,
+        update_check=None,
     )
     trainer.step(steps[0])
     with ReadBacks() as counted:
@@ -156,9 +157,9 @@ def test_a_step_that_is_not_finite_is_skipped_named_and_survived(
     trainer.run()
     assert [(r.step, r.keys) for r in named] == [(1, named[0].keys), (3, named[0].keys)]
     assert named[0].keys == ("sample-0", "sample-1", "sample-2", "sample-3")
-    assert [r.applied for r in trainer.observers[0].seen] == [True, False, True, False, True, True]
+    assert [r.applied for r in trainer.callbacks[0].seen] == [True, False, True, False, True, True]
     assert trainer.progress.applied == 4
-    assert float(trainer.update.applied) == 4
+    assert float(trainer.model.update.applied) == 4
     assert all(bool(torch.isfinite(t).all()) for t in trainer.tensors().values())
 
 
@@ -181,7 +182,7 @@ def test_an_fp16_overflow_halves_the_scale_and_is_no_bad_step(
     run = {"precision": "fp16", "scaler": {"init": 2.0**40}}
     trainer = trainer_over(fresh, steps, run=run, bad_step=named.append)
     trainer.run()
-    reports = trainer.observers[0].seen
+    reports = trainer.callbacks[0].seen
     assert reports[0].overflow
     assert not reports[0].applied
     assert not named
@@ -216,7 +217,7 @@ def test_a_schedule_that_starts_at_zero_is_waited_for(
     trainer = trainer_over(fresh, steps, optim={"lr": 1e-3, "schedule": schedule})
     trainer.run()
     assert trainer.progress.applied == 9
-    assert trainer.watch is None
+    assert trainer.update_check is None
 
 
 def test_both_parts_move_when_both_are_trained(
@@ -225,8 +226,8 @@ def test_both_parts_move_when_both_are_trained(
     steps = [step_batches([batch_of(latents_at(1, 4), None, captions=COLOURS)], step) for step in range(4)]
     trainer = trainer_over(fresh, steps, model={"train": ["denoiser", "text_encoder"]}, optim={"lr": 1e-3})
     trainer.run()
-    assert trainer.watch is None
-    assert set(trainer.observers[0].seen[-1].rates) == {"denoiser", "text_encoder"}
+    assert trainer.update_check is None
+    assert set(trainer.callbacks[0].seen[-1].rates) == {"denoiser", "text_encoder"}
 
 
 @pytest.mark.parametrize(
@@ -258,19 +259,19 @@ def test_an_attention_kernel_that_is_not_to_be_had_is_named(
         trainer_over(fresh, steps, attention=kernel).run()
 
 
-class Full(Observer):
+class Full(Callback):
     def __init__(self) -> None:
         self.every = Every(1, "steps")
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         raise StorageError("the disk is full")
 
 
 def test_an_observer_that_does_not_look_cannot_be_made() -> None:
-    class Blind(Observer):
+    class Blind(Callback):
         pass
 
-    with pytest.raises(TypeError, match="look"):
+    with pytest.raises(TypeError, match="on_step"):
         Blind()  # type: ignore[abstract]
 
 
@@ -279,7 +280,7 @@ def test_an_observer_without_disk_never_ends_the_training(
 ) -> None:
     steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), step) for step in range(3)]
     said: list[str] = []
-    trainer = trainer_over(fresh, steps, observers=[Full()], warn=said.append)
+    trainer = trainer_over(fresh, steps, callbacks=[Full()], warn=said.append)
     trainer.run()
     assert trainer.progress.step == 3
     assert "the disk is full" in said[0]
@@ -299,7 +300,7 @@ def test_a_save_that_fails_is_tried_again_and_only_the_last_one_counts(
 
         said: list[str] = []
         trainer = trainer_over(
-            fresh, steps, observers=[Saver([Every(2, "steps")])], save=save, watch=None, warn=said.append
+            fresh, steps, callbacks=[Saver([Every(2, "steps")])], save=save, update_check=None, warn=said.append
         )
         if ends_well:
             trainer.run()
@@ -318,7 +319,7 @@ def test_a_stop_saves_at_the_steps_end_and_a_save_goes_on(
     flags = iter([0, 1, 0, 2, 2])
     saved: list[int] = []
     trainer = trainer_over(
-        fresh, steps, asked=lambda: next(flags), save=lambda t: saved.append(t.progress.step), watch=None
+        fresh, steps, requests=lambda: next(flags), save=lambda t: saved.append(t.progress.step), update_check=None
     )
     trainer.run()
     assert saved == [2, 4]
@@ -354,12 +355,12 @@ def test_it_learns_four_pictures_and_draws_each_for_its_caption(
 @torch.no_grad()
 def ddim(trainer: Any, text: TextEmbedding, steps: int) -> torch.Tensor:
     """Deterministic DDIM (Song et al. 2021, arXiv:2010.02502, eq. 12 with σ = 0) of a model of v, written out."""
-    alpha_bar = trainer.objective.schedule.alpha_bar
+    alpha_bar = trainer.model.objective.schedule.alpha_bar
     x = noise.normal(torch.arange(100, 104), (4, 4, 4))
     times = torch.linspace(999, 0, steps).long()
     for i, t in enumerate(times):
         model_t = torch.full((4,), int(t))
-        v = trainer.family.predict(Noised(x, x, x, x, model_t, model_t.float()), Condition(text))
+        v = trainer.model.family.predict(Noised(x, x, x, x, model_t, model_t.float()), Condition(text))
         a = alpha_bar[t]
         x_0, eps = a.sqrt() * x - (1 - a).sqrt() * v, (1 - a).sqrt() * x + a.sqrt() * v
         before = alpha_bar[times[i + 1]] if i + 1 < steps else torch.tensor(1.0)
@@ -376,7 +377,7 @@ def test_the_loop_costs_little_over_a_bare_one(
     latents, text = latents_at(1, 8), text_of(ours, 4)
     states = torch.cat([text.states] * 2)
     step = step_batches([batch_of(latents, TextEmbedding(states))], 1)
-    trainer = trainer_over(ours, [step], watch=None)
+    trainer = trainer_over(ours, [step], update_check=None)
     unet = bare.parts()["denoiser"].train()
     optimizer = torch.optim.AdamW(unet.parameters(), lr=1e-5, fused=True)
     alpha_bar = bare.schedule.alpha_bar
@@ -405,3 +406,36 @@ def test_the_loop_costs_little_over_a_bare_one(
         medians.append(statistics.median(ratios))
     print(f"\nours over bare: {[round(one, 3) for one in medians]}")
     assert min(medians) <= 1.05
+
+
+class Counter(Callback):
+    """Counts the steps it is told."""
+
+    follows = True
+    count = 0
+
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
+        self.count += 1
+        return Action.NOTHING
+
+    def state(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self.count = state.get("count", 0)
+
+
+def test_what_callbacks_remember_is_read_under_its_former_name_too(
+    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
+) -> None:
+    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), step) for step in range(2)]
+    trainer = trainer_over(fresh, steps, callbacks=[Counter()])
+    trainer.run()
+    now = trainer.state()
+    assert now["callbacks"] == {"Counter": {"count": 2}}
+    before = {"observers" if name == "callbacks" else name: value for name, value in now.items()}
+    for state in (now, before):
+        again = Counter()
+        other = trainer_over(Family.tiny(), steps, callbacks=[again])
+        other.load(trainer.tensors(), state)
+        assert again.count == 2

@@ -8,7 +8,8 @@ from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.runtimes.base import norms_of
-from mezzotint.training.update import Shadow, Update
+from mezzotint.training.ema import Ema
+from mezzotint.training.update import Update
 
 
 def parameters() -> dict[str, nn.Parameter]:
@@ -35,7 +36,7 @@ def apply(
         norms=torch.linalg.vector_norm(norms).reshape(1),
         found_inf=torch.tensor(float(bad)),
         lr={group.name: lr for group in update.groups},
-        moves_shadow=update.shadow is not None,
+        update_ema=update.ema is not None,
     )
 
 
@@ -116,7 +117,7 @@ def test_clipping_by_part_and_by_tensor_shortens_each_on_its_own(scope: str) -> 
         norms=norms_of(trained, scope),
         found_inf=torch.tensor(0.0),
         lr={g.name: 1e-2 for g in update.groups},
-        moves_shadow=False,
+        update_ema=False,
     )
     for name, p in trained.items():
         torch.testing.assert_close(p.detach(), expected[name], rtol=1e-5, atol=1e-6)
@@ -138,7 +139,7 @@ def test_weight_decay_spares_the_named_patterns() -> None:
 
 
 @pytest.mark.parametrize("device", ["same", "cpu"])
-def test_the_shadow_follows_the_masters_and_swaps_in_and_out(device: str) -> None:
+def test_the_average_follows_the_masters_and_swaps_in_and_out(device: str) -> None:
     trained = parameters()
     update = Update(
         trained, OptimSettings(ema={"rule": "constant", "decay": 0.9, "device": device}), separate_masters=False
@@ -149,7 +150,7 @@ def test_the_shadow_follows_the_masters_and_swaps_in_and_out(device: str) -> Non
         apply(update, trained)
         expected = {name: 0.9 * e + 0.1 * update.masters[name] for name, e in expected.items()}
     raw = {name: p.detach().clone() for name, p in trained.items()}
-    with update.shadow_swapped_in():
+    with update.ema_swapped_in():
         for name, p in trained.items():
             torch.testing.assert_close(p.detach(), expected[name], rtol=1e-5, atol=1e-6)
     assert all(torch.equal(raw[name], p) for name, p in trained.items())
@@ -188,13 +189,13 @@ def test_what_is_saved_and_loaded_goes_on_to_the_bit() -> None:
     assert all(torch.equal(t, third.tensors()[name]) for name, t in first.tensors().items())
 
 
-def test_a_shadow_apart_follows_behind_the_steps_to_the_same_bits() -> None:
+def test_an_average_apart_follows_behind_the_steps_to_the_same_bits() -> None:
     ema = read_text("schema: 1", overrides=["optim.ema.rule=ramp", "optim.ema.decay=0.9"]).recipe.optim
     masters = {"denoiser/a": torch.randn(64, 64), "denoiser/b": torch.randn(7)}
-    beside, apart = (Shadow(masters, ema, apart=where) for where in (False, True))
+    beside, apart = (Ema(masters, ema, apart=where) for where in (False, True))
     for step in range(12):
-        for shadow in (beside, apart):
-            shadow.follow(masters, torch.tensor(float(step == 5)))
+        for average in (beside, apart):
+            average.follow(masters, torch.tensor(float(step == 5)))
         for master in masters.values():
             master.mul_(1.01).add_(0.1 * step)  # breaks if the thread reads the masters instead of its copies
     assert apart.tensors().keys() == beside.tensors().keys()
@@ -202,11 +203,11 @@ def test_a_shadow_apart_follows_behind_the_steps_to_the_same_bits() -> None:
         assert torch.equal(apart.tensors()[name], tensor), name
 
 
-def test_what_fails_in_the_thread_of_the_shadow_is_raised_where_it_is_read() -> None:
+def test_what_fails_in_the_thread_of_the_average_is_raised_where_it_is_read() -> None:
     ema = read_text("schema: 1", overrides=["optim.ema.rule=constant"]).recipe.optim
     masters = {"denoiser/a": torch.randn(3)}
-    shadow = Shadow(masters, ema, apart=True)
-    shadow._weights["denoiser/a"] = torch.zeros(2)
-    shadow.follow(masters, torch.zeros(()))
+    average = Ema(masters, ema, apart=True)
+    average._weights["denoiser/a"] = torch.zeros(2)
+    average.follow(masters, torch.zeros(()))
     with pytest.raises(RuntimeError):
-        _ = shadow.weights
+        _ = average.weights

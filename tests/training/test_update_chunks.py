@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.autograd.profiler import profile
 
 from mezzotint.recipe.sections.optim import OptimSettings
-from mezzotint.training import update
-from mezzotint.training.optimizers import rules
-from mezzotint.training.update import Update, chunked
+from mezzotint.training.optimizers import _torch_class, base
+from mezzotint.training.optimizers.base import chunked
+from mezzotint.training.update import Update
 
 AT_ONCE = 1 << 60
 NADAM = {"kind": "library", "class_name": "torch.optim.NAdam"}
@@ -32,10 +32,10 @@ KINDS: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def _eight_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The package wants a GPU: a class of its name, which knows each tensor by itself as its own does."""
-    real = rules._class
+    real = _torch_class.class_of
     stand_in = type("AdamW8bit", (torch.optim.Adamax,), {"__module__": "bitsandbytes.optim.adamw"})
     monkeypatch.setattr(
-        rules, "_class", lambda path, *rest: stand_in if path.startswith("bitsandbytes") else real(path, *rest)
+        _torch_class, "class_of", lambda path, *rest: stand_in if path.startswith("bitsandbytes") else real(path, *rest)
     )
 
 
@@ -63,7 +63,7 @@ def steps(moved: Update, trained: dict[str, nn.Parameter], seeds: range) -> None
             norms=norms if scope == "tensor" else norms[-2:] if scope == "part" else norms[:1],
             found_inf=torch.tensor(float(seed == 2)),
             lr=dict.fromkeys((group.name for group in moved.groups), 1e-2),
-            moves_shadow=seed % 2 == 0,
+            update_ema=seed % 2 == 0,
         )
         assert all(p.grad is None for p in trained.values())
 
@@ -86,8 +86,8 @@ def test_chunks_end_with_the_bits_of_all_at_once(kind: str, dtype: torch.dtype, 
     )
     found = []
     for chunk in (AT_ONCE, 100):
-        monkeypatch.setattr(update, "CHUNK", chunk)
-        monkeypatch.setattr(rules, "PIECE", 20 if chunk == 100 else AT_ONCE)
+        monkeypatch.setattr(base, "CHUNK", chunk)
+        monkeypatch.setattr(base, "PIECE", 20 if chunk == 100 else AT_ONCE)
         moved, trained = made(settings, dtype)
         steps(moved, trained, range(3))
         half = everything(moved, trained)
@@ -115,7 +115,7 @@ def peak(moved: Update, trained: dict[str, nn.Parameter]) -> int:
             norms=norms,
             found_inf=torch.tensor(0.0),
             lr=dict.fromkeys((group.name for group in moved.groups), 1e-2),
-            moves_shadow=True,
+            update_ema=True,
         )
     events = [event for event in seen.kineto_results.events() if event.name() == "[memory]"]
     return max(accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
@@ -129,8 +129,8 @@ def test_a_step_takes_no_more_memory_than_it_says(kind: str, ema: str, monkeypat
     settings = OptimSettings(optimizer=KINDS[kind], ema={"rule": ema, "decay": 0.9})
 
     def step(limit: int) -> tuple[Update, int]:
-        monkeypatch.setattr(update, "CHUNK", limit)
-        monkeypatch.setattr(rules, "PIECE", limit // 16)
+        monkeypatch.setattr(base, "CHUNK", limit)
+        monkeypatch.setattr(base, "PIECE", limit // 16)
         trained = {f"denoiser/{n}": nn.Parameter(torch.zeros(1024, each // 1024).bfloat16()) for n in range(16)}
         moved = Update(trained, settings, separate_masters=True)
         for first in (True, False):  # states come with the first
@@ -150,7 +150,8 @@ def test_a_step_takes_no_more_memory_than_it_says(kind: str, ema: str, monkeypat
         assert at_once <= whole.working_bytes() + margin
 
 
-def test_chunks_hold_all_in_order_and_stay_within_their_limit() -> None:
-    assert chunked([3, 3, 3, 9, 1, 5], sum, 6) == [[3, 3], [3], [9], [1, 5]]
-    assert chunked([9, 1], sum, 6) == [[9], [1]]
-    assert chunked([2, 5, 7, 5], max, 6) == [[2, 5], [7], [5]]
+def test_chunks_hold_all_in_order_and_stay_within_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "CHUNK", 6)
+    assert chunked([3, 3, 3, 9, 1, 5], sum) == [[3, 3], [3], [9], [1, 5]]
+    assert chunked([9, 1], sum) == [[9], [1]]
+    assert chunked([2, 5, 7, 5], max) == [[2, 5], [7], [5]]

@@ -78,7 +78,7 @@ class Seen:
     @property
     def has_rate(self) -> bool:
         """Whether the denoiser's optimizer is one that the advised rates are meant for."""
-        return self.recipe.optim.optimizer.kind in ("adamw", "adamw-8bit", "adamw-8bit-or-adamw")
+        return self.recipe.optim.optimizer.takes_usual_rates
 
 
 def notes(
@@ -136,12 +136,8 @@ def _accumulation(seen: Seen) -> Iterator[str]:
         yield f"is {seen.recipe.optim.accumulation} with batches of {seen.recipe.data.batch_size}"
 
 
-def _adacoor(seen: Seen) -> Iterator[str]:
-    optimizer = seen.recipe.optim.optimizer
-    if optimizer.kind == "adacoor" and seen.recipe.data.batch_size > 8:
-        yield f"is adacoor with batches of {seen.recipe.data.batch_size}"
-    if optimizer.kind == "adacoor" and optimizer.eps != 1e-8:
-        yield f"is adacoor with eps {optimizer.eps:g}"
+def _optimizer(seen: Seen) -> Iterator[str]:
+    yield from seen.recipe.optim.optimizer.advice(seen.recipe.data.batch_size)
 
 
 def _dropout(seen: Seen) -> Iterator[str]:
@@ -247,7 +243,7 @@ _RULES: tuple[tuple[str, Callable[[Seen], Iterator[str]]], ...] = (
     ("optim.schedule.decay_steps", _decay),
     ("optim.lr_batch_power", _power),
     ("optim.accumulation", _accumulation),
-    ("optim.optimizer.kind", _adacoor),
+    ("optim.optimizer.kind", _optimizer),
     ("data.captions.dropout", _dropout),
     ("data.flip", _flip),
     ("run.recompute.enabled", _recompute),

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
+S = TypeVar("S", bound="Section")
 ChangeKind = Literal["free", "recorded", "allow", "never"]
 
 
@@ -110,6 +112,17 @@ Interval = Annotated[
         }
     ),
 ]
+
+
+def with_values(section: S, values: Mapping[str, Any]) -> S:
+    """A section with other values, of their types already, at dotted paths within it: for the doors at which a recipe
+    is completed or another one is derived from it. What a run reads is never changed."""
+    for path, value in values.items():
+        name, _, inside = path.partition(".")
+        if inside:
+            value = with_values(getattr(section, name), {inside: value})
+        section = section.model_copy(update={name: value})
+    return section
 
 
 def as_intervals(value: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from mezzotint import registry
 from mezzotint.recipe.base import FREE, Section
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.recipe.sections.model import ModelSettings
@@ -13,9 +14,6 @@ from mezzotint.recipe.sections.objective import ObjectiveSettings
 from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.recipe.sections.sample import SampleSettings
-
-SHARED_OPTIMIZERS = ("adamw", "adacoor", "adam-weight-decay", "lion")
-"""Optimizers that move each number by itself, and so work on rows of a tensor."""
 
 
 class Recipe(Section):
@@ -80,9 +78,14 @@ class Recipe(Section):
                 "no process has any; leave them out, or take run.runtime=ddp"
             )
         for place, optimizer in {"optimizer": self.optim.optimizer, **self.optim.part_optimizer}.items():
-            if optimizer.kind not in SHARED_OPTIMIZERS:
+            if not optimizer.allows_sharding:
                 where = "optim.optimizer" if place == "optimizer" else f"optim.part_optimizer of {place}"
                 raise ValueError(
                     f"run.runtime is fsdp, and {where} is {optimizer.kind}, which needs whole tensors; take one of "
-                    f"{', '.join(SHARED_OPTIMIZERS)}, or run.runtime=ddp"
+                    f"{', '.join(_that_allow_sharding())}, or run.runtime=ddp"
                 )
+
+
+def _that_allow_sharding() -> list[str]:
+    every = {name: registry.find("recipe/optimizers", name) for name in registry.names("recipe/optimizers")}
+    return [name for name, module in every.items() if module.Settings.allows_sharding]

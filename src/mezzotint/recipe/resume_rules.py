@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from mezzotint.errors import Problem
-from mezzotint.recipe.base import ChangeKind, Every
+from mezzotint.recipe.base import ChangeKind, Every, with_values
 from mezzotint.recipe.reading.nearest import advice
 from mezzotint.recipe.reading.paths import Setting, by_path, sections, settings
 from mezzotint.recipe.reading.wording import shown
@@ -65,8 +65,7 @@ def as_begun(recipe: Recipe, recorded: dict[str, Any]) -> Recipe:
     rule = _value(recorded, "data.holdout.rule")
     if "rule" in holdout.model_fields_set or rule not in ("exact", "chance"):
         return recipe
-    update = {"holdout": holdout.model_copy(update={"rule": rule})}
-    return recipe.model_copy(update={"data": recipe.data.model_copy(update=update)})
+    return with_values(recipe, {"data.holdout.rule": rule})
 
 
 def judge(found: Iterable[Difference], allow_change: Sequence[str]) -> tuple[list[Difference], list[Problem]]:

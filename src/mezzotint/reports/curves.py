@@ -14,7 +14,7 @@ Column = NDArray[np.float64]
 @dataclass(frozen=True, slots=True)
 class Curves:
     """Numbers of the plot. steps, loss, smoothed: (n,); rates: (n,) by group; held_out_steps, held_out,
-    held_out_shadow: (m,). NaN where there is none. is_every_step: whether no step is missing between those there."""
+    held_out_ema: (m,). NaN where there is none. is_every_step: whether no step is missing between those there."""
 
     steps: Column
     loss: Column
@@ -22,5 +22,5 @@ class Curves:
     rates: Mapping[str, Column]
     held_out_steps: Column
     held_out: Column
-    held_out_shadow: Column
+    held_out_ema: Column
     is_every_step: bool = True

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from mezzotint.reports.curves import Column, Curves
 
-_INK, _PAPER_INK, _RAW, _SMOOTH, _HELD, _SHADOW = "#222222", "#777777", "#b9c6d8", "#1f4e8c", "#c4462d", "#e08e2b"
+_INK, _PAPER_INK, _RAW, _SMOOTH, _HELD, _EMA = "#222222", "#777777", "#b9c6d8", "#1f4e8c", "#c4462d", "#e08e2b"
 _RATES = ("#3d7a5f", "#7a5fa0", "#a07a3d", "#5f8fa0")
 
 
@@ -47,11 +47,11 @@ def _draw_loss(axes: Any, curves: Curves) -> None:
     axes.plot(curves.steps, curves.smoothed, color=_SMOOTH, lw=2.2, label="smoothed over all steps")
     for values, colour, marker, label in (
         (curves.held_out, _HELD, "o", "held out"),
-        (curves.held_out_shadow, _SHADOW, "D", "held out, averaged weights"),
+        (curves.held_out_ema, _EMA, "D", "held out, averaged weights"),
     ):
         if np.isfinite(values).any():
             axes.plot(curves.held_out_steps, values, color=colour, lw=1.4, marker=marker, ms=4.5, label=label)
-    curve = np.concatenate([c[np.isfinite(c)] for c in (curves.smoothed, curves.held_out, curves.held_out_shadow)])
+    curve = np.concatenate([c[np.isfinite(c)] for c in (curves.smoothed, curves.held_out, curves.held_out_ema)])
     raw = curves.loss[np.isfinite(curves.loss)]
     if len(raw):
         # single steps scatter widely: the highest percent of them may leave the picture, a curve never does

@@ -99,7 +99,7 @@ def curves_of(metrics: Metrics) -> Curves:
         rates={name.removeprefix("lr/"): _column(metrics.steps, name) for name in rates},
         held_out_steps=_column(metrics.held_out, "step"),
         held_out=_column(metrics.held_out, metrics.tag),
-        held_out_shadow=_column(metrics.held_out, f"{metrics.tag}_shadow"),
+        held_out_ema=_column(metrics.held_out, f"{metrics.tag}_shadow"),
     )
 
 
@@ -149,8 +149,8 @@ def _training_lines(metrics: Metrics) -> list[str]:
         if lowest["step"] not in (begin["step"], end["step"]):
             at.append(f"lowest {float(lowest[metrics.tag]):.4f} at step {lowest['step']}")
         averaged = end.get(f"{metrics.tag}_shadow")
-        shadow = f", averaged weights {float(averaged):.4f}" if averaged is not None else ""
-        lines.append(f"held-out loss {', '.join(at)}{shadow}")
+        average = f", averaged weights {float(averaged):.4f}" if averaged is not None else ""
+        lines.append(f"held-out loss {', '.join(at)}{average}")
     return lines
 
 

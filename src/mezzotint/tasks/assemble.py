@@ -3,7 +3,8 @@ values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,29 +12,34 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from mezzotint import registry
 from mezzotint.data.cache.entries import LatentCache, TextCache, is_cache
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.loading.loader import plan_columns
+from mezzotint.data.loading.loader import Loader, plan_columns
+from mezzotint.data.loading.prefetch import Prefetched
 from mezzotint.data.schedule.plan import Timeline
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.families.base import Encodes, Intake, ModelFamily, Prediction
-from mezzotint.recipe.base import Every
+from mezzotint.families.base import Encodes, Intake, ModelFamily
+from mezzotint.recipe.base import Every, with_values
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.resolved import Resolved
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
-from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
 from mezzotint.tasks import clip_rules
-from mezzotint.training import ema as ema_rules
+from mezzotint.training.callbacks.base import Callback
+from mezzotint.training.ema import decay_for
+from mezzotint.training.host import RunHost
+from mezzotint.training.model import TrainableModel
 from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
 from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast
-from mezzotint.training.trainable import trained_parameters
+from mezzotint.training.progress import Progress
+from mezzotint.training.trainable import UpdateCheck, trained_parameters
+from mezzotint.training.trainer import Trainer
 from mezzotint.training.update import Update
 
 
@@ -70,23 +76,6 @@ class Caches:
 
     latents: LatentCache | None = None
     text: TextCache | None = None
-
-
-@dataclass(slots=True)
-class Model:
-    """A family ready to train: on its device, its trained parameters by name, objective, precision. optim: the
-    recipe's, with what depends on the run's length worked out."""
-
-    family: ModelFamily
-    trained: dict[str, nn.Parameter]
-    objective: Objective
-    prediction: Prediction
-    precision: Precision
-    optim: OptimSettings
-    recomputed_blocks: int = 0
-    compiled_blocks: int = 0
-    update: Update = field(init=False)
-    scale: LossScale = field(init=False)
 
 
 def family_class(recipe: Recipe) -> type[ModelFamily]:
@@ -143,7 +132,7 @@ def _indexed(
 def _held_set(
     recipe: Recipe, name: str, path: Path, runtime: Runtime, progress: Callable[[int, int], None] | None
 ) -> HeldSet:
-    settings = recipe.data.model_copy(update={"path": (path,), "repeats": (1.0,)})
+    settings = with_values(recipe.data, {"path": (path,), "repeats": (1.0,)})
     try:
         catalogue = _indexed(recipe, settings, runtime, progress)
     except DatasetError as error:
@@ -275,13 +264,11 @@ def needed_parts(recipe: Recipe) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def resolved(optim: OptimSettings, steps: int) -> OptimSettings:
-    """The section with `ema.decay` worked out from `ema.strength`, for a run of so many steps."""
-    ema = optim.ema
-    if ema.strength is None:
-        return optim
-    decay = ema_rules.decay_for(ema.strength, interval=ema.interval, steps=steps)
-    return optim.model_copy(update={"ema": ema.model_copy(update={"decay": decay})})
+def resolve(recipe: Recipe, steps: int) -> Resolved:
+    """What a run of so many steps has worked out at its start."""
+    ema = recipe.optim.ema
+    decay = ema.decay if ema.strength is None else decay_for(ema.strength, interval=ema.interval, steps=steps)
+    return Resolved(recipe.run.seed, steps, decay, rate_factor(recipe))
 
 
 def rate_factor(recipe: Recipe) -> float:
@@ -289,9 +276,8 @@ def rate_factor(recipe: Recipe) -> float:
     return float((recipe.data.batch_size * recipe.optim.accumulation) ** recipe.optim.lr_batch_power)
 
 
-def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
-    """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale. steps: the run's
-    length."""
+def open_model(recipe: Recipe, runtime: Runtime, resolved: Resolved) -> TrainableModel:
+    """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale."""
     kind = family_class(recipe)
     family = kind.load(recipe.model, only=needed_parts(recipe), seed=recipe.run.seed)
     clip_rules.refuse_unfit(recipe, family.grid)
@@ -303,27 +289,87 @@ def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
     prediction = recipe.model.prediction or family.prediction
     objective = Objective(recipe.objective, family.schedule, prediction)
     family.taught = objective.form
-    optim = weight_decay.resolved(resolved(recipe.optim, steps), family.parts(), list(trained))
-    model = Model(family, trained, objective.to(runtime.device), prediction, precision, optim)
+    optim = weight_decay.resolved(recipe.optim, family.parts(), list(trained))
     attention.set_up(family.parts()["denoiser"], recipe.model.attention)
     blocks = list(family.blocks())
     mixed.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)
-    if recipe.run.compile:
-        model.compiled_blocks = compile_blocks(blocks)
-    if recipe.run.recompute.enabled:
-        model.recomputed_blocks = recompute_blocks(blocks, recipe.run.recompute)
-    if precision.alone:
+    compiled = compile_blocks(blocks) if recipe.run.compile else 0
+    recomputed = recompute_blocks(blocks, recipe.run.recompute) if recipe.run.recompute.enabled else 0
+    if precision.has_no_masters:
         _refuse_sharded(runtime)
         for name in recipe.model.train:  # before the update takes them: there are no others
             cast(family.parts()[name], precision.weights)
-    model.trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
+    trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
     is_apart = precision.separate_masters and not runtime.holds_masters
-    model.update = Update(model.trained, optim, separate_masters=is_apart, written=runtime.written)
+    update = Update(trained, optim, ema_decay=resolved.ema_decay, separate_masters=is_apart, written=runtime.written)
     if is_apart:
         for name in recipe.model.train:  # after the masters are taken: they keep every bit of the file
             cast(family.parts()[name], precision.weights)
-    model.scale = LossScale(recipe.run.scaler, precision, runtime.device)
-    return model
+    return TrainableModel(
+        family=family,
+        trained=trained,
+        objective=objective.to(runtime.device),
+        prediction=prediction,
+        precision=precision,
+        optim=optim,
+        update=update,
+        scale=LossScale(recipe.run.scaler, precision, runtime.device),
+        attention=recipe.model.attention,
+        recomputed_blocks=recomputed,
+        compiled_blocks=compiled,
+    )
+
+
+@contextmanager
+def open_trainer(
+    recipe: Recipe,
+    runtime: Runtime,
+    dataset: Dataset,
+    caches: Caches,
+    model: TrainableModel,
+    resolved: Resolved,
+    *,
+    progress: Progress | None = None,
+    host: RunHost | None = None,
+    callbacks: Sequence[Callback] = (),
+    world_size: int | None = None,
+    update_check: UpdateCheck | None = None,
+) -> Iterator[Trainer]:
+    """The trainer of a run, a dry run or a benchmark, with its loader, which ends with the `with`. progress: where it
+    begins, if not at its first step. world_size: processes that share the batches, if not the runtime's."""
+    progress = progress or Progress(last_step=resolved.steps)
+    loader = Loader(
+        dataset.catalogue,
+        dataset.rows,
+        recipe.data,
+        accumulation=recipe.optim.accumulation,
+        seed=resolved.seed,
+        start_step=progress.step,
+        last_step=resolved.steps,
+        rank=runtime.rank,
+        world_size=world_size or runtime.world_size,
+        micro_batch=recipe.run.micro_batch,
+        device=runtime.device,
+        latents=caches.latents,
+        text=caches.text,
+        keeps_company=bool(runtime.shares),
+    )
+    with ExitStack() as stack:
+        stack.callback(loader.close)
+        prefetched = Prefetched.of(loader, recipe.run.device_prefetch, runtime.device)
+        if prefetched is not None:
+            stack.callback(prefetched.close)
+        yield Trainer(
+            model,
+            prefetched or loader,
+            runtime,
+            host or RunHost(),
+            resolved,
+            progress,
+            callbacks,
+            max_bad_steps=recipe.run.max_bad_steps,
+            update_check=update_check,
+        )
 
 
 def _refuse_sharded(runtime: Runtime) -> None:

@@ -1,16 +1,21 @@
-"""The shadow's rules: how much of the exponential moving average stays at each of its updates.
+"""The exponential moving average of the weights (EMA), and how much of it stays at each of its updates.
 
-Functions of a counter that lives on the device, so that the host waits for nothing. What keeps the tensors is
-`training.update`.
+Its rules are functions of a counter that lives on the device, so that the host waits for nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
 import torch
 from torch import Tensor
 
+from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.training.optimizers.base import chunked
+
 SATURATION_UPDATES = 2000.0
-"""The time constant of the saturating rule, in updates of the shadow (MindONE, Open-Sora-Plan)."""
+"""The time constant of the saturating rule, in updates of the average (MindONE, Open-Sora-Plan)."""
 
 
 def decay_for(strength: float, *, interval: int, steps: int) -> float:
@@ -23,7 +28,7 @@ def decay_for(strength: float, *, interval: int, steps: int) -> float:
 
 
 def decay_at(rule: str, decay: float, updates: Tensor) -> Tensor:
-    """How much of the shadow stays at its next update: shadow ← d · shadow + (1 − d) · weights.
+    """How much of the average stays at its next update: ema ← d · ema + (1 − d) · weights.
 
     rule: of `EmaSettings.rule`. decay: the highest d, in (0, 1). updates: u, the number of updates made before this
     one; 0-dim float32 or float64, on any device. Returns d, 0-dim, of the same dtype and device. Raises ValueError for
@@ -44,4 +49,125 @@ def decay_at(rule: str, decay: float, updates: Tensor) -> Tensor:
             # expm1: 1 − exp(−x) loses half its digits for the first updates
             return -decay * torch.expm1(-(updates + 1) / SATURATION_UPDATES)
         case _:
-            raise ValueError(f"no rule of the shadow is called {rule!r}")
+            raise ValueError(f"no rule of optim.ema is called {rule!r}")
+
+
+class Ema:
+    """The exponential moving average of the masters, in float32, beside them or on the CPU.
+
+    Beside them it is a few operations of the step. On the CPU with masters elsewhere the weights are copied to pinned
+    memory behind the step, and a thread takes them up while the next steps run: neither the host nor the device waits,
+    unless an update is due before the last one is through. apart: takes that second way whatever the devices (tests).
+    """
+
+    def __init__(
+        self,
+        masters: Mapping[str, Tensor],
+        settings: OptimSettings,
+        *,
+        decay: float | None = None,
+        apart: bool | None = None,
+    ) -> None:
+        self._decay = settings.ema.decay if decay is None else decay
+        self._rule = settings.ema
+        on_cpu = settings.ema.device == "cpu"
+        self._weights = {
+            name: m.detach().to("cpu" if on_cpu else m.device, torch.float32, copy=True) for name, m in masters.items()
+        }
+        self.device = next(iter(self._weights.values())).device
+        # float64: 1 − decay loses four digits in float32 when the decay is near 1
+        self._updates = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._chunks = chunked(list(self._weights), self._bytes_of)
+        there = next(iter(masters.values())).device
+        self._behind = AsyncEma(masters) if (there != self.device if apart is None else apart) else None
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """The averaged weights by name, with every update so far in them."""
+        if self._behind is not None:
+            self._behind.settle()
+        return self._weights
+
+    @property
+    def updates(self) -> Tensor:
+        """() float64, the updates made so far."""
+        if self._behind is not None:
+            self._behind.settle()
+        return self._updates
+
+    def working_bytes(self) -> int:
+        """Bytes that an update takes at most on the masters' device beside what lies there."""
+        if self._behind is not None:
+            return 0
+        return max(self._bytes_of(names) for names in self._chunks)
+
+    def _bytes_of(self, names: Sequence[str]) -> int:
+        return 4 * sum(self._weights[name].numel() for name in names)
+
+    def start_from(self, weights: Mapping[str, Tensor]) -> None:
+        """Takes other weights in the place of the masters' before the first update, by the masters' names."""
+        with torch.no_grad():
+            for name, mine in self.weights.items():
+                mine.copy_(weights[name])
+
+    def follow(self, masters: Mapping[str, Tensor], found_inf: Tensor) -> None:
+        """Moves towards the masters by the rule's decay; where found_inf is 1 nothing moves. Nothing is read back to
+        the host."""
+        if self._behind is None:
+            self._move(list(masters.values()), found_inf)
+        else:
+            self._behind.take(masters, found_inf, self._move)
+
+    def _move(self, masters: list[Tensor], found_inf: Tensor) -> None:
+        with torch.no_grad():  # a thread has its own mode
+            moved = 1.0 - found_inf
+            weight = ((1.0 - decay_at(self._rule.rule, self._decay, self._updates)) * moved).to(torch.float32)
+            theirs = dict(zip(self._weights, masters, strict=True))
+            for names in self._chunks:
+                here = [self._weights[name] for name in names]
+                step = torch._foreach_sub([theirs[name] for name in names], here)
+                torch._foreach_mul_(step, weight)
+                torch._foreach_add_(here, step)
+                del step  # before the next
+            self._updates.add_(moved)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """`ema/…` by name, and the count of updates."""
+        return {f"ema/{name}": tensor for name, tensor in self.weights.items()} | {"opt.shadow_updates": self.updates}
+
+
+class AsyncEma:
+    """Copies of the masters on the host, and the one thread that works on them."""
+
+    def __init__(self, masters: Mapping[str, Tensor]) -> None:
+        there = next(iter(masters.values())).device
+        pinned = there.type == "cuda" and torch.cuda.is_available()
+        self._event = torch.cuda.Event() if pinned else None
+        self._copies = [torch.empty(m.shape, dtype=m.dtype, pin_memory=pinned) for m in masters.values()]
+        self._found_inf = torch.empty((), pin_memory=pinned)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ema")
+        self._work: Future[None] | None = None
+
+    def take(
+        self, masters: Mapping[str, Tensor], found_inf: Tensor, move: Callable[[list[Tensor], Tensor], None]
+    ) -> None:
+        """Copies the masters as they are at this place of the device's queue and lets the thread `move` by them."""
+        self.settle()  # the copies are still being read
+        with torch.no_grad():
+            for copy, master in zip(self._copies, masters.values(), strict=True):
+                copy.copy_(master, non_blocking=True)
+            self._found_inf.copy_(found_inf, non_blocking=True)
+        if self._event is not None:
+            self._event.record()
+        self._work = self._thread.submit(self._when_copied, move)
+
+    def settle(self) -> None:
+        """Waits for the update under way, and raises what it raised."""
+        if self._work is not None:
+            work, self._work = self._work, None
+            work.result()
+
+    def _when_copied(self, move: Callable[[list[Tensor], Tensor], None]) -> None:
+        if self._event is not None:
+            self._event.synchronize()
+        move(self._copies, self._found_inf)

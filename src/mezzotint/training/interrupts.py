@@ -29,7 +29,7 @@ class Interrupts:
         self._first_interrupt = float("-inf")
         self._before: dict[int, Any] = {}
 
-    def asked(self) -> int:
+    def requests(self) -> int:
         """Flags for `Runtime.agree`: SAVE once for each SIGUSR1, STOP from the first SIGTERM or SIGINT on."""
         flags = (SAVE if self._save else 0) | (STOP if self.stop_signal else 0)
         self._save = False

@@ -34,19 +34,19 @@ def cut(tensors: Mapping[str, Tensor], shares: Mapping[str, Share]) -> dict[str,
 
 
 def take(
-    found: dict[str, Tensor], name: str, held: Tensor, shape: tuple[int, ...], start: int, share: Share | None
+    tensors: dict[str, Tensor], name: str, held: Tensor, shape: tuple[int, ...], start: int, share: Share | None
 ) -> None:
-    """Puts the rows of a file where they belong in `found`. held: rows from `start` on of a tensor of `shape`. share:
+    """Puts the rows of a file where they belong in `tensors`. held: rows from `start` on of a tensor of `shape`. share:
     which rows are wanted; None is all."""
     if share is None and tuple(held.shape) == shape:
-        found[name] = held
+        tensors[name] = held
         return
     first, end = (0, shape[0]) if share is None else (share.start, share.stop)
-    if name not in found:
-        found[name] = torch.empty((end - first, *shape[1:]), dtype=held.dtype)
+    if name not in tensors:
+        tensors[name] = torch.empty((end - first, *shape[1:]), dtype=held.dtype)
     low, high = max(first, start), min(end, start + len(held))
     if low < high:
-        found[name][low - first : high - first] = held[low - start : high - start]
+        tensors[name][low - first : high - first] = held[low - start : high - start]
 
 
 def table_entry(tensor: Tensor, file: str, share: Share | None) -> dict[str, Any]:
@@ -61,25 +61,25 @@ def joined(tables: list[dict[str, Any]]) -> dict[str, Any]:
     """The manifest's table, of what all processes have written."""
     whole: dict[str, Any] = {}
     for table in tables:
-        for name, told in table.items():
+        for name, entry in table.items():
             if name in whole:
-                whole[name]["rows"] += told["rows"]
+                whole[name]["rows"] += entry["rows"]
             else:
-                whole[name] = told
-    for told in whole.values():
-        told["rows"].sort(key=lambda piece: piece["start"])
+                whole[name] = entry
+    for entry in whole.values():
+        entry["rows"].sort(key=lambda piece: piece["start"])
     return whole
 
 
-def damage(told: Any, found: Mapping[str, Mapping[str, Any]]) -> str | None:
+def damage(table: Any, shapes: Mapping[str, Mapping[str, Any]]) -> str | None:
     """Why a manifest's table is not what its files hold, or has gaps; None when all is well. found: shape and type by
     file and name."""
-    spare = {(file, name) for file, tensors in found.items() for name in tensors}
+    spare = {(file, name) for file, tensors in shapes.items() for name in tensors}
     try:
-        for name, entry in told.items():
+        for name, entry in table.items():
             at = 0
             for piece in entry["rows"]:
-                held = found[piece["file"]][name]
+                held = shapes[piece["file"]][name]
                 spare.discard((piece["file"], name))
                 rows = [piece["stop"] - piece["start"], *entry["shape"][1:]] if entry["shape"] else []
                 if piece["start"] != at or held != {"shape": rows, "dtype": entry["dtype"]}:

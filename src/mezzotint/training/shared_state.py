@@ -36,8 +36,8 @@ def write(
     final = folder / state.name_of(step)
     fault_injection.reach("checkpoint.begin")
     aside = Path(runtime.share(str(state.aside_of(folder, step))))
-    told = runtime.gather(json.dumps(_attempt(lambda: _write_mine(aside, final, runtime, tensors))))
-    answers = [json.loads(answer) for answer in told]
+    header = runtime.gather(json.dumps(_attempt(lambda: _write_mine(aside, final, runtime, tensors))))
+    answers = [json.loads(answer) for answer in header]
     failed = next((answer for answer in answers if "error" in answer), None)
     if failed is None:
         outcome = {}

@@ -5,7 +5,7 @@ complete one loads.
         weights.safetensors     w/PART/PARAMETER, float32
         shadow.safetensors      ema/PART/PARAMETER, float32 (with optim.ema)
         optimizer.safetensors   opt.STATE/PART/PARAMETER, counts and the loss scale
-        state.json              progress, observers, the recipe and what it was resolved to
+        state.json              progress, callbacks, the recipe and what it was resolved to
         manifest.json           written last: schema, step, recipe digest, size and SHA-256 of each file, shape and
         type of each tensor
 
@@ -119,8 +119,8 @@ def write_files(aside: Path, tensors: Mapping[str, Tensor], ending: str = "") ->
 def complete(aside: Path, final: Path, manifest: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """Adds `state.json` and the manifest to the files that lie aside, and gives the folder its name."""
     durable.write_json(aside / "state.json", values)
-    told = {"bytes": (aside / "state.json").stat().st_size, "sha256": durable.sha256(aside / "state.json")}
-    listing = {**manifest["files"], "state.json": told}
+    own_entry = {"bytes": (aside / "state.json").stat().st_size, "sha256": durable.sha256(aside / "state.json")}
+    listing = {**manifest["files"], "state.json": own_entry}
     durable.write_json(aside / "manifest.json", {**manifest, "files": listing})
     fault_injection.reach("checkpoint.manifest")
     durable.sync_folder(aside)
@@ -172,8 +172,8 @@ def damage(path: Path) -> str | None:
             f"it has format {manifest.get('schema')}, this version reads {SCHEMA} and {SCHEMA_OF_ROWS}; it was "
             "written by another version"
         )
-    found = _NAME.fullmatch(path.name)
-    if found and manifest.get("step") != int(found[1]):
+    name = _NAME.fullmatch(path.name)
+    if name and manifest.get("step") != int(name[1]):
         return f"manifest.json says step {manifest.get('step')}, the folder {path.name}"
     if "state.json" not in manifest["files"]:
         return "manifest.json does not list state.json"
@@ -202,7 +202,7 @@ def _file_damage(path: Path, name: str, expected: Any) -> str | None:
 
 def _table_damage(path: Path, manifest: Mapping[str, Any]) -> str | None:
     """The manifest itself has no hash: what it says of the tensors must be what the files' headers say."""
-    found = {
+    shapes = {
         file: {
             name: {"shape": list(info.shape), "dtype": _TORCH_NAMES.get(info.dtype, info.dtype)}
             for name, info in tensor_files.read_header(path / file).items()
@@ -210,11 +210,11 @@ def _table_damage(path: Path, manifest: Mapping[str, Any]) -> str | None:
         for file in manifest["files"]
         if file.endswith(".safetensors")
     }
-    told = manifest.get("tensors")
+    listed_tensors = manifest.get("tensors")
     if manifest["schema"] == SCHEMA_OF_ROWS:
-        return sharding.damage(told, found)
-    there = {name: {**kept, "file": file} for file, tensors in found.items() for name, kept in tensors.items()}
-    return None if told == there else "manifest.json tells of other tensors than its files hold"
+        return sharding.damage(listed_tensors, shapes)
+    there = {name: {**kept, "file": file} for file, tensors in shapes.items() for name, kept in tensors.items()}
+    return None if listed_tensors == there else "manifest.json tells of other tensors than its files hold"
 
 
 def listed(folder: Path) -> list[Path]:
@@ -226,8 +226,8 @@ def listed(folder: Path) -> list[Path]:
 
 def step_of(path: Path) -> int:
     """The step that a checkpoint's name says."""
-    found = _NAME.fullmatch(path.name)
-    return int(found[1]) if found else -1
+    name = _NAME.fullmatch(path.name)
+    return int(name[1]) if name else -1
 
 
 def newest(folder: Path) -> Found:
@@ -249,7 +249,7 @@ def read(path: Path, *, tensors: bool = True) -> Restored:
         raise CheckpointError(f"{path}: {reason}; take another checkpoint", code="E1501")
     manifest = _manifest(path)
     values = outside.read_json(path / "state.json", limit=outside.LISTED)
-    shapes = {name: tuple(told["shape"]) for name, told in manifest["tensors"].items()}
+    shapes = {name: tuple(entry["shape"]) for name, entry in manifest["tensors"].items()}
     return Restored(path, int(manifest["step"]), tensors_of(path) if tensors else {}, values, shapes)
 
 
@@ -260,14 +260,14 @@ def tensors_of(path: Path, shares: Mapping[str, sharding.Share] = MappingProxyTy
     One file is in memory at a time, besides what is returned.
     """
     manifest = _manifest(path)
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for file in manifest["files"]:
         if file.endswith(".safetensors"):
             for name, held in tensor_files.read(path / file).items():
-                told = manifest["tensors"][name]
-                start = next((p["start"] for p in told.get("rows", ()) if p["file"] == file), 0)
-                sharding.take(found, name, held, tuple(told["shape"]), start, sharding.share_of(name, shares))
-    return found
+                entry = manifest["tensors"][name]
+                start = next((p["start"] for p in entry.get("rows", ()) if p["file"] == file), 0)
+                sharding.take(tensors, name, held, tuple(entry["shape"]), start, sharding.share_of(name, shares))
+    return tensors
 
 
 def _manifest(path: Path) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""What moves: which parameters of which parts are trained, by name; and the watch that each trained part does move."""
+"""What moves: which parameters of which parts are trained, by name and pattern; and the check that each trained part
+does move."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 
 from mezzotint.errors import Diverged, RecipeError
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.training.patterns import MAY_BE_IDLE, bare
+
+MAY_BE_IDLE = "~"
+"""Before a pattern: it may match nothing."""
 
 
 def trained_parameters(
@@ -54,12 +57,23 @@ def trained_parameters(
     return chosen
 
 
+def bare(pattern: str) -> str:
+    """The pattern without the sign before it."""
+    return pattern.removeprefix(MAY_BE_IDLE)
+
+
+def idle(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Those that may match nothing and do, without their sign. names: of all parameters that they are held against."""
+    lenient = [bare(one) for one in patterns if one.startswith(MAY_BE_IDLE)]
+    return [one for one in lenient if not any(fnmatchcase(name, one.removeprefix("!")) for name in names)]
+
+
 def _before_last_layers(part: str, module: nn.Module, count: int | None) -> set[str]:
     """The names that come before the last `count` of a text encoder's numbered layers; none when it has no more."""
     if count is None or not part.startswith("text_encoder"):
         return set()
     names = [name for name, _ in module.named_parameters()]
-    numbers = [int(found[1]) if (found := _LAYER.search(name)) else -1 for name in names]
+    numbers = [int(layer[1]) if (layer := _LAYER.search(name)) else -1 for name in names]
     layers = max(numbers, default=-1) + 1
     if not layers:
         raise RecipeError(
@@ -98,7 +112,7 @@ def _alone(flags: int) -> int:
     return flags
 
 
-class MovementWatch:
+class UpdateCheck:
     """Notices a trained part that gets no gradient or does not move over the first three applied updates.
 
     Keeps one checksum a part, on the device; the host reads them once, after the third update.

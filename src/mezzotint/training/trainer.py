@@ -1,36 +1,33 @@
 """The loop. It moves values through family and objective, and it alone remembers anything.
 
-run: for the batches of each step: report = step(batches); progress moves on; observers that are due look; wishes
+run: for the batches of each step: report = step(batches); progress moves on; callbacks that are due look; actions
 are acted on.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch import Tensor
 
 from mezzotint import draws, fault_injection
-from mezzotint.diffusion.objective import Objective, StepDraws
-from mezzotint.errors import Diverged, RecipeError, StorageError
-from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.sections.optim import OptimSettings
-from mezzotint.recipe.sections.run import RunSettings
+from mezzotint.diffusion.objective import StepDraws
+from mezzotint.errors import Diverged, StorageError
+from mezzotint.recipe.resolved import Resolved
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import Batch, Loss, StepBatches, StepReport, TextEmbedding
 from mezzotint.training import lr
-from mezzotint.training.callbacks.base import Observer, Wish
+from mezzotint.training.callbacks.base import Action, Callback
+from mezzotint.training.host import RunHost
 from mezzotint.training.latents import latents_of
-from mezzotint.training.precision.policy import LossScale, Precision
+from mezzotint.training.model import TrainableModel
+from mezzotint.training.precision.attention import attending
 from mezzotint.training.progress import Progress
-from mezzotint.training.trainable import MovementWatch
-from mezzotint.training.update import Update
+from mezzotint.training.trainable import UpdateCheck
 
 _SAVE, _STOP, _FIRST_CLOCK = 1, 2, 8
 
@@ -90,7 +87,7 @@ class Pending:
 
 
 @dataclass(slots=True)
-class _Made:
+class _StepSums:
     """What a step's micro-batches add up to. total: (1,), the weighted loss summed over this rank's samples; losses,
     timesteps: (B,) of each micro-batch; keys: of every sample."""
 
@@ -100,96 +97,49 @@ class _Made:
     keys: list[str] = field(default_factory=list)
 
 
-Attention = Literal["auto", "flash", "efficient", "cudnn", "math", "slice", "xformers"]
-_KERNELS = {
-    "flash": SDPBackend.FLASH_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
-    "math": SDPBackend.MATH,
-}
-
-
-@contextmanager
-def attending(kernel: Attention, device: torch.device) -> Iterator[None]:
-    """Attention by one kernel of torch alone within; `auto` leaves the choice to torch, and `slice` and `xformers` were
-    set up before. Raises RecipeError E1060 when that kernel cannot compute it."""
-    if kernel not in _KERNELS:
-        yield
-        return
-    try:
-        with sdpa_kernel(_KERNELS[kernel]):
-            yield
-    except RuntimeError as error:
-        if "scaled_dot_product_attention" not in str(error) and "No available kernel" not in str(error):
-            raise
-        raise RecipeError(
-            f"model.attention is {kernel}, and that kernel cannot compute this model's attention on {device.type} "
-            "in this precision; write model.attention=auto",
-            code="E1060",
-        ) from error
-
-
 @dataclass(slots=True)
 class Trainer:
-    """One run. epoch_ends: whether a step is its epoch's last; epoch_begins: called before an epoch's first. save:
-    writes a checkpoint of `tensors()` and `state()`. export: writes the model. asked: flags that signals have set."""
+    """One run. model: what is trained. batches: of each step. host: what the run's owner does. resolved: what
+    was worked out at the start. update_check: sees once that every part moves."""
 
-    family: ModelFamily
-    objective: Objective
+    model: TrainableModel
     batches: Iterable[StepBatches]
-    update: Update
     runtime: Runtime
-    precision: Precision
-    scale: LossScale
-    trained: Mapping[str, nn.Parameter]
-    optim: OptimSettings
-    run_settings: RunSettings
-    attention: Attention
-    observers: Sequence[Observer]
+    host: RunHost
+    resolved: Resolved
     progress: Progress
-    epoch_ends: Callable[[int], bool]
-    save: Callable[[Trainer], None]
-    export: Callable[[Trainer], object]
-    asked: Callable[[], int]
-    bad_step: Callable[[StepReport], None]
-    warn: Callable[[str], None]
-    epoch_begins: Callable[[int], None] = lambda epoch: None
-    rate_factor: float = 1.0
-    """What every rate is multiplied by: that of `optim.lr_batch_power`."""
+    callbacks: Sequence[Callback] = ()
+    max_bad_steps: int = 5
+    update_check: UpdateCheck | None = None
     clock: Callable[[], float] = time.monotonic
-    watch: MovementWatch | None = None
     owes_export: bool = False
     """Whether an export was due with the newest checkpoint and has not been written yet: the checkpoint knows it."""
     stopped: bool = False
-    """Whether a signal ended the run; one that an observer ended early has come to its end."""
+    """Whether a signal ended the run; one that a callback ended early has come to its end."""
     _pending: Pending | None = None
     _mark: float = 0.0
     _last_clock: list[float] = field(default_factory=list)
-    _trains_text: bool = False
     _saved_step: int = -1
     _ended: bool = False
     _failed_save: str = ""
 
-    def __post_init__(self) -> None:
-        self._trains_text = any(name.split("/")[0] in self.family.text_parts for name in self.trained)
-
     def run(self) -> None:
         """Trains from where progress stands to its last step. Raises Diverged, StorageError (of the final save),
         PeerLost."""
-        assert len({type(o).__name__ for o in self.observers if o.state()}) == sum(
-            bool(o.state()) for o in self.observers
+        assert len({type(o).__name__ for o in self.callbacks if o.state()}) == sum(
+            bool(o.state()) for o in self.callbacks
         )
         self._mark = self.clock()
-        self._last_clock = [self._mark] * len(self.observers)
+        self._last_clock = [self._mark] * len(self.callbacks)
         if self.progress.step == self.progress.first_step:
-            for observer in self.observers:
-                if observer.due(self.progress) and self._looks_here(observer):
-                    self._look(observer, None)
+            for callback in self.callbacks:
+                if callback.due(self.progress) and self._runs_here(callback):
+                    self._call(callback, None)
             self.runtime.barrier()
             self._mark = self.clock()
         for batches in self.batches:
             if self.progress.step == self.progress.first_step or self.progress.epoch_ends:
-                self.epoch_begins(batches.epoch)
+                self.host.epoch_begins(self, batches.epoch)
             pending = self.step(batches)
             pending.seconds = self.clock() - self._mark
             self._mark += pending.seconds
@@ -206,106 +156,108 @@ class Trainer:
         """One optimizer step. Nothing in it is read back to the host."""
         fault_injection.reach("step.begin")
         device = self.runtime.device
-        made = _Made(torch.zeros(1, dtype=torch.float32, device=device))
-        for number in range(len(batches.batches)):
-            with self.runtime.micro_batch(last=number == len(batches.batches) - 1):
-                batch = batches.batches[number]
+        sums = _StepSums(torch.zeros(1, dtype=torch.float32, device=device))
+        in_order = iter(batches.batches)
+        for number in range(len(batches.sizes)):
+            with self.runtime.micro_batch(last=number == len(batches.sizes) - 1):
+                batch = next(in_order)
                 if batch.size:
                     loss, level = self._loss(batch, batches.step)
-                    with attending(self.attention, device):  # what is recomputed takes the same kernel
-                        (loss.total * (self.scale.scale / batches.count)).backward()
+                    with attending(self.model.attention, device):  # what is recomputed takes the same kernel
+                        (loss.total * (self.model.scale.scale / batches.count)).backward()
                     if not batch.is_company:
-                        made.keys += batch.keys
-                        made.total += loss.total.detach()
-                        made.losses.append(loss.per_sample.detach())
-                        made.timesteps.append(level)
+                        sums.keys += batch.keys
+                        sums.total += loss.total.detach()
+                        sums.losses.append(loss.per_sample.detach())
+                        sums.timesteps.append(level)
                     del loss
                 del batch  # before the next one is moved to the device
         fault_injection.reach("step.backward")
-        if self.watch is not None and batches.step == self.progress.first_step:
-            self.watch.check_gradients(self.trained, self.runtime.agree)
-        return self._apply(batches, self.runtime.total(made.total)[0] / batches.count, made)
+        if self.update_check is not None and batches.step == self.progress.first_step:
+            self.update_check.check_gradients(self.model.trained, self.runtime.agree)
+        return self._apply(batches, self.runtime.total(sums.total)[0] / batches.count, sums)
 
     def _loss(self, batch: Batch, step: int) -> tuple[Loss, Tensor]:
         device = self.runtime.device
-        x_0 = latents_of(self.family, batch, device)
-        drawn = StepDraws.at(self.run_settings.seed, step, batch.positions.numpy(), device)
+        x_0 = latents_of(self.model.family, batch, device)
+        drawn = StepDraws.at(self.resolved.seed, step, batch.positions.numpy(), device)
         text = self._frozen_text(batch)
         of_stills = self._frozen_text(batch.stills) if batch.stills is not None else None
-        with attending(self.attention, device), self.precision.autocast(device):
+        with attending(self.model.attention, device), self.model.precision.autocast(device):
             # a text encoder that is trained runs under autocast, too
-            text = (text or self.family.encode_text(batch.captions)).zeroed(batch.dropped)
-            text = replace(text, states=self.objective.perturbed(text.states, drawn))
-            condition = replace(self.family.condition(text, batch), stills=of_stills)
-            noised = self.objective.noise(x_0, drawn)
-            predicted = self.family.predict(noised, condition)
+            text = (text or self.model.family.encode_text(batch.captions)).zeroed(batch.dropped)
+            text = replace(text, states=self.model.objective.perturbed(text.states, drawn))
+            condition = replace(self.model.family.condition(text, batch), stills=of_stills)
+            noised = self.model.objective.noise(x_0, drawn)
+            predicted = self.model.family.predict(noised, condition)
         weight = batch.weight.to(device, non_blocking=True)
-        loss = self.objective.loss(predicted, noised, weight, condition.masks.get("latents"))
-        return loss, self.objective.timestep(noised)
+        loss = self.model.objective.loss(predicted, noised, weight, condition.masks.get("latents"))
+        return loss, self.model.objective.timestep(noised)
 
     def _frozen_text(self, batch: Batch) -> TextEmbedding | None:
         """The captions' embeddings from the cache or a frozen encoder, in its own type; None when the encoder is
         trained."""
         if batch.text is not None:
             return batch.text
-        if self._trains_text:
+        if self.model.trains_text:
             return None
         with torch.no_grad():
-            return self.family.encode_text(batch.captions)
+            return self.model.family.encode_text(batch.captions)
 
-    def _apply(self, batches: StepBatches, loss: Tensor, made: _Made) -> Pending:
-        scale = self.scale.scale.clone()
-        norms = self.runtime.grad_norms(self.trained, self.optim.clip.scope) / scale
+    def _apply(self, batches: StepBatches, loss: Tensor, sums: _StepSums) -> Pending:
+        scale = self.model.scale.scale.clone()
+        norms = self.runtime.grad_norms(self.model.trained, self.model.optim.clip.scope) / scale
         norm = torch.linalg.vector_norm(norms)
         loss_is_finite = torch.isfinite(loss).to(torch.float32)
         found_inf = 1.0 - torch.isfinite(norm).to(torch.float32) * loss_is_finite
         rates = self.rates(batches.step)
-        due = self.optim.ema.rule != "none" and (batches.step + 1) % self.optim.ema.interval == 0
-        self.update.apply(loss_scale=scale, norms=norms, found_inf=found_inf, lr=rates, moves_shadow=due)
-        self.scale.update(found_inf, batches.step)
+        due = self.model.optim.ema.rule != "none" and (batches.step + 1) % self.model.optim.ema.interval == 0
+        self.model.update.apply(loss_scale=scale, norms=norms, found_inf=found_inf, lr=rates, update_ema=due)
+        self.model.scale.update(found_inf, batches.step)
         fault_injection.reach("step.end")
         numbers = torch.stack([loss, norm, found_inf, loss_is_finite, scale])
-        return Pending.of(batches, made.keys, torch.cat([numbers, *made.timesteps, *made.losses]), rates)
+        return Pending.of(batches, sums.keys, torch.cat([numbers, *sums.timesteps, *sums.losses]), rates)
 
     def rates(self, step: int) -> dict[str, float]:
         """The learning rate of each parameter group at a step (counted from 0)."""
-        o, steps = self.optim, self.progress.last_step
+        o, steps = self.model.optim, self.progress.last_step
         factors = {
-            part: self.rate_factor * lr.factor(o.part_schedule.get(part, o.schedule), step, steps)
-            for part in {group.part for group in self.update.groups}
+            part: self.resolved.rate_factor * lr.factor(o.part_schedule.get(part, o.schedule), step, steps)
+            for part in {group.part for group in self.model.update.groups}
         }
-        return {g.name: o.part_lr.get(g.part, o.lr) * factors[g.part] for g in self.update.groups}
+        return {g.name: o.part_lr.get(g.part, o.lr) * factors[g.part] for g in self.model.update.groups}
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor that a checkpoint keeps, by flat name."""
-        return self.update.tensors() | self.scale.tensors()
+        return self.model.update.tensors() | self.model.scale.tensors()
 
     def state(self) -> dict[str, Any]:
         """Everything else that a checkpoint keeps, as JSON."""
         return {
             "progress": self.progress.state(),
-            "observers": {type(o).__name__: o.state() for o in self.observers if o.state()},
+            "callbacks": {type(o).__name__: o.state() for o in self.callbacks if o.state()},
         } | ({"owed": ["export"]} if self.owes_export else {})
 
     def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Takes back a checkpoint's tensors and state."""
-        self.update.load(tensors)
-        self.scale.load(tensors)
+        self.model.update.load(tensors)
+        self.model.scale.load(tensors)
         self.progress.load(state["progress"], last_step=self.progress.last_step)
         self.owes_export = "export" in state.get("owed", ())
-        for observer in self.observers:
-            observer.load(state["observers"].get(type(observer).__name__, {}))
-        if self.progress.applied >= MovementWatch.updates:
-            self.watch = None
+        states = state["callbacks"] if "callbacks" in state else state["observers"]  # what they were called before
+        for callback in self.callbacks:
+            callback.load(states.get(type(callback).__name__, {}))
+        if self.progress.applied >= UpdateCheck.updates:
+            self.update_check = None
 
     def _move_on(self, batches: StepBatches, pending: Pending) -> None:
         p = self.progress
         p.step = batches.step + 1
         p.epoch = batches.epoch
-        p.epoch_ends = self.epoch_ends(batches.step)
+        p.epoch_ends = batches.ends_epoch
         p.samples += batches.count
         p.seconds += pending.seconds
-        for group in self.update.groups:
+        for group in self.model.update.groups:
             p.rate_peak[group.part] = max(p.rate_peak.get(group.part, 0.0), pending.rates[group.name])
 
     def _between_steps(self, pending: Pending) -> None:
@@ -313,52 +265,52 @@ class Trainer:
         if self._pending is not None:
             self._read(self._pending)
         self._pending = pending
-        flags = self.runtime.agree(self.asked() | self._clock_flags())
-        due = [o for i, o in enumerate(self.observers) if not o.follows and self._is_due(i, o, flags)]
-        if not due and not flags & (_SAVE | _STOP) and self.watch is None:
+        flags = self.runtime.agree(self.host.requests() | self._clock_flags())
+        due = [o for i, o in enumerate(self.callbacks) if not o.follows and self._is_due(i, o, flags)]
+        if not due and not flags & (_SAVE | _STOP) and self.update_check is None:
             return
         report = self._flush()
-        wish = Wish.NOTHING
-        for observer in due:
-            if self._looks_here(observer):
-                wish |= self._look(observer, report)
-        wish = self._agreed(wish, due)
+        action = Action.NOTHING
+        for callback in due:
+            if self._runs_here(callback):
+                action |= self._call(callback, report)
+        action = self._agreed(action, due)
         if flags & _SAVE:
-            wish |= Wish.SAVE
+            action |= Action.SAVE
         if flags & _STOP:
             self.stopped = True
-            wish |= Wish.STOP
-        self._act(wish)
+            action |= Action.STOP
+        self._act(action)
         # what saving and showing took is not the steps' time
         self._mark = self.clock()
 
-    def _agreed(self, wish: Wish, due: Sequence[Observer]) -> Wish:
-        """What any process wishes, all do: an observer may look in the first process alone."""
+    def _agreed(self, action: Action, due: Sequence[Callback]) -> Action:
+        """What any process actions, all do: a callback may look in the first process alone."""
         if not due:
-            return wish
+            return action
         self.runtime.barrier()  # it may have looked for long
-        return Wish(self.runtime.agree(wish.value))
+        return Action(self.runtime.agree(action.value))
 
     def _clock_flags(self) -> int:
         flags = 0
         if self.runtime.is_first:
             now = self.clock()
-            for i, observer in enumerate(self.observers):
+            for i, callback in enumerate(self.callbacks):
                 minutes = [
-                    e.count for e in observer.intervals or (observer.every,) if e is not None and e.unit == "minutes"
+                    e.count for e in callback.intervals or (callback.every,) if e is not None and e.unit == "minutes"
                 ]
                 if minutes and now - self._last_clock[i] >= 60 * min(minutes):
                     flags |= _FIRST_CLOCK << i
         return flags
 
-    def _is_due(self, index: int, observer: Observer, flags: int) -> bool:
+    def _is_due(self, index: int, callback: Callback, flags: int) -> bool:
         if flags & (_FIRST_CLOCK << index):
             self._last_clock[index] = self.clock()
             return True
-        return observer.due(self.progress)
+        return callback.due(self.progress)
 
-    def _looks_here(self, observer: Observer) -> bool:
-        return observer.on_all_ranks or self.runtime.is_first
+    def _runs_here(self, callback: Callback) -> bool:
+        return callback.on_all_ranks or self.runtime.is_first
 
     def _flush(self) -> StepReport:
         """Reads the report of the step just made, so that what is saved or shown now knows it."""
@@ -372,19 +324,19 @@ class Trainer:
         self._count_bad(report)
         if report.applied:
             self.progress.applied += 1
-            if self.watch is not None and self.watch.counts(*self._rates_by_part(report)):
-                self.watch.check_movement(self.update.masters, self.progress.rate_peak, self.runtime.agree)
-                self.watch = None
-        for observer in self.observers:
-            if observer.follows and self._looks_here(observer):
-                self._look(observer, report)
+            if self.update_check is not None and self.update_check.counts(*self._rates_by_part(report)):
+                self.update_check.check_movement(self.model.update.masters, self.progress.rate_peak, self.runtime.agree)
+                self.update_check = None
+        for callback in self.callbacks:
+            if callback.follows and self._runs_here(callback):
+                self._call(callback, report)
         return report
 
     def _rates_by_part(self, report: StepReport) -> tuple[dict[str, float], dict[str, float]]:
         rates: dict[str, float] = {}
-        for group in self.update.groups:
+        for group in self.model.update.groups:
             rates[group.part] = max(rates.get(group.part, 0.0), report.rates[group.name])
-        return rates, {part: self.optim.part_lr.get(part, self.optim.lr) for part in rates}
+        return rates, {part: self.model.optim.part_lr.get(part, self.model.optim.lr) for part in rates}
 
     def _count_bad(self, report: StepReport) -> None:
         p = self.progress
@@ -395,48 +347,48 @@ class Trainer:
             return
         p.bad_in_a_row += 1
         p.bad_steps = [step for step in p.bad_steps if step > report.step - 1000] + [report.step]
-        self.bad_step(report)
-        allowed = self.run_settings.max_bad_steps
+        self.host.bad_step(report)
+        allowed = self.max_bad_steps
         if p.bad_in_a_row > allowed or len(p.bad_steps) > max(10, allowed):
             raise Diverged(
                 f"step {report.step + 1}: {p.bad_in_a_row} steps in a row and {len(p.bad_steps)} of the last 1000 "
                 "were not finite; their samples are in bad_steps.jsonl; lower optim.lr"
-                + (", or take run.precision=bf16 or fp32" if self.precision.scaled else ""),
+                + (", or take run.precision=bf16 or fp32" if self.model.precision.scaled else ""),
                 code="E1604",
             )
 
-    def _look(self, observer: Observer, report: StepReport | None) -> Wish:
+    def _call(self, callback: Callback, report: StepReport | None) -> Action:
         try:
-            return observer.look(report, self.progress)
+            return callback.on_step(report, self.progress)
         except StorageError as error:
-            self.warn(f"{type(observer).__name__}: {error.message}; training goes on without it")
-            return Wish.NOTHING
+            self.host.warn(f"{type(callback).__name__}: {error.message}; training goes on without it")
+            return Action.NOTHING
 
-    def _act(self, wish: Wish) -> None:
-        self.owes_export = Wish.EXPORT in wish
-        if wish & (Wish.SAVE | Wish.STOP) and self._saved_step != self.progress.step:
-            self._save(final=Wish.STOP in wish or self.progress.is_done)
-        if Wish.EXPORT in wish:
+    def _act(self, action: Action) -> None:
+        self.owes_export = Action.EXPORT in action
+        if action & (Action.SAVE | Action.STOP) and self._saved_step != self.progress.step:
+            self._save(final=Action.STOP in action or self.progress.is_done)
+        if Action.EXPORT in action:
             try:
-                self.export(self)
+                self.host.export(self)
             except StorageError as error:
-                self.warn(f"the export of step {self.progress.step} could not be written: {error.message}")
+                self.host.warn(f"the export of step {self.progress.step} could not be written: {error.message}")
             self.owes_export = False
             self.runtime.barrier()
-        self._ended = Wish.STOP in wish
+        self._ended = Action.STOP in action
 
     def _save(self, *, final: bool) -> None:
         try:
-            self.save(self)
+            self.host.save(self)
             self._saved_step = self.progress.step
             self._failed_save = ""
         except StorageError as error:
             failed = 1
-            said = f"the checkpoint of step {self.progress.step} could not be saved: {error.message}"
+            sentence = f"the checkpoint of step {self.progress.step} could not be saved: {error.message}"
             if final:
-                self._failed_save = said  # which ends the run, and is said once
+                self._failed_save = sentence  # which ends the run, and is said once
             else:
-                self.warn(said)
+                self.host.warn(sentence)
         else:
             failed = 0
         self.runtime.barrier()  # the first process may have written for long

@@ -15,8 +15,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -42,24 +43,17 @@ _DECIDED_BY_PARENT = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h; follows the thread that started the worker
 
 
-class _OnDevice(Sequence[Batch]):
-    """The pieces of a step, each moved to the device when it is asked for and not kept there: what a step holds at once
+@dataclass(frozen=True, slots=True)
+class _OnDevice:
+    """The pieces of a step, each moved to the device when it is taken and not kept there: what a step holds at once
     does not grow with its micro-batches."""
 
-    def __init__(self, pieces: Sequence[Piece], device: torch.device) -> None:
-        self._pieces, self._device = pieces, device
+    pieces: Sequence[Piece]
+    device: torch.device
 
-    def __len__(self) -> int:
-        return len(self._pieces)
-
-    @overload
-    def __getitem__(self, index: int) -> Batch: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Batch]: ...
-    def __getitem__(self, index: int | slice) -> Batch | Sequence[Batch]:
-        if isinstance(index, slice):
-            return _OnDevice(self._pieces[index], self._device)
-        return to_batch(self._pieces[index], self._device)
+    def __iter__(self) -> Iterator[Batch]:
+        for piece in self.pieces:
+            yield to_batch(piece, self.device)
 
 
 class Loader:
@@ -118,7 +112,10 @@ class Loader:
             waited = time.perf_counter() - began
             asked = pieces[-1].request
             sizes = tuple(0 if piece.request.is_company else len(piece.keys) for piece in pieces)
-            yield StepBatches(asked.step, asked.epoch, asked.count, _OnDevice(pieces, self._device), waited, sizes)
+            ends = self.timeline.locate(asked.step + 1)[0] > asked.epoch
+            yield StepBatches(
+                asked.step, asked.epoch, asked.count, _OnDevice(pieces, self._device), waited, sizes, ends
+            )
 
     def start(self) -> None:
         """Starts the workers, in the thread that they shall end with; iterating does it otherwise."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from queue import Queue
-from typing import Protocol, Self, overload
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -62,8 +62,7 @@ class Prefetched:
         return cls(loader, ahead=ahead, device=device, begin=loader.start) if ahead else None
 
     def __iter__(self) -> Iterator[StepBatches]:
-        """Yields the steps as the loader does. Their batches are to be asked for once, in order; seconds waited are
-        those in which nothing was ready."""
+        """Yields the steps as the loader does; seconds waited are those in which nothing was ready."""
         self._begin()
         self._thread = threading.Thread(target=self._work, name="prefetch", daemon=True)
         self._thread.start()
@@ -74,7 +73,7 @@ class Prefetched:
                 return
             assert isinstance(step, StepBatches), step
             waited = time.perf_counter() - began
-            yield replace(step, batches=_InOrder(self, len(step.sizes)), wait_seconds=waited)
+            yield replace(step, batches=self._taken(len(step.sizes)), wait_seconds=waited)
 
     def close(self) -> None:
         """Ends the thread, which finishes the batch it is at."""
@@ -82,6 +81,10 @@ class Prefetched:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=10.0)
             self._thread = None
+
+    def _taken(self, count: int) -> Iterator[Batch]:
+        for _ in range(count):
+            yield self.take()
 
     def take(self) -> Batch:
         """The next batch, usable by what the caller queues from now on. There is room for another one then."""
@@ -107,47 +110,27 @@ class Prefetched:
             stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
             for step in self._source:
                 self._ready.put(replace(step, batches=()))
-                for number in range(len(step.sizes)):
+                batches = iter(step.batches)
+                for _ in step.sizes:
                     while not self._room.acquire(timeout=_WAIT):
                         if self._ended.is_set():
                             return
                     if self._ended.is_set():
                         return
-                    self._ready.put(self._made(step.batches, number, stream))
+                    self._ready.put(self._made(batches, stream))
             self._ready.put(None)
         except BaseException as error:  # handed on, whatever it is: the trainer raises it
             self._ready.put(error)
 
     @staticmethod
-    def _made(
-        batches: Sequence[Batch], number: int, stream: torch.cuda.Stream | None
-    ) -> tuple[Batch, torch.cuda.Event | None]:
+    def _made(batches: Iterator[Batch], stream: torch.cuda.Stream | None) -> tuple[Batch, torch.cuda.Event | None]:
         with torch.cuda.stream(stream) if stream is not None else nullcontext():
-            batch = batches[number]
+            batch = next(batches)
             event = None
             if stream is not None:
                 event = torch.cuda.Event()
                 event.record(stream)
         return batch, event
-
-
-class _InOrder(Sequence[Batch]):
-    """The batches of one step, each taken when it is asked for, and not kept."""
-
-    def __init__(self, prefetched: Prefetched, count: int) -> None:
-        self._prefetched, self._count, self._taken = prefetched, count, 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, index: int) -> Batch: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Batch]: ...
-    def __getitem__(self, index: int | slice) -> Batch | Sequence[Batch]:
-        assert index == self._taken, "in order, and once"
-        self._taken += 1
-        return self._prefetched.take()
 
 
 def _tensors(value: object) -> Iterator[Tensor]:

@@ -316,7 +316,7 @@ def previews(draft: Draft, prompts: list[str], prompt_flag: str) -> None:
         draft.set("run.preview.every", None, prompt_flag)
         if not prompts and "validation_epochs" in draft.named:
             draft.note("validation_epochs", f"without --{prompt_flag} nothing is drawn")
-    draft.set("run.preview.weights", "shadow" if draft.given["use_ema"] else "raw", "use_ema")
+    draft.set("run.preview.weights", "ema" if draft.given["use_ema"] else "raw", "use_ema")
 
 
 def tracking(draft: Draft, project: str, *flags: str) -> None:

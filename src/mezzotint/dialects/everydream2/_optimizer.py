@@ -322,7 +322,7 @@ def averages(draft: Draft) -> None:
     is_on = rate is not None or strength is not None
     draft.set("optim.ema.rule", "constant" if is_on else "none", "ema_decay_rate", "ema_strength_target")
     raw, average = bool(draft.given["ema_sample_nonema_model"]), bool(draft.given["ema_sample_ema_model"])
-    weights = "both" if raw and average else "raw" if raw or not is_on else "shadow"
+    weights = "both" if raw and average else "raw" if raw or not is_on else "ema"
     draft.set("run.preview.weights", weights, "ema_sample_nonema_model", "ema_sample_ema_model")
     if not is_on:
         for flag in ("ema_update_interval", "ema_device", "ema_sample_nonema_model", "ema_sample_ema_model",

@@ -8,7 +8,7 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -191,7 +191,22 @@ def _reading(text: str, name: str, path: Path | None, overrides: Sequence[str]) 
             problems.append(_problem(issue, document, applied.given))
     if problems or recipe is None:
         raise RecipeError(name, problems=_shortened(_in_order(problems)))
-    return Reading(recipe, name, path, _origin(document, applied.given), digest_of(recipe))
+    notes = tuple(_renamed(applied.tree))
+    return Reading(recipe, name, path, _origin(document, applied.given), digest_of(recipe), notes)
+
+
+_RENAMED = {"run.preview.weights": {"shadow": "ema"}}
+"""By setting, words that have a new name; a section reads both."""
+
+
+def _renamed(tree: Mapping[str, Any]) -> Iterator[str]:
+    """A note for each old word of a recipe."""
+    for path, words in _RENAMED.items():
+        value: Any = tree
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        if isinstance(value, str) and value in words:
+            yield f"{path}: {value} is now called {words[value]}"
 
 
 def _problem(issue: Issue, document: Document, given: frozenset[str]) -> Problem:

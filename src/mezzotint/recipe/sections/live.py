@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any, TypeVar
 
-from mezzotint.recipe.base import Section
+from mezzotint.recipe.base import Section, with_values
 from mezzotint.recipe.recipe import Recipe
 
 LIVE = (
@@ -49,6 +49,6 @@ def replaced(section: S, words: Sequence[str], value: Any) -> S:
     pydantic's ValidationError."""
     name, *inside = words
     if inside:
-        return section.model_copy(update={name: replaced(getattr(section, name), inside, value)})
+        return with_values(section, {name: replaced(getattr(section, name), inside, value)})
     given = section.model_dump(mode="json", by_alias=True) | {name: value}
     return type(section).model_validate(given)

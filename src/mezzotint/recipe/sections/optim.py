@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import (
     BeforeValidator,
@@ -11,253 +11,50 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    SerializeAsAny,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     model_validator,
 )
 
-from mezzotint.recipe.base import ALLOW, NEVER, RECORDED, NamedPath, Section, Share, as_list
-
-Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
-Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
-
-
-class AdamW(Section):
-    """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) with float32 moments, one fused pass."""
-
-    kind: Annotated[Literal["adamw"], NEVER] = "adamw"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adamw-8bit-or-adamw` (the first on a GPU of
-    CUDA, the other elsewhere), `adafactor`, `lion`, `prodigy`, `adacoor`, or `library` for any class of torch.optim's
-    kind."""
-
-    betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
-    """Decay of the running means of the gradient and of its square."""
-
-    eps: Annotated[PositiveFloat, ALLOW] = 1e-8
-    """Added to the root of the second moment; larger values calm parameters whose gradients are tiny."""
-
-    weight_decay: Annotated[NonNegativeFloat, ALLOW] = 0.01
-    """Weights shrink by rate × this at each step, apart from the gradient."""
-
-    no_decay: Annotated[Names, ALLOW] = ()
-    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
-    which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
-    trainer leaves out by the names that MindSpore gives them. A pattern after `~` may match nothing, which a note then
-    says. Empty decays all, as diffusers does."""
-
-
-class AdamWeightDecay(Section):
-    """MindSpore's AdamWeightDecay: AdamW whose moments are not corrected for having begun at zero, so that the first
-    steps are shorter (at β₂ 0.98 the first is 0.7 of a rate, at 0.999 three of them)."""
-
-    kind: Annotated[Literal["adam-weight-decay"], NEVER] = "adam-weight-decay"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adamw-8bit-or-adamw` (the first on a GPU of
-    CUDA, the other elsewhere), `adafactor`, `lion`, `prodigy`, `adacoor`, or `library` for any class of torch.optim's
-    kind."""
-
-    betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
-    """Decay of the running means of the gradient and of its square."""
-
-    eps: Annotated[PositiveFloat, ALLOW] = 1e-6
-    """Added to the root of the second moment; larger values calm parameters whose gradients are tiny."""
-
-    weight_decay: Annotated[NonNegativeFloat, ALLOW] = 0.01
-    """Weights shrink by rate × this at each step, apart from the gradient."""
-
-    no_decay: Annotated[Names, ALLOW] = ()
-    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
-    which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
-    trainer leaves out by the names that MindSpore gives them. A pattern after `~` may match nothing, which a note then
-    says. Empty decays all, as diffusers does."""
-
-
-class AdamW8bit(Section):
-    """AdamW with its two moments in eight bits (Dettmers et al. 2022, arXiv:2110.02861): a quarter of their memory.
-    Needs the extra `eight-bit` and a GPU."""
-
-    kind: Annotated[Literal["adamw-8bit"], NEVER] = "adamw-8bit"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adamw-8bit-or-adamw` (the first on a GPU of
-    CUDA, the other elsewhere), `adafactor`, `lion`, `prodigy`, `adacoor`, or `library` for any class of torch.optim's
-    kind."""
-
-    betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
-    """Decay of the running means of the gradient and of its square."""
-
-    eps: Annotated[PositiveFloat, ALLOW] = 1e-8
-    """Added to the root of the second moment; larger values calm parameters whose gradients are tiny."""
-
-    weight_decay: Annotated[NonNegativeFloat, ALLOW] = 0.01
-    """Weights shrink by rate × this at each step, apart from the gradient."""
-
-    no_decay: Annotated[Names, ALLOW] = ()
-    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
-    which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
-    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
-
-
-class AdamW8bitOrAdamW(Section):
-    """AdamW with moments in eight bits where that can run, on a GPU of CUDA, and plain AdamW elsewhere. Which one it is
-    is settled when a run starts, said and recorded; the run keeps it wherever it goes on."""
-
-    kind: Annotated[Literal["adamw-8bit-or-adamw"], NEVER] = "adamw-8bit-or-adamw"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adamw-8bit-or-adamw` (the first on a GPU of
-    CUDA, the other elsewhere), `adafactor`, `lion`, `prodigy`, `adacoor`, or `library` for any class of torch.optim's
-    kind."""
-
-    betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
-    """Decay of the running means of the gradient and of its square."""
-
-    eps: Annotated[PositiveFloat, ALLOW] = 1e-8
-    """Added to the root of the second moment; larger values calm parameters whose gradients are tiny."""
-
-    weight_decay: Annotated[NonNegativeFloat, ALLOW] = 0.01
-    """Weights shrink by rate × this at each step, apart from the gradient."""
-
-    no_decay: Annotated[Names, ALLOW] = ()
-    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
-    which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
-    trainer leaves out by the names that MindSpore gives them. A pattern after `~` may match nothing, which a note then
-    says. Empty decays all, as diffusers does."""
-
-
-class Adafactor(Section):
-    """Adafactor (Shazeer and Stern 2018, arXiv:1804.04235) as torch has it: second moments kept by row and column, no
-    first ones; the least memory of all."""
-
-    kind: Annotated[Literal["adafactor"], NEVER] = "adafactor"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adamw-8bit-or-adamw` (the first on a GPU of
-    CUDA, the other elsewhere), `adafactor`, `lion`, `prodigy`, `adacoor`, or `library` for any class of torch.optim's
-    kind."""
-
-    eps: Annotated[PositiveFloat, ALLOW] = 1e-3
-    """The least scale of a parameter by which its steps are measured."""
-
-    beta2_decay: Annotated[float, Field(ge=-2.0, lt=0.0), ALLOW] = -0.8
-    """The exponent of the step by which the second moment's decay approaches 1."""
-
-    clip_update: Annotated[float, Field(ge=1.0), ALLOW] = 1.0
-    """The largest root mean square of an update; larger ones are shortened."""
-
-    weight_decay: Annotated[NonNegativeFloat, ALLOW] = 0.0
-    """Weights shrink by rate × this at each step, apart from the gradient."""
-
-    no_decay: Annotated[Names, ALLOW] = ()
-    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
-    which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
-    trainer leaves out by the names that MindSpore gives them. A pattern after `~` may match nothing, which a note then
-    says. Empty decays all, as diffusers does."""
-
-
-class Lion(Section):
-    """Lion (Chen et al. 2023, arXiv:2302.06675): each weight moves by the rate in the direction of the sign of a mean
-    of its gradients. One moment instead of AdamW's two. Rates are a third to a tenth of AdamW's, its weight decay three
-    to ten times as large."""
-
-    kind: Annotated[Literal["lion"], NEVER] = "lion"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adamw-8bit-or-adamw` (the first on a GPU of
-    CUDA, the other elsewhere), `adafactor`, `lion`, `prodigy`, `adacoor`, or `library` for any class of torch.optim's
-    kind."""
-
-    betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.99)
-    """How much of the running mean is in the direction of a step, and its decay from step to step."""
-
-    weight_decay: Annotated[NonNegativeFloat, ALLOW] = 0.01
-    """Weights shrink by rate × this at each step, apart from the gradient."""
-
-    no_decay: Annotated[Names, ALLOW] = ()
-    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
-    which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
-    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
-
-
-class Prodigy(Section):
-    """Prodigy (Mishchenko and Defazio 2024, arXiv:2306.06101): AdamW that finds its own rate. `optim.lr` is a factor of
-    it and wants 1, `optim.schedule` shapes it. Needs the extra `optimizers`."""
-
-    kind: Annotated[Literal["prodigy"], NEVER] = "prodigy"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adamw-8bit-or-adamw` (the first on a GPU of
-    CUDA, the other elsewhere), `adafactor`, `lion`, `prodigy`, `adacoor`, or `library` for any class of torch.optim's
-    kind."""
-
-    betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.999)
-    """Decay of the running means of the gradient and of its square."""
-
-    d_beta: Annotated[Beta | None, ALLOW] = None
-    """Decay of the sums from which the rate d is found, elsewhere called beta3; None takes the root of the second of
-    `betas`."""
-
-    eps: Annotated[PositiveFloat, ALLOW] = 1e-8
-    """Added to the root of the second moment; larger values calm parameters whose gradients are tiny."""
-
-    weight_decay: Annotated[NonNegativeFloat, ALLOW] = 0.0
-    """Weights shrink by rate × this at each step, apart from the gradient."""
-
-    d0: Annotated[PositiveFloat, NEVER] = 1e-6
-    """The first guess of the rate; it only grows from there."""
-
-    d_coef: Annotated[PositiveFloat, ALLOW] = 1.0
-    """A factor of the rate that is found; 0.5 to 2 is sensible."""
-
-    growth_rate: Annotated[Annotated[float, Field(gt=1.0)] | None, ALLOW] = None
-    """The largest factor by which the rate may grow from one step to the next, such as 1.02; None sets no limit."""
-
-    bias_correction: Annotated[bool, ALLOW] = False
-    """Correct the moments for having begun at zero, as AdamW does."""
-
-    safeguard_warmup: Annotated[bool, ALLOW] = False
-    """Find the rate as if there were no warm-up; wanted with `optim.schedule.warmup_steps`."""
-
-    no_decay: Annotated[Names, ALLOW] = ()
-    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
-    which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
-    trainer leaves out by the names that MindSpore gives them. Empty decays all, as diffusers does."""
-
-
-class Library(Section):
-    """Any class that is a torch.optim.Optimizer, by its dotted name. The host reads one number a step, to leave out
-    steps that are not finite."""
-
-    kind: Annotated[Literal["library"], NEVER] = "library"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adamw-8bit-or-adamw` (the first on a GPU of
-    CUDA, the other elsewhere), `adafactor`, `lion`, `prodigy`, `adacoor`, or `library` for any class of torch.optim's
-    kind."""
-
-    class_name: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*\.[A-Za-z_]\w*$"), NEVER]
-    """The class, such as `torch.optim.NAdam`, or `pytorch_optimizer.DAdaptAdam`, `.DAdaptLion` and `.DAdaptSGD` of the
-    extra `optimizers` (which want `optim.lr=1`). Importing a package runs it: one that is not torch,
-    bitsandbytes or pytorch_optimizer has to be named on the command line, `--allow-package NAME`."""
-
-    options: Annotated[dict[str, Any], ALLOW] = Field(default_factory=dict)
-    """What the class is made with besides parameters, lr and weight_decay, such as `{momentum_decay: 4e-3}`."""
-
-    weight_decay: Annotated[NonNegativeFloat, ALLOW] = 0.0
-    """Weights shrink by rate × this at each step, as the class understands it."""
-
-    no_decay: Annotated[Names, ALLOW] = ()
-    """Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with a name,
-    which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those that MindONE's
-    trainer leaves out by the names that MindSpore gives them. A pattern after `~` may match nothing, which a note then
-    says. Empty decays all, as diffusers does."""
-
-
-class AdaCoor(Section):
-    """EveryDream2's rule without a rate: each weight moves by gradient over the root of its gradients' summed squares,
-    times √eps. `optim.lr`, its schedule and weight decay have no influence; for batches of 8 and less."""
-
-    kind: Annotated[Literal["adacoor"], NEVER] = "adacoor"
-    """The optimizer's name: `adamw`, `adam-weight-decay`, `adamw-8bit`, `adamw-8bit-or-adamw` (the first on a GPU of
-    CUDA, the other elsewhere), `adafactor`, `lion`, `prodigy`, `adacoor`, or `library` for any class of torch.optim's
-    kind."""
-
-    eps: Annotated[PositiveFloat, ALLOW] = 1e-8
-    """The only number of the rule; the first step of each weight is about its root. Leave it at 1e-8."""
-
-
-OptimizerSettings = (
-    AdamW | AdamWeightDecay | AdamW8bit | AdamW8bitOrAdamW | Adafactor | Lion | Prodigy | AdaCoor | Library
-)
-
-
-def _kind_or_adamw(value: object) -> object:
-    return {"kind": "adamw", **value} if isinstance(value, dict) else value
+from mezzotint import registry
+from mezzotint.recipe.base import ALLOW, NEVER, RECORDED, NamedPath, Section, Share
+from mezzotint.recipe.optimizers.base import Optimizer
+
+
+def _every_one() -> tuple[type[Optimizer], ...]:
+    """The settings of each optimizer of this package, the default first."""
+    names = sorted(registry.names("recipe/optimizers"), key=lambda name: (name != _DEFAULT, name))
+    return tuple(registry.find("recipe/optimizers", name).Settings for name in names)
+
+
+def _kind_or_default(value: object) -> object:
+    return {"kind": _DEFAULT, **value} if isinstance(value, dict) else value
+
+
+def _any_optimizer(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    """An optimizer that has been added since: its file is read when a recipe names it."""
+    if isinstance(value, Optimizer):
+        return value
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if isinstance(kind, str) and kind not in _KINDS and kind in registry.names("recipe/optimizers"):
+        settings: type[Optimizer] = registry.find("recipe/optimizers", kind).Settings
+        return settings.model_validate(value)
+    return handler(value)
+
+
+_DEFAULT = "adamw"
+_CLASSES = _every_one()
+_KINDS = frozenset(str(one.model_fields["kind"].default) for one in _CLASSES)
+
+if TYPE_CHECKING:
+    PartOptimizer = Optimizer
+else:
+    PartOptimizer = Annotated[
+        SerializeAsAny[Annotated[Union[_CLASSES], Field(discriminator="kind")]],  # noqa: UP007 (built at run time)
+        WrapValidator(_any_optimizer),
+        BeforeValidator(_kind_or_default),
+    ]
 
 
 class RoundSettings(Section):
@@ -383,7 +180,7 @@ class ClipSettings(Section):
 
 
 class EmaSettings(Section):
-    """The shadow: an exponential moving average of the trained weights, often better to sample from."""
+    """The EMA: an exponential moving average of the trained weights, often better to sample from."""
 
     rule: Annotated[Literal["none", "constant", "ramp", "saturating"], NEVER] = "none"
     """`none` keeps no average. `constant` moves with `optim.ema.decay` from the start; `ramp` with min(decay, (1 +
@@ -419,13 +216,10 @@ class EmaSettings(Section):
         return self
 
 
-PartOptimizer = Annotated[OptimizerSettings, Field(discriminator="kind"), BeforeValidator(_kind_or_adamw)]
-
-
 class OptimSettings(Section):
     """The update: optimizer, rate, accumulation, clipping, averaging."""
 
-    optimizer: PartOptimizer = AdamW()
+    optimizer: PartOptimizer = _CLASSES[0]()
     """The optimizer and its own settings."""
 
     lr: Annotated[NonNegativeFloat, ALLOW] = 1e-5

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from mezzotint import registry
 from mezzotint.recipe.base import ALLOW, FREE, NEVER, RECORDED, Interval, Intervals, NamedPath, Section, Share, as_list
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
@@ -114,15 +115,19 @@ class ExportSettings(Section):
         return self
 
 
+def _new_word(value: object) -> object:
+    return "ema" if value == "shadow" else value
+
+
 class PreviewSettings(Section):
     """Pictures drawn during training, from the prompts of `sample`."""
 
     every: Annotated[Interval | None, FREE] = None
     """How often previews are drawn, step 0 included; null draws none."""
 
-    weights: Annotated[Literal["both", "raw", "shadow"], FREE] = "both"
-    """Which weights draw: the trained ones (raw), their average (shadow), or both, one row each. Without `optim.ema`
-    there are only raw ones."""
+    weights: Annotated[Literal["both", "raw", "ema"], BeforeValidator(_new_word), FREE] = "both"
+    """Which weights draw: the trained ones (raw), their average (ema, formerly called shadow), or both, one
+    row each. Without `optim.ema` there are only raw ones."""
 
 
 class ValidationSettings(Section):
@@ -395,6 +400,10 @@ class RunSettings(Section):
     live: LiveFileSettings = LiveFileSettings()
     """A file that may change a few settings while the run goes."""
 
+    callbacks: Annotated[dict[str, dict[str, Any]], FREE] = Field(default_factory=dict)
+    """Further callbacks by name, which have no section of their own, each with its settings, such as `{spikes: {factor:
+    3}}`. They happen between steps, and come with another package or a file in `training/callbacks/`."""
+
     log_samples: Annotated[bool, FREE] = False
     """Write which samples, timesteps and losses made each step into `logs/samples.rankN.jsonl`: to follow a run sample
     by sample."""
@@ -416,6 +425,14 @@ class RunSettings(Section):
 
     validation: ValidationSettings = ValidationSettings()
     """Held-out loss."""
+
+    @model_validator(mode="after")
+    def _has_its_callbacks(self) -> RunSettings:
+        known = registry.names("training/callbacks") if self.callbacks else ()
+        for name in self.callbacks:
+            if name not in known:
+                raise ValueError(f"run.callbacks: {registry.unknown('training/callbacks', name)}")
+        return self
 
     @model_validator(mode="after")
     def _is_a_length(self) -> RunSettings:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.shapes import Size
 from mezzotint.tasks.check.memory import Outline
@@ -94,12 +95,9 @@ def peak_flops(device_name: str, precision: str, *, tf32: bool) -> float | None:
 def flops_of_samples(recipe: Recipe, sizes: Iterable[Size]) -> dict[Size, int]:
     """Operations of one sample's forward and backward pass, by the size of its picture. Nothing is computed: a network
     of fake tensors runs. recipe: located. Raises WeightsError for a model that cannot be described."""
-    plain = recipe.run.model_copy(
-        update={"recompute": recipe.run.recompute.model_copy(update={"enabled": False}), "precision": "fp32"}
-    )
     # the plain formula of attention is made of products that the counter knows, whatever kernel will run
-    model = recipe.model.model_copy(update={"attention": "math"})
-    outline = Outline(recipe.model_copy(update={"run": plain, "model": model}), "cpu")
+    plain = {"run.recompute.enabled": False, "run.precision": "fp32", "model.attention": "math"}
+    outline = Outline(with_values(recipe, plain), "cpu")
     found: dict[tuple[int, int], int] = {}
     by_size = {}
     for size in sizes:

@@ -8,6 +8,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw
 
 from mezzotint import draws, durable
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.sections.data import CaptionSettings, DataSettings
 
 _COLOURS = ("red", "green", "blue", "orange", "purple", "white", "black", "yellow", "grey", "brown")
@@ -18,8 +19,8 @@ _PLACES = {"left": 0.3, "middle": 0.5, "right": 0.7}
 def with_stand_in(settings: DataSettings, folder: Path) -> DataSettings:
     """The section with the drawn pictures in the place of its own data set; all else stays."""
     captions = CaptionSettings(dropout=settings.captions.dropout)
-    told = {"path": (folder,), "format": "image-folder", "repeats": (1.0,), "captions": captions}
-    return settings.model_copy(update=told)
+    values = {"path": (folder,), "format": "image-folder", "repeats": (1.0,), "captions": captions}
+    return with_values(settings, values)
 
 
 def folder_of(cache: Path, count: int, side: int) -> Path:

@@ -6,7 +6,6 @@ import gc
 import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 
 from mezzotint.data.buckets import buckets
-from mezzotint.data.loading.loader import Loader, held_out
+from mezzotint.data.loading.loader import held_out
 from mezzotint.data.schedule.plan import Timeline
 from mezzotint.errors import OutOfMemory
 from mezzotint.recipe.recipe import Recipe
@@ -22,12 +21,12 @@ from mezzotint.runtimes.base import Runtime
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, StepBatches, StepReport
 from mezzotint.tasks import assemble
-from mezzotint.tasks.assemble import Caches, Dataset, Model
+from mezzotint.tasks.assemble import Caches, Dataset
 from mezzotint.tasks.cache import cache
-from mezzotint.training.callbacks.base import Observer, Wish
+from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.callbacks.validation import Validation
+from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
-from mezzotint.training.trainer import Trainer
 
 _WATCHED = 16  # pictures of the fixed-timestep loss, where none are held out
 
@@ -98,14 +97,14 @@ def _measured(
     name: str, recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Caches, count: int, *,
     began: float, cache_seconds: float,
 ) -> Measured:  # fmt: skip
-    model = assemble.open_model(recipe, runtime, steps=count)
+    resolved = assemble.resolve(recipe, count)
+    model = assemble.open_model(recipe, runtime, resolved)
     watched = _validation(recipe, runtime, dataset, caches, model)
     before = _fixed_loss(watched, runtime)
     children = _children_seconds()
-    with closing(_loader(recipe, dataset, caches, runtime, count)) as loader:
-        feed = _Feed(loader, dataset.timeline, buckets.table(recipe.data))
-        reports = _Reports()
-        trainer = _trainer(recipe, runtime, model, feed, reports, count)
+    reports = _Reports()
+    with assemble.open_trainer(recipe, runtime, dataset, caches, model, resolved, callbacks=[reports]) as trainer:
+        feed = trainer.batches = _Feed(trainer.batches, dataset.timeline, buckets.table(recipe.data))
         _reset_peak(runtime.device)
         setup = time.perf_counter() - began
         trainer.run()
@@ -150,7 +149,7 @@ class _Feed:
             yield batches
 
 
-class _Reports(Observer):
+class _Reports(Callback):
     """Keeps every report, as late as they come: nothing is waited for."""
 
     follows = True
@@ -159,10 +158,10 @@ class _Reports(Observer):
     def __init__(self) -> None:
         self.seen: list[StepReport] = []
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         if report is not None:
             self.seen.append(report)
-        return Wish.NOTHING
+        return Action.NOTHING
 
 
 def _steps(feed: _Feed, reports: Sequence[StepReport], cpu_seconds: Sequence[float]) -> Iterator[Step]:
@@ -219,50 +218,9 @@ def _filled(recipe: Recipe, dataset: Dataset, runtime: Runtime, say: Callable[[s
     return caches, time.perf_counter() - began
 
 
-def _loader(recipe: Recipe, dataset: Dataset, caches: Caches, runtime: Runtime, steps: int) -> Loader:
-    return Loader(
-        dataset.catalogue,
-        dataset.rows,
-        recipe.data,
-        accumulation=recipe.optim.accumulation,
-        seed=recipe.run.seed,
-        start_step=0,
-        last_step=steps,
-        rank=runtime.rank,
-        world_size=runtime.world_size,
-        micro_batch=recipe.run.micro_batch,
-        device=runtime.device,
-        latents=caches.latents,
-        text=caches.text,
-    )
-
-
-def _trainer(recipe: Recipe, runtime: Runtime, model: Model, feed: _Feed, reports: _Reports, steps: int) -> Trainer:
-    return Trainer(
-        family=model.family,
-        objective=model.objective,
-        batches=feed,
-        update=model.update,
-        runtime=runtime,
-        precision=model.precision,
-        scale=model.scale,
-        trained=model.trained,
-        optim=model.optim,
-        rate_factor=assemble.rate_factor(recipe),
-        run_settings=recipe.run,
-        attention=recipe.model.attention,
-        observers=(reports,),
-        progress=Progress(last_step=steps),
-        epoch_ends=lambda step: False,
-        save=lambda trainer: None,
-        export=lambda trainer: None,
-        asked=lambda: 0,
-        bad_step=lambda report: None,
-        warn=lambda text: None,
-    )
-
-
-def _validation(recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Caches, model: Model) -> Validation:
+def _validation(
+    recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Caches, model: TrainableModel
+) -> Validation:
     rows = dataset.held if len(dataset.held) else np.sort(dataset.rows)[:_WATCHED]
     batches: Sequence[Batch] = held_out(
         dataset.catalogue,
@@ -278,10 +236,7 @@ def _validation(recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Cach
         every=None,
         timesteps=recipe.run.validation.timesteps,
         seed=recipe.run.seed,
-        family=model.family,
-        objective=model.objective,
-        update=model.update,
-        precision=model.precision,
+        model=model,
         device=runtime.device,
         sinks=(),
         warn=lambda text: None,

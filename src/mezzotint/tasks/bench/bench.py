@@ -17,12 +17,13 @@ import torch
 
 from mezzotint import durable
 from mezzotint.errors import MezzotintError, RecipeError
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.reports.bench_plot import Run, plot
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.shapes import Size
-from mezzotint.tasks import eight_bit
+from mezzotint.tasks import optimizers
 from mezzotint.tasks.bench import _page, _pictures
 from mezzotint.tasks.bench._flops import flops_of_samples, peak_flops
 from mezzotint.tasks.bench._run import Measured, measure
@@ -77,8 +78,8 @@ def run(arguments: Sequence[str]) -> int:
     recipe = located(reading)
     with closing(open_runtime(recipe.run, launch)) as runtime:
         asked = _with_stand_in(recipe, options.stand_in, runtime)
-        recipe = eight_bit.settled(asked, runtime.device.type)
-        told = eight_bit.sentences(asked, recipe, runtime.device.type, goes_on=False, origin=reading.origin)
+        recipe = optimizers.settled(asked, runtime.device.type)
+        told = optimizers.sentences(asked, recipe, runtime.device.type, goes_on=False, origin=reading.origin)
         reading = replace(reading, notes=(*reading.notes, *told))
         document, measured = bench(reading, recipe, options, runtime, launch)
         if runtime.is_first:
@@ -150,8 +151,8 @@ def faster_than(recipe: Recipe, device: torch.device) -> tuple[Recipe, list[str]
         for name, value in wanted.items()
         if getattr(section, name) != value
     ]
-    data = recipe.data.model_copy(update={"cache": recipe.data.cache.model_copy(update=cache)})
-    return recipe.model_copy(update={"data": data, "run": recipe.run.model_copy(update=run)}), changes
+    values = {f"data.cache.{name}": value for name, value in cache.items()}
+    return with_values(recipe, values | {f"run.{name}": value for name, value in run.items()}), changes
 
 
 def _with_stand_in(recipe: Recipe, count: int | None, runtime: Runtime) -> Recipe:
@@ -162,7 +163,7 @@ def _with_stand_in(recipe: Recipe, count: int | None, runtime: Runtime) -> Recip
     if runtime.is_first:
         _pictures.draw(folder, count, side)
     runtime.barrier()
-    return recipe.model_copy(update={"data": _pictures.with_stand_in(recipe.data, folder)})
+    return with_values(recipe, {"data": _pictures.with_stand_in(recipe.data, folder)})
 
 
 def _context(recipe: Recipe, measured: Sequence[Measured], options: Options, runtime: Runtime) -> _page.Context:

@@ -14,16 +14,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mezzotint.data.loading.loader import Loader
 from mezzotint.errors import OutOfMemory
 from mezzotint.recipe.advice import less_memory
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.stages import StepReport
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches, Dataset
 from mezzotint.tasks.cache import cache
-from mezzotint.training.progress import Progress
 from mezzotint.training.trainer import Trainer
 
 STEPS = 2
@@ -59,16 +58,15 @@ def dry_run(recipe: Recipe, dataset: Dataset, steps: int, *, processes: int = 1)
         alone = _apart(recipe, Path(folder))
         with closing(open_runtime(alone.run, Launch())) as runtime:
             caches = _caches(alone, dataset, runtime, min(STEPS, steps))
-            trainer, loader = _trainer(alone, dataset, caches, runtime, min(STEPS, steps), processes)
-            with closing(loader):
-                return _timed(trainer, loader, runtime)
+            resolved = assemble.resolve(alone, min(STEPS, steps))
+            model = assemble.open_model(alone, runtime, resolved)
+            opened = assemble.open_trainer(alone, runtime, dataset, caches, model, resolved, world_size=processes)
+            with opened as trainer:
+                return _timed(trainer)
 
 
 def _apart(recipe: Recipe, folder: Path) -> Recipe:
-    kept = recipe.data.cache.model_copy(update={"path": folder})
-    data = recipe.data.model_copy(update={"cache": kept})
-    run = recipe.run.model_copy(update={"runtime": "single", "folder": folder / "run"})
-    return recipe.model_copy(update={"data": data, "run": run})
+    return with_values(recipe, {"data.cache.path": folder, "run.runtime": "single", "run.folder": folder / "run"})
 
 
 def _caches(recipe: Recipe, dataset: Dataset, runtime: Runtime, steps: int) -> Caches:
@@ -100,57 +98,14 @@ def _rows_of(dataset: Dataset, steps: int) -> NDArray[np.int32]:
     return np.unique(dataset.rows[np.concatenate(seen)]).astype(np.int32)
 
 
-def _trainer(
-    recipe: Recipe, dataset: Dataset, caches: Caches, runtime: Runtime, steps: int, processes: int
-) -> tuple[Trainer, Loader]:
-    model = assemble.open_model(recipe, runtime, steps=steps)
-    loader = Loader(
-        dataset.catalogue,
-        dataset.rows,
-        recipe.data,
-        accumulation=recipe.optim.accumulation,
-        seed=recipe.run.seed,
-        start_step=0,
-        last_step=steps,
-        rank=0,
-        world_size=processes,
-        micro_batch=recipe.run.micro_batch,
-        device=runtime.device,
-        latents=caches.latents,
-        text=caches.text,
-    )
-    trainer = Trainer(
-        family=model.family,
-        objective=model.objective,
-        batches=loader,
-        update=model.update,
-        runtime=runtime,
-        precision=model.precision,
-        scale=model.scale,
-        trained=model.trained,
-        optim=model.optim,
-        rate_factor=assemble.rate_factor(recipe),
-        run_settings=recipe.run,
-        attention=recipe.model.attention,
-        observers=(),
-        progress=Progress(last_step=steps),
-        epoch_ends=lambda step: False,
-        save=lambda trainer: None,
-        export=lambda trainer: None,
-        asked=lambda: 0,
-        bad_step=lambda report: None,
-        warn=lambda text: None,
-    )
-    return trainer, loader
-
-
-def _timed(trainer: Trainer, loader: Loader, runtime: Runtime) -> DryRun:
+def _timed(trainer: Trainer) -> DryRun:
+    runtime = trainer.runtime
     if runtime.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(runtime.device)
     seconds: list[float] = []
     report: StepReport | None = None
     began = time.perf_counter()
-    for batches in loader:
+    for batches in trainer.batches:
         report = trainer.step(batches).resolve(0)  # waits for the device
         now = time.perf_counter()
         seconds.append(now - began)

@@ -15,7 +15,7 @@ from mezzotint.data.cache.store import Store
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.schedule.plan import Timeline, plan, plan_columns
 from mezzotint.errors import StorageError
-from mezzotint.recipe.base import Every
+from mezzotint.recipe.base import Every, with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size, latent_size
@@ -110,7 +110,7 @@ def bucket_rows(dataset: Dataset, settings: DataSettings, *, accumulation: int, 
     """The buckets that hold pictures, from tall to wide, as the first epoch deals with them."""
     table = buckets.table(settings)
     columns = plan_columns(dataset.catalogue, dataset.rows, settings)
-    whole = settings.model_copy(update={"remainder": "short"})
+    whole = with_values(settings, {"remainder": "short"})
     visits = _per_bucket(plan(columns, whole, accumulation=accumulation, seed=seed, epoch=0), len(table))
     epoch = dataset.timeline.epoch(0)
     lengths = np.diff(epoch.starts)

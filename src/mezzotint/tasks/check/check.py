@@ -29,7 +29,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, bytes_of, device_for
 from mezzotint.runtimes.single import Runtime
 from mezzotint.sampling.sample import require_solver
-from mezzotint.tasks import assemble, clip_rules, eight_bit, held_out, long_captions
+from mezzotint.tasks import assemble, clip_rules, held_out, long_captions, optimizers
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.cache import text_files
 from mezzotint.tasks.check import _estimates, page
@@ -207,7 +207,7 @@ def _look_at_settings(checked: Checked) -> None:
             )
         )
     for part in recipe.model.train:
-        has_rate = recipe.optim.part_optimizer.get(part, recipe.optim.optimizer).kind != "adacoor"
+        has_rate = recipe.optim.part_optimizer.get(part, recipe.optim.optimizer).has_rate
         if has_rate and recipe.optim.part_lr.get(part, recipe.optim.lr) == 0:
             checked.keep(
                 RecipeError(
@@ -222,14 +222,14 @@ def _look_at_settings(checked: Checked) -> None:
 def _settle_optimizer(checked: Checked) -> None:
     """Of two optimizers that the recipe names, the one that `train` would take here."""
     asked, recorded = checked.recipe, None
-    if not eight_bit.is_open(asked):
+    if not optimizers.is_open(asked):
         return
     with checked.gathering():
         there = state.listed(folder_of(checked.reading, asked).joinpath("checkpoints"))
         if there and asked.run.resume in ("auto", "latest"):
             recorded = _recorded(there[0])["recipe"]
-    checked.recipe = eight_bit.settled(asked, checked.device.type, recorded)
-    checked.notes += eight_bit.sentences(
+    checked.recipe = optimizers.settled(asked, checked.device.type, recorded)
+    checked.notes += optimizers.sentences(
         asked, checked.recipe, checked.device.type, goes_on=recorded is not None, origin=checked.reading.origin
     )
 
@@ -249,7 +249,7 @@ def _look_at_model(checked: Checked) -> Outline | None:
         checked.keep(problem)
     start = ema_start.settings_of(checked.recipe)
     if start is not None and outline is not None:
-        _look_at_shadow_start(checked, outline, start)
+        _look_at_ema_start(checked, outline, start)
     return outline if fits else None
 
 
@@ -261,7 +261,7 @@ def _require_drawing(recipe: Recipe, outline: Outline) -> None:
     require_solver(drawn.solver, objective.schedule, objective.form.solved, drawn, drawn.spacing)
 
 
-def _look_at_shadow_start(checked: Checked, outline: Outline, start: ModelSettings) -> None:
+def _look_at_ema_start(checked: Checked, outline: Outline, start: ModelSettings) -> None:
     """Whether the average can start from the model that `optim.ema.start` names, told from its configurations."""
     with checked.gathering():
         family = described(type(outline.family), start)

@@ -1,7 +1,7 @@
 """How much memory a run takes, told from the model's configurations: nothing of its size is ever allocated.
 
 The model is built on the meta device and given fake tensors, which have shape, type and device and no values. On them
-the real code runs: what is trained, the update with masters, moments and shadow, and the forward pass up to the loss,
+the real code runs: what is trained, the update with masters, moments and average, and the forward pass up to the loss,
 under the run's autocast, attention and recompute. What autograd keeps of that pass is counted, storage by storage.
 """
 
@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from mezzotint.data.cache.text_rows import layout_of
 from mezzotint.diffusion.objective import Objective
 from mezzotint.families.base import Grid, ModelFamily
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.runtimes.base import not_exempt, recompute_blocks
@@ -31,7 +32,6 @@ from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
 from mezzotint.training.precision.policy import DTYPES, Precision, cast
 from mezzotint.training.trainable import trained_parameters
-from mezzotint.training.trainer import attending
 from mezzotint.training.update import Update
 
 
@@ -66,7 +66,7 @@ class Activations:
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes on the device of one process, and on disk. weights: of all loaded parts. masters: float32 copies beside
-    smaller weights. shadow_is_apart: the shadow lies in the host's memory. activations: by bucket. update: what the
+    smaller weights. ema_is_apart: the average lies in the host's memory. activations: by bucket. update: what the
     update takes on top while it works, when activations are gone. checkpoint: of one. text_numbers: numbers that a
     cache keeps of a caption."""
 
@@ -75,8 +75,8 @@ class Memory:
     masters: int
     gradients: int
     optimizer: int
-    shadow: int
-    shadow_is_apart: bool
+    ema: int
+    ema_is_apart: bool
     update: int
     checkpoint: int
     activations: Mapping[Size, Activations]
@@ -91,8 +91,8 @@ class Memory:
     @property
     def steady(self) -> int:
         """What lies on the device all the time."""
-        shadow = 0 if self.shadow_is_apart else self.shadow
-        return self.weights + self.masters + self.gradients + self.optimizer + shadow
+        average = 0 if self.ema_is_apart else self.ema
+        return self.weights + self.masters + self.gradients + self.optimizer + average
 
     @property
     def peak(self) -> int:
@@ -127,8 +127,8 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
         masters=by_kind.get("w", 0) // share if outline.precision.separate_masters or share > 1 else 0,
         gradients=sum(_bytes(p) for p in outline.trained.values()) // (share if recipe.run.shard.parameters else 1),
         optimizer=update.state_bytes() // share,
-        shadow=by_kind.get("ema", 0) // share,
-        shadow_is_apart=recipe.optim.ema.device == "cpu" and outline.device != "cpu",
+        ema=by_kind.get("ema", 0) // share,
+        ema_is_apart=recipe.optim.ema.device == "cpu" and outline.device != "cpu",
         update=update.working_bytes(),
         checkpoint=update.checkpoint_bytes(),
         activations=_of_buckets(outline, samples),
@@ -168,9 +168,8 @@ class Outline:
         for name, module in self.family.parts().items():
             cast(module, self.precision.weights if name in recipe.model.train else self.precision.of_frozen(name))
         self.trained = trained_parameters(self.family.parts(), recipe.model, kind.trainable)
-        # a tensor without values cannot be copied to the CPU; the shadow's bytes are the same wherever it lies
-        beside = recipe.optim.ema.model_copy(update={"device": "same"})
-        optim = recipe.optim.model_copy(update={"ema": beside})
+        # a tensor without values cannot be copied to the CPU; the average's bytes are the same wherever it lies
+        optim = with_values(recipe.optim, {"ema.device": "same"})
         optim = weight_decay.resolved(optim, self.family.parts(), list(self.trained))
         self.update = Update(self.trained, optim, separate_masters=self.precision.separate_masters)
         self.prediction = recipe.model.prediction or self.family.prediction
@@ -231,7 +230,7 @@ class Outline:
 
     def _loss(self, noised: Noised, text: TextEmbedding | None, weight: Tensor) -> Tensor:
         device = torch.device(self.device)
-        with attending(self.recipe.model.attention, device), self.precision.autocast(device):
+        with attention.attending(self.recipe.model.attention, device), self.precision.autocast(device):
             condition = self.family.condition(text or self.family.encode_text([""] * len(weight)), None)
             if self.recipe.data.has_clips and self.recipe.data.clips.stills:
                 beside = self._frozen_text(len(weight) * self.recipe.data.clips.stills)

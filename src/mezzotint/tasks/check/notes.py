@@ -19,10 +19,9 @@ from mezzotint.recipe.counting import counted
 from mezzotint.recipe.reading.read import MODELS
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
-from mezzotint.recipe.sections.optim import AdaCoor
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.prompts import cleaning
-from mezzotint.training import patterns
+from mezzotint.training import trainable
 
 _KNOWS = re.compile(r"^In short: ([^.]+)\.", re.MULTILINE)
 _ARCHIVES = frozenset((".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst"))
@@ -175,12 +174,11 @@ def of_names(recipe: Recipe, parts: Mapping[str, nn.Module], trained: Collection
     found = [("model.freeze", recipe.model.freeze, every)]
     rules = {f"optim.part_optimizer.{part}": rule for part, rule in recipe.optim.part_optimizer.items()}
     for where, rule in ({"optim.optimizer": recipe.optim.optimizer} | rules).items():
-        if not isinstance(rule, AdaCoor):
-            found.append((f"{where}.no_decay", rule.no_decay, list(trained)))
+        found.append((f"{where}.no_decay", rule.undecayed, list(trained)))
     return [
         f"{where}: {' and '.join(unmet)} {'names' if len(unmet) == 1 else 'name'} nothing in this model"
         for where, told, names in found
-        if (unmet := patterns.idle(told, names))
+        if (unmet := trainable.idle(told, names))
     ]
 
 

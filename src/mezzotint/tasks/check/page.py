@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -259,8 +259,8 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
         )
     yield "gradients", memory.gradients, ""
     yield "optimizer", memory.optimizer, _state_words(checked.recipe)
-    if memory.shadow:
-        yield "average", memory.shadow, "in the host's memory, not in the sum" if memory.shadow_is_apart else ""
+    if memory.ema:
+        yield "average", memory.ema, "in the host's memory, not in the sum" if memory.ema_is_apart else ""
     if memory.activations:
         bucket, worst = max(memory.activations.items(), key=lambda item: item[1].bytes)
         again = f", {size(worst.again)} of it for a block computed again" if worst.again else ""
@@ -274,19 +274,10 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
     yield "together", memory.peak, at_hand if memory.activations else f"without activations; {at_hand}"
 
 
-_STATES: Mapping[str, str] = {
-    "adamw": "two moments",
-    "adam-weight-decay": "two moments",
-    "adamw-8bit": "two moments in eight bits",
-    "adafactor": "second moments by row and column, over the last two axes of a tensor",
-    "adacoor": "sums of squares in bf16",
-}
-
-
 def _state_words(recipe: Recipe) -> str:
     """What the optimizers keep of the parts that they move."""
     rules = [recipe.optim.part_optimizer.get(part, recipe.optim.optimizer) for part in recipe.model.train]
-    words = [_STATES.get(rule.kind, f"the state of {getattr(rule, 'class_name', rule.kind)}") for rule in rules]
+    words = [rule.state_words or f"the state of {rule.label}" for rule in rules]
     return "; ".join(dict.fromkeys(words))
 
 
@@ -305,7 +296,7 @@ def _disk_rows(checked: Checked, disk: Disk) -> Iterator[list[str]]:
     there = f", {disk.there} there already" if disk.there else ""
     yield ["a checkpoint", size(disk.checkpoint), ""]
     yield ["checkpoints", size(disk.checkpoints), f"{disk.kept} kept, and the one being written{there}"]
-    shadow = "weights and their average, " if checked.recipe.optim.ema.rule != "none" else ""
+    averaged = "weights and their average, " if checked.recipe.optim.ema.rule != "none" else ""
     during = "1 in the run" if disk.exports == 1 else f"{disk.exports} in the run"
     count = "how many is not known" if disk.exports is None else during
     asked = checked.recipe.run.export
@@ -314,7 +305,7 @@ def _disk_rows(checked: Checked, disk: Disk) -> Iterator[list[str]]:
         types = asked.single_file_dtype or asked.dtype
     elif asked.single_file:
         types += f", and one file, {asked.single_file_dtype or asked.dtype}"
-    yield ["an export", size(disk.export), f"{shadow}{types}; {count}"]
+    yield ["an export", size(disk.export), f"{averaged}{types}; {count}"]
     for need in checked.caches:
         present = "too many to look for" if need.present is None else f"{need.present:,} there"
         yield [f"{need.kind} cache", size(need.bytes), f"{counted(need.entries, 'entry')}, {present}"]
@@ -382,12 +373,14 @@ def _files_of(checked: Checked, kind: str) -> list[list[str]]:
 
 def _memory_document(checked: Checked, memory: Memory) -> dict[str, Any]:
     names = (
-        "weights", "masters", "gradients", "optimizer", "shadow", "shadow_is_apart", "update", "checkpoint", "peak",
+        "weights", "masters", "gradients", "optimizer", "update", "checkpoint", "peak",
     )  # fmt: skip
+    average = {"shadow": memory.ema, "shadow_is_apart": memory.ema_is_apart}
     measured = {str(bucket): _plain(found) | {"bytes": found.bytes} for bucket, found in memory.activations.items()}
     at_hand = {"at_hand": checked.at_hand, "processes": checked.processes, "device": str(checked.device)}
     return (
         {name: getattr(memory, name) for name in names}
+        | average
         | {"activations": measured, "not_in_peak": NOT_COUNTED}
         | at_hand
     )

@@ -19,7 +19,7 @@ from mezzotint import draws
 from mezzotint.data.buckets import buckets
 from mezzotint.data.schedule.captions import Changes, unchanged
 from mezzotint.errors import CacheError, RecipeError
-from mezzotint.recipe.base import Every
+from mezzotint.recipe.base import Every, with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.sample import SampleSettings, SolverName
 from mezzotint.runtimes.base import Runtime
@@ -29,9 +29,10 @@ from mezzotint.sampling.sample import Request, require_solver
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks import clip_rules
-from mezzotint.tasks.assemble import Caches, Dataset, Model, encoders, family_class
+from mezzotint.tasks.assemble import Caches, Dataset, encoders, family_class
 from mezzotint.tasks.prompts import cleaning
-from mezzotint.training.callbacks.previews import Wanted
+from mezzotint.training.callbacks.base import PreviewRequests
+from mezzotint.training.model import TrainableModel
 
 _EMPTY = PromptFile(())
 _CAPTIONS = 4  # previews, where the recipe names no prompts
@@ -51,11 +52,11 @@ def captions(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
 
 
 class PreviewPrompts:
-    """See `training.previews.Prompts`. Made on every process together. Raises RecipeError E1073, on all of them, for a
-    file that cannot be used when the run starts; an empty one stands for the recipe's own prompts."""
+    """A `PreviewSource`. Made on every process together. Raises RecipeError E1073, on all of them, for a file that
+    cannot be used when the run starts; an empty one stands for the recipe's own prompts."""
 
     def __init__(
-        self, recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Caches, model: Model,
+        self, recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Caches, model: TrainableModel,
         warn: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._recipe = recipe
@@ -78,27 +79,27 @@ class PreviewPrompts:
         self._agree(refusal)
 
     def renew(self, step: int) -> None:
-        """See `training.previews.Prompts`."""
+        """See `PreviewSource`."""
         if self._recipe.sample.file is None:
             return
         if self._runtime.is_first:
             self._file = self._read_again()
         self._agree("")
 
-    def wanted(self, step: int) -> Wanted:
-        """See `training.previews.Prompts`. Embeddings come from the cache where the text encoder is not loaded; for a
-        prompt that was not there when the run started it is loaded once more."""
+    def wanted(self, step: int) -> PreviewRequests:
+        """See `PreviewSource`. Embeddings come from the cache where the text encoder is not loaded; for a prompt that
+        was not there when the run started it is loaded once more."""
         requests, settings = self._asked(step)
         if self._runtime.shares:  # who shares the weights draws along
             told = {"requests": [asdict(r) for r in requests], "settings": settings.model_dump(mode="json")}
             heard = json.loads(self._runtime.share(json.dumps(told)))
             requests = [Request(**{**r, "size": Size(**r["size"])}) for r in heard["requests"]]
             settings = SampleSettings.model_validate(heard["settings"])
-        return Wanted(self._embedded(requests), settings)
+        return PreviewRequests(self._embedded(requests), settings)
 
     def _asked(self, step: int) -> tuple[list[Request], SampleSettings]:
         file = self._file
-        settings = self._recipe.sample.model_copy(update=dict(file.settings))
+        settings = with_values(self._recipe.sample, file.settings)
         negative = cleaning.cleaned(settings.negative_prompt, self._recipe.data.captions)
         made: list[Request] = []
         for index, line in enumerate(_lines(self._recipe, file, self._dataset)):

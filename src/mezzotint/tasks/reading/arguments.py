@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from mezzotint import registry
 from mezzotint.errors import Problem, RecipeError
 from mezzotint.recipe.reading.read import Reading
-from mezzotint.recipe.sections.optim import Library
 from mezzotint.runtimes.shared.launch import Launch
 from mezzotint.tasks.reading import _switch_hints, continuing, foreign, hub
 
@@ -148,11 +147,11 @@ def _strange_packages(reading: Reading) -> Iterator[Problem]:
     optim = reading.recipe.optim
     named = {f"optim.part_optimizer.{part}": rule for part, rule in optim.part_optimizer.items()}
     for where, rule in ({"optim.optimizer": optim.optimizer} | named).items():
-        if not isinstance(rule, Library):
+        if rule.imported_class is None:
             continue
-        package = rule.class_name.partition(".")[0]
+        package = rule.imported_class.partition(".")[0]
         if package not in (*PACKAGES, *reading.packages):
-            what = f"{rule.class_name} is of the package {package}, which is not imported because a recipe says so"
+            what = f"{rule.imported_class} is of the package {package}, which is not imported because a recipe says so"
             remedy = f"where you trust it, add {ALLOW} {package} to the command line"
             yield Problem(f"{where}.class_name", what, remedy, "E1161")
 

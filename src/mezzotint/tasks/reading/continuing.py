@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.errors import CheckpointError
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import COMMAND_LINE, Reading, locate, read
 from mezzotint.recipe.reading.wording import shown
 from mezzotint.recipe.recipe import Recipe
@@ -52,11 +53,11 @@ def _forked(reading: Reading, run: Path) -> Reading:
     if folder.absolute().resolve() == run.absolute().resolve():
         return reading
     begun = any(folder.glob("checkpoints/step-*/manifest.json"))
-    update = {"folder": folder, "resume": "auto" if begun else str(run.absolute())}
+    values = {"run.folder": folder, "run.resume": "auto" if begun else str(run.absolute())}
     start = "its newest checkpoint"
     if "run.resume" in given:  # such as an earlier checkpoint of that run
-        update, start = {"folder": folder}, settings.resume
-    recipe = reading.recipe.model_copy(update={"run": settings.model_copy(update=update)})
+        values, start = {"run.folder": folder}, settings.resume
+    recipe = with_values(reading.recipe, values)
     note = f"{folder} is a fork of {run}: it begins from {start}, and {run} stays as it is"
     return replace(reading, recipe=recipe, fork=run, notes=reading.notes if begun else (*reading.notes, note))
 
@@ -90,10 +91,8 @@ def _of_run(reading: Reading, run: Path, resume: str) -> Reading:
     reading = _as_begun(reading, recipe)
     began = recipe.model
     made = _with_model(reading, began.path, began.config, f"{run} is gone on with; its model is {began.path}")
-    update = {"folder": run, "resume": resume, "start": recipe.run.start}
-    settings = made.recipe.run.model_copy(update=update)
-    model = made.recipe.model.model_copy(update={"over": began.over})
-    made = replace(made, recipe=made.recipe.model_copy(update={"model": model, "run": settings}))
+    values = {"run.folder": run, "run.resume": resume, "run.start": recipe.run.start, "model.over": began.over}
+    made = replace(made, recipe=with_values(made.recipe, values))
     return _without_live(_with_schedules(made, recipe), recipe)
 
 
@@ -115,8 +114,7 @@ def _with_schedules(reading: Reading, began: Recipe) -> Reading:
     mine = {part: one for part, one in began.optim.part_schedule.items() if part in reading.recipe.model.train}
     if optim.part_schedule or not is_default or optim.schedule != began.optim.schedule:
         return reading
-    optim = optim.model_copy(update={"part_schedule": mine})
-    return replace(reading, recipe=reading.recipe.model_copy(update={"optim": optim}))
+    return replace(reading, recipe=with_values(reading.recipe, {"optim.part_schedule": mine}))
 
 
 def _as_begun(reading: Reading, recipe: Recipe) -> Reading:
@@ -156,8 +154,7 @@ def _average(reading: Reading) -> Reading:
             f"{stamps.starred(start)}: no run of this name has exported an average; name a model instead",
             code="E1507",
         )
-    ema = optim.ema.model_copy(update={"start": exports[0]})
-    recipe = reading.recipe.model_copy(update={"optim": optim.model_copy(update={"ema": ema})})
+    recipe = with_values(reading.recipe, {"optim.ema.start": exports[0]})
     return replace(reading, recipe=recipe, notes=(*reading.notes, f"the average starts from {exports[0]}"))
 
 
@@ -168,6 +165,5 @@ def _averages(run: Path) -> list[Path]:
 
 
 def _with_model(reading: Reading, path: Path, config: Path | None, note: str) -> Reading:
-    model = reading.recipe.model.model_copy(update={"path": path, "config": config})
-    recipe = reading.recipe.model_copy(update={"model": model})
+    recipe = with_values(reading.recipe, {"model.path": path, "model.config": config})
     return replace(reading, recipe=recipe, notes=(*reading.notes, note))

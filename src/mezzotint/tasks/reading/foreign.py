@@ -13,6 +13,7 @@ from mezzotint import registry
 from mezzotint.dialects.base import Dialect, Launched, Translation
 from mezzotint.dialects.shared.writing import as_yaml
 from mezzotint.errors import Problem, RecipeError
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import COMMAND_LINE, Reading, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.shared.launch import Launch
@@ -97,8 +98,7 @@ def _with_fixed(recipe: Recipe, given: tuple[str, ...]) -> Recipe:
     live = recipe.run.live
     if live.path is None or not given:
         return recipe
-    live = live.model_copy(update={"fixed": (*live.fixed, *given)})
-    return recipe.model_copy(update={"run": recipe.run.model_copy(update={"live": live})})
+    return with_values(recipe, {"run.live.fixed": (*live.fixed, *given)})
 
 
 def _read(name: str, found: Translation, overrides: Sequence[str]) -> Reading:

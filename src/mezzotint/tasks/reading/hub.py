@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mezzotint import outside
 from mezzotint.errors import WeightsError
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import MODELS, Reading, locate
 
 _FILES = frozenset((".safetensors", ".ckpt", ".pt", ".pth", ".bin"))
@@ -35,7 +36,7 @@ def found(reading: Reading, *, insist: bool) -> Reading:
             notes.append(f"{str(path).partition('@')[0]} is {folder}")
     if not folders:
         return reading
-    recipe = reading.recipe.model_copy(update={"model": model.model_copy(update=folders)})
+    recipe = with_values(reading.recipe, {f"model.{field}": folder for field, folder in folders.items()})
     return replace(reading, recipe=recipe, notes=tuple(notes))
 
 

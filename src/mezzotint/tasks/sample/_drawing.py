@@ -17,6 +17,7 @@ from mezzotint import durable
 from mezzotint.data.media import decoding
 from mezzotint.errors import OutOfMemory
 from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.sample import SampleSettings
@@ -105,7 +106,7 @@ def _cleaned(lines: Sequence[Line], recipe: Recipe) -> tuple[tuple[Line, ...], R
     """The prompts as captions are shown, the negative one of the recipe among them."""
     captions, sample = recipe.data.captions, recipe.sample
     negative = cleaning.cleaned(sample.negative_prompt, captions)
-    cleaned = recipe.model_copy(update={"sample": sample.model_copy(update={"negative_prompt": negative})})
+    cleaned = with_values(recipe, {"sample.negative_prompt": negative})
     return tuple(cleaning.shown(line, captions) for line in lines), cleaned
 
 

@@ -13,6 +13,7 @@ from mezzotint import outside
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import CheckpointError, RecipeError
 from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import MODELS, Reading, locate, located, read, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.model import ModelSettings
@@ -106,10 +107,10 @@ def _of_model(model: Path, place: str, overrides: Sequence[str]) -> Source:
     recipe = located(read_text("schema: 1", place, overrides))
     told = any(word.partition("=")[0] == "model.family" for word in overrides)
     family = None if told else family_at(model)
-    settings = recipe.model.model_copy(update={"path": model} | ({"family": family} if family else {}))
+    settings = with_values(recipe.model, {"path": model} | ({"family": family} if family else {}))
     of_family = (f"{place} is of family {family}",) if family else ()
     said = (*of_family, *notes.knowledge(model))
-    return Source(recipe.model_copy(update={"model": settings}), model.stem, is_model=True, said=said)
+    return Source(with_values(recipe, {"model": settings}), model.stem, is_model=True, said=said)
 
 
 def second(recipe: Recipe) -> Source:
@@ -117,7 +118,7 @@ def second(recipe: Recipe) -> Source:
     path = recipe.sample.refiner.path
     assert path is not None
     settings = ModelSettings(path=path, family=family_at(path) or recipe.model.family, attention=recipe.model.attention)
-    return Source(recipe.model_copy(update={"model": settings}), path.stem, is_model=True)
+    return Source(with_values(recipe, {"model": settings}), path.stem, is_model=True)
 
 
 def _of_run(folder: Path, place: str, overrides: Sequence[str]) -> Source:
@@ -153,7 +154,7 @@ def open_model(source: Source, weights: Weights | None) -> Model:
     """
     recipe = source.recipe
     kind = family_class(recipe)
-    with_one = recipe.run.model_copy(update={"runtime": "single"})
+    with_one = with_values(recipe.run, {"runtime": "single"})
     device = open_runtime(with_one, Launch()).device
     family = kind.load(recipe.model, seed=recipe.run.seed)
     parts = family.parts()
@@ -162,8 +163,8 @@ def open_model(source: Source, weights: Weights | None) -> Model:
     if source.checkpoint is not None:
         told = _overlay(family, source.checkpoint, weights)
         identity |= {"checkpoint": told.pop("sha256")}
-    elif weights == "shadow":
-        raise _no_shadow(f"{source.name} is not a run")
+    elif weights == "ema":
+        raise _no_ema(f"{source.name} is not a run")
     precision = Precision.of(recipe.run)
     for name, module in parts.items():
         is_trained = name in recipe.model.train
@@ -178,16 +179,20 @@ def open_model(source: Source, weights: Weights | None) -> Model:
 def _overlay(family: ModelFamily, checkpoint: Path, weights: Weights | None) -> dict[str, str]:
     """Puts a checkpoint's weights into the networks. Returns what pictures say of them, and their file's SHA-256."""
     restored = state.read(checkpoint)
-    has_shadow = any(name.startswith("ema/") for name in restored.tensors)
-    if weights == "shadow" and not has_shadow:
-        raise _no_shadow(f"{checkpoint} was trained without optim.ema")
-    which: Weights = weights or ("shadow" if has_shadow else "raw")
-    prefix = "ema/" if which == "shadow" else "w/"
+    has_ema = any(name.startswith("ema/") for name in restored.tensors)
+    if weights == "ema" and not has_ema:
+        raise _no_ema(f"{checkpoint} was trained without optim.ema")
+    which: Weights = weights or ("ema" if has_ema else "raw")
+    prefix = "ema/" if which == "ema" else "w/"
     chosen = {name.removeprefix(prefix): t for name, t in restored.tensors.items() if name.startswith(prefix)}
     _copy(family, chosen, checkpoint)
     manifest = outside.read_json(checkpoint / "manifest.json", limit=outside.LISTED)
-    file = "shadow.safetensors" if which == "shadow" else "weights.safetensors"
-    return {"weights": which, "training_step": str(restored.step), "sha256": manifest["files"][file]["sha256"]}
+    file = "shadow.safetensors" if which == "ema" else "weights.safetensors"
+    return {
+        "weights": "shadow" if which == "ema" else which,
+        "training_step": str(restored.step),
+        "sha256": manifest["files"][file]["sha256"],
+    }
 
 
 def _copy(family: ModelFamily, chosen: Mapping[str, Tensor], checkpoint: Path) -> None:
@@ -204,5 +209,5 @@ def _copy(family: ModelFamily, chosen: Mapping[str, Tensor], checkpoint: Path) -
             into[name].copy_(tensor)
 
 
-def _no_shadow(why: str) -> CheckpointError:
-    return CheckpointError(f"--weights=shadow: {why}; leave it out, or write --weights=raw", code="E1075")
+def _no_ema(why: str) -> CheckpointError:
+    return CheckpointError(f"--weights=ema: {why}; leave it out, or write --weights=raw", code="E1075")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mezzotint import durable
 from mezzotint.errors import RecipeError
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import MODELS, locate, located, read, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.sample import SampleSettings
@@ -68,7 +69,7 @@ def lines_of(asked: Asked, recipe: Recipe) -> tuple[tuple[Line, ...], Recipe]:
         file = read_file(recipe.sample.file)
         given = {word.partition("=")[0] for word in asked.overrides}
         settings = {name: value for name, value in file.settings.items() if f"sample.{name}" not in given}
-        recipe = recipe.model_copy(update={"sample": recipe.sample.model_copy(update=settings)})
+        recipe = with_values(recipe, {f"sample.{name}": value for name, value in settings.items()})
         lines = file.lines
     if not lines:
         raise RecipeError(

@@ -15,6 +15,7 @@ from mezzotint.data.media import decoding
 from mezzotint.diffusion.noise import normal
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.families.base import ModelFamily, posterior_sample
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.recipe.sections.sample import SampleSettings
@@ -55,7 +56,7 @@ def drawn(model: Model, requests: Sequence[Request], recipe: Recipe, say: Callab
         for r, x in zip(requests, found, strict=True)
     ]
     span = Span(begin=refiner.strength, noised=refiner.finish, stage=1)
-    plain = settings.model_copy(update={"unconditional": "caption"})
+    plain = with_values(settings, {"unconditional": "caption"})
     first = {id(new): old for new, old in zip(again, requests, strict=True)}
     for picture in _sampled(other, again, plain, span):
         yield Picture(first[id(picture.request)], picture.pixels)

@@ -10,7 +10,7 @@ import difflib
 import json
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -33,7 +33,7 @@ FLAGS = {
     "--solver=NAME": "sample.solver",
     "--spacing=NAME": "sample.spacing",
     "--batch=N": "sample.batch_size",
-    "--weights=KIND": "of a run: raw, or shadow for its average (EMA), which is usual where there is one",
+    "--weights=KIND": "of a run: raw, or ema for the average of its weights, which is usual where there is one",
     "--frames=N": "sample.clip.frames, of models that draw clips",
     "--rate=FPS": "sample.clip.rate, frames a second of a clip's file",
     "--out=FOLDER": "where the pictures go; without it a new folder in samples/",
@@ -66,7 +66,7 @@ _MOST_SEEDS = 1000
 _KNOWN = tuple(flag.partition("=")[0] for flag in FLAGS)
 _OVERRIDE = re.compile(r"[a-z_]+(\.[A-Za-z0-9_-]+)+\+?=")
 
-Weights = Literal["raw", "shadow"]
+Weights = Literal["raw", "ema"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def parse(arguments: Sequence[str]) -> Asked:
         index=_whole("--index", said.get("--index", "0")),
         weights=_weights(said.get("--weights")),
         out=Path(said["--out"]).expanduser() if "--out" in said else None,
-        notes=tuple(note for file in files for note in file.notes),
+        notes=tuple(note for file in files for note in file.notes) + _old_words(said),
         numbered="--numbered" in said,
     )
 
@@ -232,12 +232,16 @@ def _whole(flag: str, text: str) -> int:
 
 def _weights(text: str | None) -> Weights | None:
     match text:
-        case None | "raw" | "shadow":
+        case None | "raw" | "ema":
             return text
-        case "ema" | "average":
-            return "shadow"
+        case "shadow" | "average":
+            return "ema"
         case _:
-            raise _wrong(f"--weights is raw, or shadow for the average (EMA), got {text!r}")
+            raise _wrong(f"--weights is raw, or ema for the average, got {text!r}")
+
+
+def _old_words(said: Mapping[str, str]) -> tuple[str, ...]:
+    return ("--weights=shadow is now called --weights=ema",) if said.get("--weights") == "shadow" else ()
 
 
 def _wrong(what: str) -> RecipeError:

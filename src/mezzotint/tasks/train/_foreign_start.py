@@ -18,8 +18,9 @@ from mezzotint.data.schedule.plan import Timeline
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.tasks.assemble import Model, rate_factor
+from mezzotint.recipe.resolved import Resolved
 from mezzotint.training import lr
+from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
 from mezzotint.training.update import Update
 from mezzotint.weights.files import mindspore
@@ -32,7 +33,7 @@ _MOMENTS = {"adam_m.": "opt.mean/", "adam_v.": "opt.square/"}
 _KNOWN = ("global_step", "learning_rate.", "learning_rate", "weight_decay", "scale_sense")
 
 
-def check(recipe: Recipe, model: Model, steps: int) -> None:
+def check(recipe: Recipe, model: TrainableModel, steps: int) -> None:
     """Before the first step. Raises RecipeError E1076 for a start at the run's end, and where MindONE's file could not
     be written."""
     if recipe.run.start.step >= steps:
@@ -48,16 +49,16 @@ def check(recipe: Recipe, model: Model, steps: int) -> None:
 
 def progress(recipe: Recipe, timeline: Timeline, steps: int) -> Progress:
     """Where a new run stands: at step 0, or after the steps that lie behind its weights."""
-    found, step = Progress(last_step=steps), recipe.run.start.step
+    start, step = Progress(last_step=steps), recipe.run.start.step
     if step:
-        found.step = found.first_step = step
-        found.epoch = timeline.locate(step - 1)[0]
-        found.epoch_ends = timeline.locate(step)[0] > found.epoch
-        found.samples = step * recipe.data.batch_size * recipe.optim.accumulation
-    return found
+        start.step = start.first_step = step
+        start.epoch = timeline.locate(step - 1)[0]
+        start.epoch_ends = timeline.locate(step)[0] > start.epoch
+        start.samples = step * recipe.data.batch_size * recipe.optim.accumulation
+    return start
 
 
-def begin(recipe: Recipe, model: Model) -> Iterator[str]:
+def begin(recipe: Recipe, model: TrainableModel) -> Iterator[str]:
     """Makes a new run go on as `run.start` says; tells what it did."""
     start = recipe.run.start
     if start.step:
@@ -66,10 +67,10 @@ def begin(recipe: Recipe, model: Model) -> Iterator[str]:
         yield from restore(start.optimizer, model.update, model.family)
 
 
-def write_when_asked(recipe: Recipe, folder: Path, model: Model, steps: int) -> None:
+def write_when_asked(recipe: Recipe, folder: Path, model: TrainableModel, resolved: Resolved) -> None:
     """The optimizer's file of a run folder, with `run.export.mindspore_optimizer`."""
     if recipe.run.export.mindspore_optimizer:
-        write(folder / NAME, model.update, model.family, rates_of(recipe, steps, rate_factor(recipe)))
+        write(folder / NAME, model.update, model.family, rates_of(recipe, resolved.steps, resolved.rate_factor))
 
 
 def restore(path: Path, update: Update, family: ModelFamily) -> list[str]:
@@ -80,16 +81,16 @@ def restore(path: Path, update: Update, family: ModelFamily) -> list[str]:
     """
     mine = _moments(update)
     there = {_plain(name): name for name in mindspore.entries(path)}
-    wanted: dict[str, tuple[Entry, str, str]] = {}
+    places: dict[str, tuple[Entry, str, str]] = {}
     for part, entry in _entries(update, family):
         for theirs, ours in _MOMENTS.items():
             if theirs + entry.foreign in there:
-                wanted[there[theirs + entry.foreign]] = (entry, part, ours)
+                places[there[theirs + entry.foreign]] = (entry, part, ours)
     missed: list[str] = []
     done: set[str] = set()
     with torch.no_grad():
-        for name, tensor in mindspore.read(path, wanted.keys()):
-            entry, part, ours = wanted[name]
+        for name, tensor in mindspore.read(path, places.keys()):
+            entry, part, ours = places[name]
             for found, value in entry.to_ours(tensor).items():
                 place = mine.get(f"{ours}{part}/{found}")
                 if place is None:
@@ -107,7 +108,7 @@ def restore(path: Path, update: Update, family: ModelFamily) -> list[str]:
             )
         counted = _restore_count(path, there, update)
     absent = sorted({name.partition("/")[2] for name in mine.keys() - done})
-    strange = [n for n in there if n.startswith(tuple(_MOMENTS)) and there[n] not in wanted]
+    strange = [n for n in there if n.startswith(tuple(_MOMENTS)) and there[n] not in places]
     return list(_said(path, len(done), absent, missed, strange, counted))
 
 
@@ -143,14 +144,14 @@ def rates_of(recipe: Recipe, steps: int, factor: float) -> list[float] | None:
 
 
 def _moments(update: Update) -> Mapping[str, Tensor]:
-    found = {n: t for n, t in update.tensors().items() if n.startswith(tuple(_MOMENTS.values()))}
-    if not found:
+    moments = {n: t for n, t in update.tensors().items() if n.startswith(tuple(_MOMENTS.values()))}
+    if not moments:
         raise RecipeError(
             "run.start.optimizer and run.export.mindspore_optimizer are about the two moments of Adam, which this "
             "optimizer has not; write optim.optimizer.kind=adam-weight-decay or adamw, or leave them out",
             code="E1076",
         )
-    return found
+    return moments
 
 
 def _entries(update: Update, family: ModelFamily) -> Iterator[tuple[str, Entry]]:

@@ -22,9 +22,10 @@ from mezzotint.recipe.sections.live import LIVE, SINCE_ZERO, live_values, with_l
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.sampling.sample import require_solver
-from mezzotint.tasks import eight_bit
-from mezzotint.tasks.assemble import Caches, Model
+from mezzotint.tasks import optimizers
+from mezzotint.tasks.assemble import Caches
 from mezzotint.tasks.reading import continuing, foreign, hub
+from mezzotint.training.model import TrainableModel
 
 EVENT = "live settings"
 _OF_THIS_START = ("run.live.", "run.folder", "run.resume", "run.allow_change", "sample.seed")
@@ -33,15 +34,13 @@ _OF_THIS_START = ("run.live.", "run.folder", "run.resume", "run.allow_change", "
 
 @dataclass(slots=True)
 class LiveSettings:
-    """What holds now. recipe: as the run was started, which never changes. apply: gives new values to what trains;
-    called on every process. require: raises a MezzotintError for values that the model cannot take. say: of the first
-    process."""
+    """What holds now. recipe: as the run was started, which never changes. require: raises a MezzotintError for values
+    that the model cannot take, told those that hold now. say: of the first process."""
 
     recipe: Recipe
     runtime: Runtime
     folder: RunFolder
-    apply: Callable[[Recipe], None]
-    require: Callable[[Recipe], None]
+    require: Callable[[Recipe, Recipe], None]
     say: Callable[[str], None]
     values: dict[str, Any] = field(default_factory=dict)
     _said: set[str] = field(default_factory=set)
@@ -51,23 +50,16 @@ class LiveSettings:
         """The recipe with what has been replaced in it."""
         return with_live(self.recipe, self.values)
 
-    def take_back(self, values: Mapping[str, Any]) -> None:
-        """What a checkpoint says that held."""
-        self.values = dict(values)
-        if values:
-            self.apply(self.now)
-
-    def begin(self, epoch: int) -> None:
+    def begin(self, epoch: int) -> bool:
         """Before an epoch's first step: the first process reads the file, or repeats what it has read for this epoch
-        in an earlier attempt, and all take it over."""
+        in an earlier attempt, and all take it over. Returns whether anything has changed."""
         if self.recipe.run.live.path is None:
-            return
-        told = json.dumps(self._decide(epoch)) if self.runtime.is_first else ""
-        values = json.loads(self.runtime.share(told))
-        changed = values != self.values
+            return False
+        text = json.dumps(self._decide(epoch)) if self.runtime.is_first else ""
+        values = json.loads(self.runtime.share(text))
+        has_changed = bool(values != self.values)
         self.values = values
-        if changed:
-            self.apply(self.now)
+        return has_changed
 
     def _decide(self, epoch: int) -> dict[str, Any]:
         for event in self.folder.events():
@@ -78,25 +70,25 @@ class LiveSettings:
         path = self.recipe.run.live.path
         assert path is not None
         try:
-            found = self._reading(path)
-            values = self._possible(self._from_file(path, found), found)
+            reading = self._reading(path)
+            values = self._possible(self._from_file(path, reading), reading)
         except (MezzotintError, OSError, ValueError) as error:
             self._warn_once(f"warning: {path} is not followed", f" in epoch {epoch + 1}: {error}")
             values = self.values
         else:
-            self._tell(epoch, values, found.origin, f"by {path}")
-            self._pass_on(values, found)
+            self._tell(epoch, values, reading.origin, f"by {path}")
+            self._pass_on(values, reading)
         self.folder.record(EVENT, epoch=epoch, values=values)
         return values
 
-    def _from_file(self, path: Path, found: Reading) -> dict[str, Any]:
+    def _from_file(self, path: Path, reading: Reading) -> dict[str, Any]:
         """The values that the file gives, without those that the command line keeps."""
-        given = _given(found)
-        others = self._others(found, given)
+        paths = _given(reading)
+        others = self._others(reading, paths)
         if others:
             self._warn_once(f"warning: {path}: {', '.join(others)} cannot change while a run goes; start another run")
-        values = live_values(found.recipe)
-        values = {p: values[p] for p in LIVE if p in given and p not in self.recipe.run.live.fixed}
+        values = live_values(reading.recipe)
+        values = {p: values[p] for p in LIVE if p in paths and p not in self.recipe.run.live.fixed}
         return dict(self.values) if self._is_of_before(values) else values
 
     def _is_of_before(self, values: Mapping[str, Any]) -> bool:
@@ -107,7 +99,7 @@ class LiveSettings:
         earlier = {path: value for path, value in values.items() if path not in SINCE_ZERO}
         return bool(self.values) and earlier == self.values
 
-    def _possible(self, values: dict[str, Any], found: Reading) -> dict[str, Any]:
+    def _possible(self, values: dict[str, Any], reading: Reading) -> dict[str, Any]:
         """The values without changes that this run cannot make: what the same key of a foreign file asks for stays as
         it is, everything else is followed."""
         before, after = live_values(self.now), live_values(with_live(self.recipe, values))
@@ -115,21 +107,21 @@ class LiveSettings:
             if before[path] == after[path]:
                 continue
             try:
-                self.require(with_live(self.now, {path: after[path]}))
+                self.require(with_live(self.now, {path: after[path]}), self.now)
             except (MezzotintError, ValueError) as error:
                 reason = error.message if isinstance(error, MezzotintError) else str(error)
-                kept = [one for one in LIVE if one == path or self._is_beside(one, path, found)]
+                kept = [one for one in LIVE if one == path or self._is_beside(one, path, reading)]
                 values |= {one: before[one] for one in kept}
                 stays = ", ".join(f"{one} stays {shown(before[one])}" for one in kept)
-                self._warn_once(f"warning: {self._called(path, found)} is not followed: {reason}; {stays}")
+                self._warn_once(f"warning: {self._called(path, reading)} is not followed: {reason}; {stays}")
         return values
 
-    def _is_beside(self, path: str, refused: str, found: Reading) -> bool:
+    def _is_beside(self, path: str, refused: str, reading: Reading) -> bool:
         """Whether a setting comes from the key that a refused one comes from."""
         if self.recipe.run.live.dialect is None:
             return False
-        origin = found.origin.get(refused)
-        return (origin is not None and found.origin.get(path) == origin) or {path, refused} == {*SINCE_ZERO}
+        origin = reading.origin.get(refused)
+        return (origin is not None and reading.origin.get(path) == origin) or {path, refused} == {*SINCE_ZERO}
 
     def _reading(self, path: Path) -> Reading:
         live = self.recipe.run.live
@@ -137,34 +129,34 @@ class LiveSettings:
             return read(path)
         return foreign.reading(live.dialect, [*live.line, "--config", str(path)], (), Launched())
 
-    def _others(self, found: Reading, given: Sequence[str]) -> list[str]:
+    def _others(self, reading: Reading, paths: Sequence[str]) -> list[str]:
         """What the file gives otherwise than the run was started with, and cannot change, each in its own words."""
         mine = self.recipe.model_dump(mode="json", by_alias=True)
-        asked = located(hub.found(continuing.found(found), insist=False))
-        asked = eight_bit.settled(asked, self.runtime.device.type, mine)
-        changed = [one.path for one in differences(mine, asked)]
-        inside = [p for p in changed if any(p == one or one.startswith(f"{p}.") for one in given)]
+        recipe = located(hub.found(continuing.found(reading), insist=False))
+        recipe = optimizers.settled(recipe, self.runtime.device.type, mine)
+        changed = [one.path for one in differences(mine, recipe)]
+        inside = [p for p in changed if any(p == one or one.startswith(f"{p}.") for one in paths)]
         kept = (*LIVE, *self.recipe.run.live.fixed)
         others = [p for p in inside if p not in kept and not p.startswith(_OF_THIS_START)]
-        return list(dict.fromkeys(self._called(p, found) for p in others))
+        return list(dict.fromkeys(self._called(p, reading) for p in others))
 
-    def _called(self, path: str, found: Reading) -> str:
+    def _called(self, path: str, reading: Reading) -> str:
         """A setting in the words of the file that gives it."""
-        return found.origin.get(path, path) if self.recipe.run.live.dialect is not None else path
+        return reading.origin.get(path, path) if self.recipe.run.live.dialect is not None else path
 
     def _tell(self, epoch: int, values: Mapping[str, Any], origin: Mapping[str, str], how: str) -> None:
         before, after = live_values(self.now), live_values(with_live(self.recipe, values))
         for path in LIVE:
             if before[path] != after[path]:
-                said = origin.get(path, "")
-                by = f"by {said}" if " in " in said else how
+                source = origin.get(path, "")
+                by = f"by {source}" if " in " in source else how
                 self.say(f"epoch {epoch + 1}: {path} is {shown(after[path])} from here, {by}; it was {before[path]}")
 
-    def _pass_on(self, values: Mapping[str, Any], found: Reading) -> None:
+    def _pass_on(self, values: Mapping[str, Any], reading: Reading) -> None:
         """What the dialect has to say of the keys that change something."""
         before, after = live_values(self.now), live_values(with_live(self.recipe, values))
-        keys = {found.origin[path] for path in LIVE if before[path] != after[path] and path in found.origin}
-        for note in found.notes:
+        keys = {reading.origin[path] for path in LIVE if before[path] != after[path] and path in reading.origin}
+        for note in reading.notes:
             if any(note.startswith(f"{key}: ") for key in keys):
                 self._warn_once(f"note       {note}")
 
@@ -176,12 +168,12 @@ class LiveSettings:
             self.say(text + more)
 
 
-def _given(found: Reading) -> Sequence[str]:
+def _given(reading: Reading) -> Sequence[str]:
     """The settings that a file gives, defaults of a dialect apart."""
-    return [path for path, said in found.origin.items() if not said.startswith("default of")]
+    return [path for path, source in reading.origin.items() if not source.startswith("default of")]
 
 
-def require_possible(recipe: Recipe, now: Recipe, model: Model, caches: Caches) -> None:
+def require_possible(recipe: Recipe, now: Recipe, model: TrainableModel, caches: Caches) -> None:
     """Whether a model can go on with other live settings than those of now. Raises RecipeError: E1003 a clip skip of
     captions that come from the cache, E1077 a schedule that it cannot have, E1465 one whose variance it cannot learn,
     E1070 previews that could not be drawn."""

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from mezzotint import durable
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.reports import batch_report, data_report
 from mezzotint.run_folder import RunFolder
@@ -28,7 +29,7 @@ def write(
     the text encoder cuts. machine: what environment.json says. Raises StorageError."""
     durable.write_json(folder.path / "environment.json", machine)
     # whatever this start was told, the next one goes on from the newest checkpoint
-    again = recipe.model_copy(update={"run": recipe.run.model_copy(update={"resume": "auto"})})
+    again = with_values(recipe, {"run.resume": "auto"})
     text = yaml.safe_dump(assemble.effective(again), sort_keys=False, allow_unicode=True, width=100)
     durable.write_file(folder.recipe, SCHEMA_LINE + text)
     data_report.write(dataset.catalogue, folder.path, recipe.data, lost.tokens if lost is not None else {})

@@ -18,12 +18,13 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
-from mezzotint.tasks.assemble import Dataset, Model, rate_factor, resolved
+from mezzotint.tasks.assemble import Dataset, rate_factor, resolve
 from mezzotint.tasks.check.notes import notes, of_data, of_names, of_pictures
 from mezzotint.tasks.long_captions import LostWords
 from mezzotint.tasks.long_captions import note as note_of_lost
 from mezzotint.training import lr, sharding
 from mezzotint.training.callbacks.progress_line import LiveLine
+from mezzotint.training.model import TrainableModel
 from mezzotint.training.state import Restored
 
 
@@ -52,20 +53,20 @@ def _starter(launch: Launch) -> str:
 
 def progress(live: LiveLine, what: str) -> Callable[[int, int], None]:
     """A progress callback that says every tenth part once, and nothing for small sets."""
-    said: set[int] = set()
+    tenths: set[int] = set()
 
     def tell(done: int, total: int) -> None:
         tenth = 10 * done // max(total, 1)
-        if total >= 1000 and tenth not in said:
-            said.add(tenth)
+        if total >= 1000 and tenth not in tenths:
+            tenths.add(tenth)
             live.say(f"{what}: {done:,} of {total:,}")
 
     return tell
 
 
 def before_step_one(
-    recipe: Recipe, launch: Launch, runtime: Runtime, dataset: Dataset, model: Model, steps: int, folder: RunFolder,
-    *, lost: LostWords | None = None,
+    recipe: Recipe, launch: Launch, runtime: Runtime, dataset: Dataset, model: TrainableModel, steps: int,
+    folder: RunFolder, *, lost: LostWords | None = None,
 ) -> list[str]:  # fmt: skip
     """The run in a dozen lines: model, parameters, data, batch arithmetic, length, precision, devices, saving. lost:
     captions that the text encoder cuts."""
@@ -89,7 +90,7 @@ def before_step_one(
     ]
 
 
-def _notes(recipe: Recipe, runtime: Runtime, dataset: Dataset, model: Model) -> list[str]:
+def _notes(recipe: Recipe, runtime: Runtime, dataset: Dataset, model: TrainableModel) -> list[str]:
     buckets = len(_bucket_counts(recipe, dataset))
     found = notes(recipe, prediction=model.prediction, device=runtime.device.type, buckets=buckets)
     return (
@@ -111,7 +112,7 @@ def _model_line(recipe: Recipe) -> str:
     return f"{recipe.model.family} from {recipe.model.path}{skip}"
 
 
-def _parameter_line(recipe: Recipe, model: Model) -> str:
+def _parameter_line(recipe: Recipe, model: TrainableModel) -> str:
     trained: Counter[str] = Counter()
     for part, module in model.family.parts().items():  # of which a process may hold a share
         trained[part] = sum(p.numel() for name, p in module.named_parameters() if f"{part}/{name}" in model.trained)
@@ -193,7 +194,7 @@ def _length_line(dataset: Dataset, steps: int) -> str:
     return f"{counted(steps, 'step')}, {dataset.timeline.epochs_in(steps):,.1f} epochs"
 
 
-def _objective_line(recipe: Recipe, model: Model) -> str:
+def _objective_line(recipe: Recipe, model: TrainableModel) -> str:
     o = recipe.objective
     parts = [f"{model.objective.prediction}-prediction, {o.loss}"]
     if model.family.learns_variance and o.variance != "none":
@@ -232,7 +233,7 @@ def _update_line(recipe: Recipe, steps: int) -> str:
         parts.append(f"clipped at {o.clip.norm:g} ({o.clip.scope})")
     if o.ema.rule != "none":
         started = f" from {o.ema.start}" if o.ema.start is not None else ""
-        parts.append(f"average (EMA) {o.ema.rule} {resolved(o, steps).ema.decay:g}{started}")
+        parts.append(f"average (EMA) {o.ema.rule} {resolve(recipe, steps).ema_decay:g}{started}")
     return ", ".join(parts)
 
 
@@ -240,12 +241,11 @@ def _rule_words(recipe: Recipe, part: str, steps: int) -> str:
     """How a part moves, or those without settings of their own (""): optimizer, effective peak rate, schedule."""
     o = recipe.optim
     rule = o.part_optimizer.get(part, o.optimizer)
-    kind = rule.class_name if rule.kind == "library" else rule.kind
-    if kind == "adacoor":
-        return kind
+    if not rule.has_rate:
+        return rule.label
     schedule = o.part_schedule.get(part, o.schedule)
     warmup, end = lr.span(schedule, steps)
-    words = [f"{kind}, rate {o.part_lr.get(part, o.lr) * rate_factor(recipe):g}, {schedule.kind}"]
+    words = [f"{rule.label}, rate {o.part_lr.get(part, o.lr) * rate_factor(recipe):g}, {schedule.kind}"]
     if schedule.kind not in ("constant", "piecewise") and end != steps:
         words.append(f"decay to step {end:,}")
     if warmup:
@@ -273,16 +273,16 @@ def worked_out(recipe: Recipe, steps: int) -> list[str]:
     if o.ema.strength is not None:
         sentences.append(
             f"optim.ema.strength {o.ema.strength:g} over {steps:,} steps with an update every {o.ema.interval:,}: "
-            f"decay {resolved(o, steps).ema.decay:.10g}"
+            f"decay {resolve(recipe, steps).ema_decay:.10g}"
         )
-    without = [p for p in recipe.model.train if o.part_optimizer.get(p, o.optimizer).kind == "adacoor"]
-    if without:
-        sentences.append(f"adacoor has no rate: optim.lr and its schedule have no influence on {' and '.join(without)}")
-    for part in recipe.model.train:
-        factor = o.part_lr.get(part, o.lr)
-        if o.part_optimizer.get(part, o.optimizer).kind == "prodigy" and factor < 0.1:
-            path = f"optim.part_lr.{part}" if part in o.part_lr else "optim.lr"
-            sentences.append(f"prodigy finds the rate by itself, and {path} is a factor of it: {factor:g}; it wants 1")
+    rules = {part: o.part_optimizer.get(part, o.optimizer) for part in recipe.model.train}
+    for label in dict.fromkeys(rule.label for rule in rules.values() if not rule.has_rate):
+        parts = " and ".join(part for part, rule in rules.items() if rule.label == label)
+        sentences.append(f"{label} has no rate: optim.lr and its schedule have no influence on {parts}")
+    for part, rule in rules.items():
+        path = f"optim.part_lr.{part}" if part in o.part_lr else "optim.lr"
+        note = rule.rate_note(o.part_lr.get(part, o.lr), path)
+        sentences += [note] if note is not None else []
     return sentences
 
 
@@ -297,7 +297,7 @@ def _devices(runtime: Runtime, launch: Launch) -> str:
     return f"cuda:0 to cuda:{launch.local_size - 1}{on_each}, {runtime.world_size} processes over nccl, one a device"
 
 
-def _computing_line(recipe: Recipe, launch: Launch, runtime: Runtime, model: Model) -> str:
+def _computing_line(recipe: Recipe, launch: Launch, runtime: Runtime, model: TrainableModel) -> str:
     parts = [_devices(runtime, launch), str(model.precision)]
     if runtime.shares:
         what = "weights" if recipe.run.shard.parameters else "gradients and optimizer state"
@@ -319,7 +319,7 @@ def _precision_note(recipe: Recipe, launch: Launch) -> list[str]:
     return [f"  note       the launcher hands over {handed}; the recipe's run.precision={recipe.run.precision} counts"]
 
 
-def _saving_line(recipe: Recipe, runtime: Runtime, model: Model) -> str:
+def _saving_line(recipe: Recipe, runtime: Runtime, model: TrainableModel) -> str:
     size = model.update.checkpoint_bytes(lambda name, held: sharding.whole_shape(name, held, runtime.shares))
     every = "".join(f"every {one}, " for one in recipe.run.save.every)
     return (
@@ -350,8 +350,8 @@ def further(reading: Reading, recipe: Recipe, words: Sequence[str], launch: Laun
     longer = recipe.run.longer
     more, unit = (math.ceil(length), path.removeprefix("run.")) if longer is None else (2 * longer.count, longer.unit)
     settings = [f"run.longer={more:g} {unit}"]
-    said = reading.origin.get(path, "").removeprefix("default of ")
-    flag = said if said.startswith("--") or " in " in said else path
+    source = reading.origin.get(path, "").removeprefix("default of ")
+    flag = source if source.startswith("--") or " in " in source else path
     return f"to train it further, raise {flag}, or lay it over the line: {with_settings(words, settings, launch)}"
 
 

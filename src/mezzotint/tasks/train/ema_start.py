@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.model import ModelSettings
 
@@ -21,7 +22,7 @@ def settings_of(recipe: Recipe) -> ModelSettings | None:
     if start is None:
         return None
     config = model.config or (model.path if model.path.is_dir() and start.is_file() else None)
-    return model.model_copy(update={"path": start, "config": config, "weights": "files"})
+    return with_values(model, {"path": start, "config": config, "weights": "files"})
 
 
 def weights(
@@ -36,9 +37,9 @@ def weights(
     if settings is None:
         return None
     family = kind.load(settings, only={name.split("/")[0] for name in trained}, seed=recipe.run.seed)
-    found = named(family.parts())
-    refuse_another(settings.path, found, trained)
-    return {name: found[name].detach() for name in trained}
+    parameters = named(family.parts())
+    refuse_another(settings.path, parameters, trained)
+    return {name: parameters[name].detach() for name in trained}
 
 
 def named(parts: Mapping[str, nn.Module]) -> dict[str, Tensor]:
@@ -46,10 +47,10 @@ def named(parts: Mapping[str, nn.Module]) -> dict[str, Tensor]:
     return {f"{part}/{name}": p for part, module in parts.items() for name, p in module.named_parameters()}
 
 
-def refuse_another(path: Path, found: Mapping[str, Tensor], trained: Mapping[str, tuple[int, ...]]) -> None:
+def refuse_another(path: Path, parameters: Mapping[str, Tensor], trained: Mapping[str, tuple[int, ...]]) -> None:
     """Holds a model's parameters against the shapes of those that are trained. Raises WeightsError E1417."""
-    missing = [name for name in trained if name not in found]
-    wrong = [name for name in trained if name in found and found[name].shape != trained[name]]
+    missing = [name for name in trained if name not in parameters]
+    wrong = [name for name in trained if name in parameters and parameters[name].shape != trained[name]]
     if missing or wrong:
         parts = [
             f"{len(names)} trained weights {word} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"

@@ -17,7 +17,7 @@ from mezzotint.runtimes.base import Launch, Runtime
 
 def environment(runtime: Runtime, launch: Launch) -> dict[str, Any]:
     """Versions, device and processes, as JSON."""
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "mezzotint": mezzotint.__version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -34,8 +34,8 @@ def environment(runtime: Runtime, launch: Launch) -> dict[str, Any]:
     }
     if runtime.device.type == "cuda":
         properties = torch.cuda.get_device_properties(runtime.device)
-        found["gpu"] = {"name": properties.name, "bytes": properties.total_memory, "cuda": torch.version.cuda}
-    return found
+        facts["gpu"] = {"name": properties.name, "bytes": properties.total_memory, "cuda": torch.version.cuda}
+    return facts
 
 
 def _version(package: str) -> str | None:

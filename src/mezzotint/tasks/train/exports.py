@@ -1,4 +1,5 @@
-"""What a run writes for others: the model as a folder, as one file besides, or what was trained of it alone."""
+"""What a run writes for others, and under which name: the model as a folder, as one file besides, or what was trained
+of it alone."""
 
 from __future__ import annotations
 
@@ -12,33 +13,35 @@ from mezzotint.errors import RecipeError
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.run import ExportSettings
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks.assemble import Model, family_class
+from mezzotint.tasks.assemble import family_class
 from mezzotint.tasks.convert.convert import single_file_of
+from mezzotint.training.model import TrainableModel
+from mezzotint.training.trainer import Trainer
 from mezzotint.weights.files import mindspore
 
 
 def require_possible(recipe: Recipe) -> None:
     """Raises RecipeError E1092 for files that the family's models are not written as."""
-    asked = recipe.run.export
+    settings = recipe.run.export
     styles = family_class(recipe).file_styles
-    if asked.parts == "trained" and not styles:
+    if settings.parts == "trained" and not styles:
         raise RecipeError(
             f"run.export.parts: models of family {recipe.model.family} are written as whole folders alone; write all",
             code="E1092",
         )
-    if asked.trained_file != "none" and not styles:
+    if settings.trained_file != "none" and not styles:
         raise RecipeError(
             f"run.export.trained_file: models of family {recipe.model.family} are written as whole folders alone; "
             "write none",
             code="E1092",
         )
-    if asked.trained_file == "mindspore" and "mindspore" not in styles:
+    if settings.trained_file == "mindspore" and "mindspore" not in styles:
         raise RecipeError(
             f"run.export.trained_file: models of family {recipe.model.family} are not written as checkpoints of "
             "MindSpore's, those of sdxl are; write safetensors",
             code="E1092",
         )
-    if asked.mindspore and "mindspore" not in styles:
+    if settings.mindspore and "mindspore" not in styles:
         raise RecipeError(
             f"run.export.mindspore: models of family {recipe.model.family} are not written as checkpoints of "
             "MindSpore's, those of sdxl are; leave it out",
@@ -46,14 +49,36 @@ def require_possible(recipe: Recipe) -> None:
         )
 
 
+def name_of(recipe: Recipe, trainer: Trainer, ema: str = "", *, alone: bool = False) -> str:
+    """The name of an export as the trainer stands. ema: "_ema" for the average, "" for the trained weights. alone: of
+    the file with the trained parts, beside whole models."""
+    template, progress = recipe.run.export.name or "step-{step:08}", trainer.progress
+    parts = "-".join("unet" if part == "denoiser" else part for part in recipe.model.train)
+    if alone and "{what" not in template:
+        template = f"{{what}}-{template}"
+    name = template.format(
+        name=recipe.run.name, step=progress.step, ema=ema,
+        what=recipe.run.name if recipe.run.export.parts == "all" and not alone else parts,
+        epoch=progress.epoch + 1 if progress.epoch_ends or progress.is_done else progress.epoch,
+        micro_step=-(-progress.samples // recipe.data.batch_size),
+        last="last-" if progress.is_done else "interrupted-" if trainer.stopped else "",
+    )  # fmt: skip
+    return name if not ema or "{ema" in template else f"{name}-ema"
+
+
 def write(
-    model: Model, recipe: Recipe, asked: ExportSettings, place: Path, name: str, weights: Mapping[str, Tensor]
+    model: TrainableModel,
+    recipe: Recipe,
+    settings: ExportSettings,
+    place: Path,
+    name: str,
+    weights: Mapping[str, Tensor],
 ) -> Path:
-    """Writes weights, trained ones by `part/parameter`, under a name into the folder `place`, as `asked` says. Returns
-    the folder, or the file of what was trained. Raises what exporting raises, StorageError E1701."""
-    ending = mindspore.SUFFIX if asked.mindspore else ".safetensors"
-    if asked.parts == "trained":
-        return _trained(model, recipe, asked, place, f"{name}{ending}", weights)
+    """Writes weights, trained ones by `part/parameter`, under a name into the folder `place`. Returns the folder, or
+    the file of what was trained. Raises what exporting raises, StorageError E1701."""
+    ending = mindspore.SUFFIX if settings.mindspore else ".safetensors"
+    if settings.parts == "trained":
+        return _trained(model, recipe, settings, place, f"{name}{ending}", weights)
     target = place / name
     # an earlier one goes when the new one is whole
     aside = place / f".partial-{name}" if target.exists() else target
@@ -63,7 +88,7 @@ def write(
             aside,
             settings=recipe.model,
             weights=weights,
-            dtype=asked.dtype,
+            dtype=settings.dtype,
             schedule=model.objective.schedule,
             prediction=model.prediction,
         )
@@ -71,32 +96,42 @@ def write(
             durable.remove_tree(target)
             aside.rename(target)
             durable.sync_folder(target.parent)
-    if asked.single_file:
-        single_file_of(target, asked.single_file_folder or target.parent, asked.single_file_dtype, ending)
+    if settings.single_file:
+        single_file_of(target, settings.single_file_folder or target.parent, settings.single_file_dtype, ending)
     return target
 
 
 def write_trained(
-    model: Model, recipe: Recipe, asked: ExportSettings, place: Path, name: str, weights: Mapping[str, Tensor]
+    model: TrainableModel,
+    recipe: Recipe,
+    settings: ExportSettings,
+    place: Path,
+    name: str,
+    weights: Mapping[str, Tensor],
 ) -> list[Path]:
     """The file of `run.export.trained_file` beside what `write` writes; none where that is the same, or none is asked
     for. Raises as `write`."""
-    ending = mindspore.SUFFIX if asked.trained_file == "mindspore" else ".safetensors"
-    is_written = asked.parts == "trained" and asked.mindspore == (asked.trained_file == "mindspore")
-    if asked.trained_file == "none" or is_written:
+    ending = mindspore.SUFFIX if settings.trained_file == "mindspore" else ".safetensors"
+    is_written = settings.parts == "trained" and settings.mindspore == (settings.trained_file == "mindspore")
+    if settings.trained_file == "none" or is_written:
         return []
-    return [_trained(model, recipe, asked, place, f"{name}{ending}", weights)]
+    return [_trained(model, recipe, settings, place, f"{name}{ending}", weights)]
 
 
 def _trained(
-    model: Model, recipe: Recipe, asked: ExportSettings, place: Path, file: str, weights: Mapping[str, Tensor]
+    model: TrainableModel,
+    recipe: Recipe,
+    settings: ExportSettings,
+    place: Path,
+    file: str,
+    weights: Mapping[str, Tensor],
 ) -> Path:
-    target = (asked.single_file_folder or place) / file
+    target = (settings.single_file_folder or place) / file
     with durable.storage_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         on_cpu = {n: t.detach().cpu() for n, t in weights.items()}
         model.family.export_parts(
-            target, recipe.model.train, weights=on_cpu, dtype=asked.single_file_dtype or asked.dtype
+            target, recipe.model.train, weights=on_cpu, dtype=settings.single_file_dtype or settings.dtype
         )
     return target
 

@@ -73,12 +73,12 @@ def choose(resume: str, folder: RunFolder, command: str) -> Start:
 
 
 def _newest(checkpoints: Path, *, insist: bool) -> Start:
-    found = state.newest(checkpoints)
-    said = tuple(f"passed over {path.name}: {reason}" for path, reason in found.passed_over)
-    if found.path is not None:
-        return Start(found.path, said)
-    if found.passed_over:
-        listing = "; ".join(f"{path.name}: {reason}" for path, reason in found.passed_over)
+    newest = state.newest(checkpoints)
+    said = tuple(f"passed over {path.name}: {reason}" for path, reason in newest.passed_over)
+    if newest.path is not None:
+        return Start(newest.path, said)
+    if newest.passed_over:
+        listing = "; ".join(f"{path.name}: {reason}" for path, reason in newest.passed_over)
         raise CheckpointError(
             f"{checkpoints}: no checkpoint can be trusted ({listing}); restore one from a "
             "backup, or start anew with another run.name",
@@ -163,15 +163,15 @@ def compare(
     Raises RecipeError with every refused change at once (E1510 and E1511 settings, E1513 data, E1514 model).
     """
     values = restored.values
-    found = differences(values["recipe"], recipe)
+    changed = differences(values["recipe"], recipe)
     allowed = allowances(reading, recipe)
-    recorded, problems = judge(found, allowed)
+    recorded, problems = judge(changed, allowed)
     sentences = [f"{d.path}: {d.old} → {d.new}" for d in recorded]
     before = values["identity"]
     if before["data"] != identity.data:
         sentences.append("the data set's content has changed")
         problems += data_changed(allowed)
-    drawn_anew = recipe.model.weights == "random" and any(one.path == "run.seed" for one in found)
+    drawn_anew = recipe.model.weights == "random" and any(one.path == "run.seed" for one in changed)
     for part, old in before["parts"].items() if not drawn_anew else ():
         new = identity.parts.get(part)
         if new is not None and new != old:

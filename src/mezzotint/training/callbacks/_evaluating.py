@@ -1,4 +1,4 @@
-"""How observers use the networks without leaving a trace: no gradient, evaluation mode, raw or averaged weights."""
+"""How callbacks use the networks without leaving a trace: no gradient, evaluation mode, raw or averaged weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from torch import nn
 
 from mezzotint.training.update import Update
 
-Weights = Literal["raw", "shadow"]
+Weights = Literal["raw", "ema"]
+
+WRITTEN: Mapping[Weights, str] = {"raw": "raw", "ema": "shadow"}
+"""What files, pictures and curves call them, as they have from the first on."""
 
 
 @contextmanager
@@ -32,11 +35,11 @@ def evaluating(parts: Mapping[str, nn.Module]) -> Iterator[None]:
 
 @contextmanager
 def weights_in_use(update: Update, which: Weights) -> Iterator[None]:
-    """Within, the networks compute with the trained weights (raw) or with their average (shadow)."""
+    """Within, the networks compute with the trained weights (raw) or with their average (ema)."""
     if which == "raw":
         yield
     else:
-        with update.shadow_swapped_in():
+        with update.ema_swapped_in():
             yield
 
 

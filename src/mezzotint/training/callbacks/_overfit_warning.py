@@ -13,7 +13,7 @@ ENOUGH = 11
 LATELY = 5
 
 
-class Rising:
+class OverfitWarning:
     """Follows curves by name. What it remembers goes into the checkpoint, so that a run that goes on says the same."""
 
     def __init__(self) -> None:
@@ -22,19 +22,19 @@ class Rising:
 
     def take(self, step: int, losses: Mapping[str, float]) -> list[str]:
         """Adds a measurement of each curve, in the order of steps. Returns a sentence for each that has just turned."""
-        found = []
+        sentences = []
         for name, loss in losses.items():
             seen = self._seen.setdefault(name, [])
             seen.append((step, loss))
             best, lowest = min(seen, key=lambda one: one[1])
             if self._told.get(name) != lowest and _has_turned(seen, best):
                 self._told[name] = lowest
-                found.append(
+                sentences.append(
                     f"{name} rises: {seen[-LATELY][1]:.4f} at step {seen[-LATELY][0]:,}, {loss:.4f} now; it was lowest "
                     f"at step {best:,}, with {lowest:.4f}: from there on the model may be learning its pictures by "
                     "heart, and an export of about then may draw better"
                 )
-        return found
+        return sentences
 
     def state(self) -> dict[str, Any]:
         """As JSON; empty before the first measurement."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-class Smoothed:
+class RunningMean:
     """m ← β m + (1 − β) x, divided by 1 − βⁿ after n values, as Adam's moments (Kingma and Ba 2015, arXiv:1412.6980).
 
     beta: 0.98 remembers about the last fifty values. Values that are not finite are left out.

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from mezzotint.stages import StepReport
-from mezzotint.training.callbacks._running_mean import Smoothed
+from mezzotint.training.callbacks._running_mean import RunningMean
+from mezzotint.training.progress import Progress
 
 TAGS: Mapping[str, str] = {
     "loss/step": "Loss of the step: weighted mean over its samples, on all processes.",
@@ -43,7 +44,7 @@ class Scalars:
 
     def __init__(self, num_timesteps: int) -> None:
         self._num_timesteps = num_timesteps
-        self._smoothed = Smoothed()
+        self._smoothed = RunningMean()
         self._bin_sums = [0.0] * _BINS
         self._bin_counts = [0] * _BINS
 
@@ -58,21 +59,21 @@ class Scalars:
     def of(self, report: StepReport) -> dict[str, float]:
         """The numbers of a report that has been taken, by tag; means since the last one begin anew."""
         seconds = max(report.seconds, 1e-9)
-        found = {"loss/step": report.loss, "grad/norm": report.norm}
+        values = {"loss/step": report.loss, "grad/norm": report.norm}
         if self._smoothed.value is not None:
-            found["loss/avg"] = self._smoothed.value
+            values["loss/avg"] = self._smoothed.value
         for place, count in enumerate(self._bin_counts):
             if count:
-                found[f"loss/by_timestep/{place}"] = self._bin_sums[place] / count
+                values[f"loss/by_timestep/{place}"] = self._bin_sums[place] / count
         self._bin_sums, self._bin_counts = [0.0] * _BINS, [0] * _BINS
-        found |= {f"lr/{group}": rate for group, rate in report.rates.items()}
-        found["perf/images_per_s"] = report.samples / seconds
-        found["perf/data_wait"] = min(1.0, report.wait_seconds / seconds)
+        values |= {f"lr/{group}": rate for group, rate in report.rates.items()}
+        values["perf/images_per_s"] = report.samples / seconds
+        values["perf/data_wait"] = min(1.0, report.wait_seconds / seconds)
         if report.memory_bytes:
-            found["memory/peak_gib"] = report.memory_bytes / 2**30
+            values["memory/peak_gib"] = report.memory_bytes / 2**30
         if report.loss_scale != 1.0:
-            found["scaler/scale"] = report.loss_scale
-        return found
+            values["scaler/scale"] = report.loss_scale
+        return values
 
     def state(self) -> dict[str, Any]:
         """The means, as JSON."""
@@ -87,3 +88,8 @@ class Scalars:
         bins = state.get("by_timestep", {})
         self._bin_sums = list(bins.get("sums", [0.0] * _BINS))
         self._bin_counts = list(bins.get("counts", [0] * _BINS))
+
+
+def is_written(step: int, every: int, progress: Progress) -> bool:
+    """Whether the logs take a step (counted from 0): the first, every `every`-th, and the last."""
+    return step == 0 or (step + 1) % every == 0 or step + 1 >= progress.last_step

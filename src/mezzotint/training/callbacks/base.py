@@ -1,23 +1,36 @@
-"""What watches a run. Observers look and wish; the trainer acts. To add one: a class here, its settings in
+"""What watches a run. Callbacks look and action; the trainer acts. To add one: a class here, its settings in
 `recipe/sections/run.py`.
 
-An observer that fails because the disk does never ends the training: the trainer says so once and goes on.
+A callback that fails because the disk does never ends the training: the trainer says so once and goes on.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Flag, auto
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mezzotint import registry
+from mezzotint.errors import StorageError
 from mezzotint.recipe.base import Every
-from mezzotint.stages import StepReport
+from mezzotint.recipe.sections.run import RunSettings
+from mezzotint.recipe.sections.sample import SampleSettings
+from mezzotint.run_folder import RunFolder
+from mezzotint.runtimes.base import Runtime
+from mezzotint.sampling.sample import Request
+from mezzotint.stages import Batch, StepReport
+from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
 
 
-class Wish(Flag):
-    """What an observer may ask of the trainer."""
+class Action(Flag):
+    """What a callback may ask of the trainer."""
 
     NOTHING = 0
     SAVE = auto()
@@ -25,10 +38,10 @@ class Wish(Flag):
     STOP = auto()
 
 
-class Observer(ABC):
+class Callback(ABC):
     """Looks at a run from between two steps.
 
-    `every`: when it is due; None is at every step. `intervals`: the same where there may be several. Observers that are
+    `every`: when it is due; None is at every step. `intervals`: the same where there may be several. Callbacks that are
     due see the report of the step just made, so the trainer waits for it; `follows = True` marks those that take every
     report one step late instead, which costs no waiting. `on_all_ranks`: whether it looks in every process (collective
     work) or in the first alone.
@@ -40,6 +53,8 @@ class Observer(ABC):
     at_start: bool = False
     at_end: bool = False
     on_all_ranks: bool = False
+    place: int = 0
+    """Of several that are due at a step, those with a higher place come later."""
 
     def due(self, progress: Progress) -> bool:
         """Whether it wants to look after the step just made. Intervals in minutes are the trainer's business."""
@@ -50,7 +65,7 @@ class Observer(ABC):
         return any(is_due(every, progress) for every in self.intervals or (self.every,))
 
     @abstractmethod
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Looks at a step's report (None before the first step)."""
 
     def state(self) -> dict[str, Any]:
@@ -59,6 +74,15 @@ class Observer(ABC):
 
     def load(self, state: Mapping[str, Any]) -> None:  # noqa: B027  most remember nothing
         """Takes back what `state` gave."""
+
+    def numbers(self, step: int, values: Mapping[str, float]) -> None:  # noqa: B027  most take none
+        """Takes what another callback has measured after `step` steps."""
+
+    def picture(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:  # noqa: B027  most take none
+        """Takes a picture, uint8 (H, W, 3), that another callback has drawn."""
+
+    def replaced(self, run: RunSettings, sample: SampleSettings) -> None:  # noqa: B027  most have no live settings
+        """Settings were replaced while the run goes (`run.live`)."""
 
     def close(self) -> None:  # noqa: B027  most hold nothing open
         """The run has ended, one way or another."""
@@ -79,30 +103,93 @@ def is_due(every: Every | None, progress: Progress) -> bool:
             raise AssertionError(every.unit)
 
 
-class Saver(Observer):
-    """Wishes for checkpoints."""
+class StandsIn(Callback):
+    """In another process, for a callback that runs in the first alone: it is due when that one is."""
 
+    at_start = True
     at_end = True
 
-    def __init__(self, every: Sequence[Every]) -> None:
-        self.intervals = tuple(every)
+    def __init__(self, every: Every | None = None, *, follows: bool = False, place: int = 0) -> None:
+        self.every, self.follows, self.place = every, follows, place
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
-        return Wish.SAVE
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
+        """Nothing; the trainer asks the first process alone."""
+        return Action.NOTHING
 
 
-class Exporter(Observer):
-    """Wishes for exports during the run; the one at the end is the task's. from_epoch: intervals in epochs begin after
-    so many of them."""
+class PreviewSource(Protocol):
+    """Says what previews are drawn from, and when. every: None for never; at_start: whether before the first step,
+    too."""
 
-    def __init__(self, every: Sequence[Every], from_epoch: int = 0) -> None:
-        self.intervals = tuple(every)
-        self.from_epoch = from_epoch
+    every: Every | None
+    at_start: bool
 
-    def due(self, progress: Progress) -> bool:
-        """As other observers; not yet by epochs before `from_epoch`."""
-        early = progress.epoch + 1 < self.from_epoch
-        return any(is_due(every, progress) for every in self.intervals if not (early and every.unit == "epochs"))
+    def renew(self, step: int) -> None:
+        """Looks anew before the previews of a step, on every process together; `every` may be another one then."""
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
-        return Wish.EXPORT
+    def wanted(self, step: int) -> PreviewRequests:
+        """What the previews of a step are drawn from; asked in the first process alone, after `renew`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewRequests:
+    """Pictures of a step. requests: one for each prompt and guidance scale; with text embeddings where the family's
+    text encoder is not loaded. settings: what requests leave open."""
+
+    requests: Sequence[Request]
+    settings: SampleSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What callbacks are made of. recipe: as plain values. line: the live line. start_step: where the run goes on.
+    measures: whether pictures are held out; held_out: they, by the name of their set. previews, decode: what is drawn,
+    and how latents become pixels. every_callback: filled when all of them are made."""
+
+    run: RunSettings
+    recipe: Mapping[str, Any]
+    runtime: Runtime
+    folder: RunFolder
+    model: TrainableModel
+    line: Callback
+    say: Callable[[str], None]
+    warn: Callable[[str], None]
+    start_step: int
+    measures: bool
+    held_out: Callable[[], Mapping[str, Sequence[Batch]]]
+    previews: Callable[[], PreviewSource]
+    decode: Callable[[Tensor], Tensor]
+    every_callback: list[Callback] = field(default_factory=list)
+
+    @property
+    def computes(self) -> bool:
+        """Whether this process computes with the networks between steps: the first, and all that share the weights."""
+        return self.runtime.is_first or bool(self.runtime.shares)
+
+    def numbers(self, step: int, values: Mapping[str, float]) -> None:
+        """Hands numbers to all callbacks. Raises StorageError when one of them does, after the others."""
+        _all_of(self.every_callback if self.runtime.is_first else (), lambda one: one.numbers(step, values))
+
+    def picture(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:
+        """Hands a picture to all callbacks. Raises StorageError when one of them does, after the others."""
+        _all_of(self.every_callback if self.runtime.is_first else (), lambda one: one.picture(step, name, pixels))
+
+
+def open_callbacks(setup: Setup) -> list[Callback]:
+    """Every callback that the settings ask for, in the same order on every process."""
+    modules = [registry.find("training/callbacks", name) for name in registry.names("training/callbacks")]
+    callbacks: list[Callback] = [callback for module in modules for callback in module.opened(setup)]
+    callbacks.sort(key=lambda one: one.place)
+    setup.every_callback.extend(callbacks)
+    return callbacks
+
+
+def _all_of(callbacks: Iterable[Callback], hand: Callable[[Callback], None]) -> None:
+    failed: StorageError | None = None
+    for callback in callbacks:
+        try:
+            hand(callback)
+        except StorageError as error:
+            failed = error
+    if failed is not None:
+        raise failed

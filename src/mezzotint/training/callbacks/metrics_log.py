@@ -15,7 +15,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -24,8 +24,9 @@ from mezzotint import durable
 from mezzotint.errors import StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
-from mezzotint.training.callbacks._running_mean import Smoothed
-from mezzotint.training.callbacks.base import Observer, Wish
+from mezzotint.training.callbacks._running_mean import RunningMean
+from mezzotint.training.callbacks._scalars import is_written
+from mezzotint.training.callbacks.base import Action, Callback, Setup
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainer import sample_keys_digest
 
@@ -92,7 +93,7 @@ class Since:
         return Since(self.steps + 1, self.samples + report.samples, self.seconds + report.seconds)
 
 
-class MetricsLog(Observer):
+class MetricsLog(Callback):
     """Writes a line of metrics.jsonl for every `every`-th step, the first and the last.
 
     What a line says is of that step alone, save for steps_since, samples_since and seconds_since: those add up all
@@ -109,12 +110,12 @@ class MetricsLog(Observer):
         self._lines = Lines(folder.metrics)
         self._every_steps = every
         self._since = Since()
-        self._smoothed: Smoothed | None = Smoothed()
+        self._smoothed: RunningMean | None = RunningMean()
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Writes the line of a step. Raises StorageError E1705, once."""
         if report is None:
-            return Wish.NOTHING
+            return Action.NOTHING
         self._since = self._since.after(report)
         if self._smoothed is not None:
             self._smoothed.take(report.loss)
@@ -123,23 +124,23 @@ class MetricsLog(Observer):
             line = _line(report, mean) | {f"{name}_since": value for name, value in asdict(self._since).items()}
             self._since = Since()
             self._lines.write(line)
-        return Wish.NOTHING
+        return Action.NOTHING
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
-        """Writes what another observer has measured after `step` steps. Raises StorageError E1705, once."""
+        """Writes what another callback has measured after `step` steps. Raises StorageError E1705, once."""
         self._lines.write({"step": step, **values})
 
     def state(self) -> dict[str, Any]:
         """What came since the last line, and the smoothed loss; a checkpoint never knows more lines than the disk
         has."""
         self._lines.sync()
-        told = {} if self._smoothed is None else {"smoothed": self._smoothed.state()}
-        return asdict(self._since) | told
+        state = {} if self._smoothed is None else {"smoothed": self._smoothed.state()}
+        return asdict(self._since) | state
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Takes back what `state` gave; an older run's knows no smoothed loss, or nothing."""
         self._since = Since(**{name: value for name, value in state.items() if name != "smoothed"})
-        self._smoothed = Smoothed() if "smoothed" in state else None
+        self._smoothed = RunningMean() if "smoothed" in state else None
         if self._smoothed is not None:
             self._smoothed.load(state["smoothed"])
 
@@ -147,7 +148,7 @@ class MetricsLog(Observer):
         self._lines.close()
 
 
-class SampleLog(Observer):
+class SampleLog(Callback):
     """Writes which samples, timesteps and losses (before weighting) made each step on this process."""
 
     follows = True
@@ -156,7 +157,7 @@ class SampleLog(Observer):
     def __init__(self, folder: RunFolder, rank: int) -> None:
         self._lines = Lines(folder.logs / f"samples.rank{rank}.jsonl")
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Writes the line of a step. Raises StorageError E1705, once."""
         if report is not None:
             self._lines.write(
@@ -167,7 +168,7 @@ class SampleLog(Observer):
                     "losses": report.losses,
                 }
             )
-        return Wish.NOTHING
+        return Action.NOTHING
 
     def state(self) -> dict[str, Any]:
         """Nothing to remember; the lines are on the disk before the checkpoint is."""
@@ -178,17 +179,12 @@ class SampleLog(Observer):
         self._lines.close()
 
 
-def is_written(step: int, every: int, progress: Progress) -> bool:
-    """Whether the logs take a step (counted from 0): the first, every `every`-th, and the last."""
-    return step == 0 or (step + 1) % every == 0 or step + 1 >= progress.last_step
-
-
 def truncate(folder: RunFolder, step: int) -> int:
     """Takes back every line that a checkpoint of `step` does not know, so that a killed and resumed run has each step
     once; 0 empties the logs, because the run then says its step 0 again. Returns how many lines went.
 
     Concerns metrics.jsonl, bad_steps.jsonl and the sample logs of all processes. Each file is replaced as a whole;
-    torn lines go, too. Call it in the first process, before any observer writes. Raises StorageError.
+    torn lines go, too. Call it in the first process, before any callback writes. Raises StorageError.
     """
     logs = [folder.metrics, folder.bad_steps, *sorted(folder.logs.glob("samples.rank*.jsonl"))]
     return sum(_truncate(path, step) for path in logs if path.is_file())
@@ -254,3 +250,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value
+
+
+def opened(setup: Setup) -> Iterator[Callback]:
+    """The lines of every run, and those of samples with `run.log_samples`."""
+    yield MetricsLog(setup.folder, setup.run.log_every)
+    if setup.run.log_samples:
+        yield SampleLog(setup.folder, setup.runtime.rank)

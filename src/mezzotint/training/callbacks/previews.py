@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import torch
@@ -23,23 +23,23 @@ from PIL import Image
 from torch import Tensor
 
 from mezzotint import durable, fault_injection
-from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import StorageError
-from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.base import Every
+from mezzotint.recipe.base import with_values
+from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import grids, pictures
-from mezzotint.sampling.sample import Request, alike, as_bytes, sample_latents
+from mezzotint.sampling.sample import alike, as_bytes, sample_latents
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._evaluating import (
+    WRITTEN,
     Weights,
     evaluating,
     skipped_when_out_of_memory,
     weights_in_use,
 )
-from mezzotint.training.callbacks.base import Observer, Wish
-from mezzotint.training.precision.policy import Precision
+from mezzotint.training.callbacks.base import Action, Callback, PreviewRequests, PreviewSource, Setup
+from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
 from mezzotint.training.update import Update
 
@@ -52,50 +52,32 @@ _MOST_COLUMNS = 12
 _STEP = re.compile(r"step-(\d{8,})")
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Pictures of a step. requests: one for each prompt and guidance scale; with text embeddings where the family's
-    text encoder is not loaded. settings: what requests leave open."""
-
-    requests: Sequence[Request]
-    settings: SampleSettings
-
-
-class Prompts(Protocol):
-    """Says what is drawn, and when. every: None for never; at_start: whether before the first step, too."""
-
-    every: Every | None
-    at_start: bool
-
-    def renew(self, step: int) -> None:
-        """Looks anew before the previews of a step, on every process together; `every` may be another one then."""
-
-    def wanted(self, step: int) -> Wanted:
-        """What the previews of a step are drawn from; asked in the first process alone, after `renew`."""
-
-
-class PreviewsElsewhere(Observer):
+class PreviewsElsewhere(Callback):
     """Stands for the previews in the other processes: it is due when they are."""
 
     at_end = True
     on_all_ranks = True
+    place = 2
 
-    def __init__(self, prompts: Prompts) -> None:
+    def __init__(self, prompts: PreviewSource) -> None:
         self.every = prompts.every
         self.at_start = prompts.at_start
         self._prompts = prompts
         self.guidance_rescale: float | None = None
         """In the place of what the prompts come with; None leaves that."""
 
+    def replaced(self, run: RunSettings, sample: SampleSettings) -> None:
+        self.guidance_rescale = sample.guidance_rescale
+
     def due(self, progress: Progress) -> bool:
-        """As other observers; never without an interval."""
+        """As other callbacks; never without an interval."""
         return self.every is not None and super().due(progress)
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Hears what the first process has read."""
         self._prompts.renew(progress.step)
         self.every = self._prompts.every
-        return Wish.NOTHING
+        return Action.NOTHING
 
 
 class Previews(PreviewsElsewhere):
@@ -109,13 +91,10 @@ class Previews(PreviewsElsewhere):
     def __init__(
         self,
         folder: RunFolder,
-        prompts: Prompts,
+        prompts: PreviewSource,
         *,
-        weights: Literal["both", "raw", "shadow"],
-        family: ModelFamily,
-        objective: Objective,
-        update: Update,
-        precision: Precision,
+        weights: Literal["both", "raw", "ema"],
+        model: TrainableModel,
         device: torch.device,
         decode: Callable[[Tensor], Tensor],
         warn: Callable[[str], None],
@@ -125,53 +104,50 @@ class Previews(PreviewsElsewhere):
         super().__init__(prompts)
         self._only_draws = only_draws
         self._folder = folder.samples
-        self._weights = _weights(weights, update)
-        self._family = family
-        self._objective = objective
-        self._update = update
-        self._precision = precision
+        self._weights = _weights(weights, model.update)
+        self._model = model
         self._device = device
         self._decode = decode
         self._warn = warn
         self._sinks = sinks
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Draws, writes, and renews the grid. Raises StorageError when the disk refuses."""
         fault_injection.reach("preview.begin")
-        super().look(report, progress)
+        super().on_step(report, progress)
         with skipped_when_out_of_memory(f"previews of step {progress.step}", self._warn):
-            wanted = self._wanted(progress.step)
-            drawn = self._draw_all(progress.step, wanted)
+            requests = self._wanted(progress.step)
+            drawn = self._draw_all(progress.step, requests)
             if not self._only_draws:
-                self._keep(progress.step, wanted, drawn)
-        return Wish.NOTHING
+                self._keep(progress.step, requests, drawn)
+        return Action.NOTHING
 
-    def _wanted(self, step: int) -> Wanted:
-        wanted = self._prompts.wanted(step)
+    def _wanted(self, step: int) -> PreviewRequests:
+        requests = self._prompts.wanted(step)
         if self.guidance_rescale is None:
-            return wanted
+            return requests
         update = {"guidance_rescale": self.guidance_rescale}
-        return replace(wanted, settings=wanted.settings.model_copy(update=update))
+        return replace(requests, settings=with_values(requests.settings, update))
 
-    def _draw_all(self, step: int, wanted: Wanted) -> Pictures:
-        found: Pictures = {}
+    def _draw_all(self, step: int, requests: PreviewRequests) -> Pictures:
+        drawn: Pictures = {}
         for which in self._weights:
-            if step == 0 and found:
-                found[which] = next(iter(found.values()))  # the average begins as a copy of the weights
+            if step == 0 and drawn:
+                drawn[which] = next(iter(drawn.values()))  # the average begins as a copy of the weights
             else:
-                found[which] = list(self._draw(which, wanted))
-        return found
+                drawn[which] = list(self._draw(which, requests))
+        return drawn
 
-    def _draw(self, which: Weights, wanted: Wanted) -> Iterator[NDArray[np.uint8]]:
-        settings = wanted.settings
-        with evaluating(self._family.parts()), weights_in_use(self._update, which):
-            for some in alike(wanted.requests, settings.batch_size):
-                with self._precision.autocast(self._device):
+    def _draw(self, which: Weights, requests: PreviewRequests) -> Iterator[NDArray[np.uint8]]:
+        settings = requests.settings
+        with evaluating(self._model.family.parts()), weights_in_use(self._model.update, which):
+            for some in alike(requests.requests, settings.batch_size):
+                with self._model.precision.autocast(self._device):
                     latents = sample_latents(
-                        self._family,
+                        self._model.family,
                         some,
-                        schedule=self._objective.schedule,
-                        prediction=self._objective.form,
+                        schedule=self._model.objective.schedule,
+                        prediction=self._model.objective.form,
                         steps=settings.steps,
                         guidance=settings.guidance[0],
                         solver=settings.solver,
@@ -183,19 +159,19 @@ class Previews(PreviewsElsewhere):
                 for request, pixels in zip(some, self._decode(latents), strict=True):
                     yield as_bytes(pixels, request.size.frames)
 
-    def _keep(self, step: int, wanted: Wanted, drawn_by: Pictures) -> None:
+    def _keep(self, step: int, requests: PreviewRequests, drawn_by: Pictures) -> None:
         folder = self._folder / f"step-{step:08d}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for which, drawn in drawn_by.items():
-                for index, (request, pixels) in enumerate(zip(wanted.requests, drawn, strict=True)):
-                    told = pictures.facts(request, wanted.settings) | _of_model(step, which)
+                for index, (request, pixels) in enumerate(zip(requests.requests, drawn, strict=True)):
+                    facts = pictures.facts(request, requests.settings) | _of_model(step, which)
                     name = _name(index, which)
-                    durable.write_file(folder / name, pictures.png(pictures.strip(pixels), told))
+                    durable.write_file(folder / name, pictures.png(pictures.strip(pixels), facts))
                     if request.size.frames > 1:
-                        clip = pictures.file(pixels, told, wanted.settings.clip)
+                        clip = pictures.file(pixels, facts, requests.settings.clip)
                         durable.write_file((folder / name).with_suffix(".mp4"), clip)
-            self._renew_grid(step, wanted)
+            self._renew_grid(step, requests)
         except OSError as error:
             reason = error.strerror or str(error)
             raise StorageError(
@@ -205,9 +181,9 @@ class Previews(PreviewsElsewhere):
             for sink in self._sinks:
                 for which, drawn in drawn_by.items():
                     for index, pixels in enumerate(drawn):
-                        sink(step, f"{index}/{which}", pictures.strip(pixels))
+                        sink(step, f"{index}/{WRITTEN[which]}", pictures.strip(pixels))
 
-    def _renew_grid(self, step: int, wanted: Wanted) -> None:
+    def _renew_grid(self, step: int, requests: PreviewRequests) -> None:
         """All steps so far; of many, an even choice with the first and the last. A row has the caption and guidance of
         now; an earlier picture that was of others says so itself."""
         steps = sorted(n for n in _steps_in(self._folder) if n <= step)
@@ -215,24 +191,24 @@ class Previews(PreviewsElsewhere):
         cells: list[list[NDArray[np.uint8] | None]] = []
         rows: list[str] = []
         notes: list[list[str]] = []
-        for index, request in enumerate(wanted.requests):
-            now = _caption(pictures.facts(request, wanted.settings))
+        for index, request in enumerate(requests.requests):
+            now = _caption(pictures.facts(request, requests.settings))
             for which in self._weights:
-                found = [_read(self._folder / f"step-{n:08d}" / _name(index, which)) for n in shown]
-                cells.append([pixels for pixels, _ in found])
-                notes.append([caption if caption != now else "" for _, caption in found])
-                rows.append(now if len(self._weights) == 1 else f"[{which}] {now}")
+                images = [_read(self._folder / f"step-{n:08d}" / _name(index, which)) for n in shown]
+                cells.append([pixels for pixels, _ in images])
+                notes.append([caption if caption != now else "" for _, caption in images])
+                rows.append(now if len(self._weights) == 1 else f"[{WRITTEN[which]}] {now}")
         image = grids.sheet(cells, rows=rows, columns=[f"step {n}" for n in shown], notes=notes)
         grids.save(image, self._folder / "grid.png")
 
 
-def _weights(weights: Literal["both", "raw", "shadow"], update: Update) -> tuple[Weights, ...]:
-    if update.shadow is None:
+def _weights(weights: Literal["both", "raw", "ema"], update: Update) -> tuple[Weights, ...]:
+    if update.ema is None:
         return ("raw",)
     match weights:
         case "both":
-            return ("raw", "shadow")
-        case "raw" | "shadow":
+            return ("raw", "ema")
+        case "raw" | "ema":
             return (weights,)
         case _:
             raise AssertionError(weights)
@@ -241,20 +217,20 @@ def _weights(weights: Literal["both", "raw", "shadow"], update: Update) -> tuple
 def _of_model(step: int, which: Weights) -> dict[str, str]:
     """What a picture says of its model, named as an export of that step is; nothing of the run's own name, so that
     equal runs draw equal files."""
-    name = f"step-{step:08d}{'-ema' if which == 'shadow' else ''}"
-    return {"model_name": name, "training_step": f"{step}", "weights": which}
+    name = f"step-{step:08d}{'-ema' if which == 'ema' else ''}"
+    return {"model_name": name, "training_step": f"{step}", "weights": WRITTEN[which]}
 
 
 def _name(index: int, which: Weights) -> str:
-    return f"{index:02d}-{which}.png"
+    return f"{index:02d}-{WRITTEN[which]}.png"
 
 
 def _steps_in(folder: Path) -> list[int]:
-    return [int(found[1]) for found in map(_STEP.fullmatch, (path.name for path in folder.iterdir())) if found]
+    return [int(steps[1]) for steps in map(_STEP.fullmatch, (path.name for path in folder.iterdir())) if steps]
 
 
-def _caption(told: Mapping[str, str]) -> str:
-    return f"{told.get('prompt') or '(no caption)'} · guidance {float(told.get('guidance', 'nan')):g}"
+def _caption(facts: Mapping[str, str]) -> str:
+    return f"{facts.get('prompt') or '(no caption)'} · guidance {float(facts.get('guidance', 'nan')):g}"
 
 
 def _read(path: Path) -> tuple[NDArray[np.uint8] | None, str]:
@@ -265,3 +241,23 @@ def _read(path: Path) -> tuple[NDArray[np.uint8] | None, str]:
             return pixels, _caption(pictures.told_by(image))
     except (OSError, SyntaxError, ValueError, AttributeError):
         return None, ""
+
+
+def opened(setup: Setup) -> Iterator[Callback]:
+    """With `run.preview.every`."""
+    if setup.run.preview.every is None:
+        return
+    if not setup.computes:
+        yield PreviewsElsewhere(setup.previews())
+        return
+    yield Previews(
+        setup.folder,
+        setup.previews(),
+        weights=setup.run.preview.weights,
+        model=setup.model,
+        device=setup.runtime.device,
+        decode=setup.decode,
+        warn=setup.warn,
+        sinks=[setup.picture],
+        only_draws=not setup.runtime.is_first,
+    )

@@ -4,7 +4,7 @@ on as it would have."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -12,14 +12,14 @@ from torch.profiler import ProfilerActivity, profile
 
 from mezzotint import durable
 from mezzotint.stages import StepReport
-from mezzotint.training.callbacks.base import Observer, Wish
+from mezzotint.training.callbacks.base import Action, Callback, Setup
 from mezzotint.training.progress import Progress
 
 WARM_UP = 2
 """Steps of a start before the first one that is looked at: kernels are chosen and memory is taken in them."""
 
 
-class Profiler(Observer):
+class Profiler(Callback):
     """Watches `steps` steps after two others and writes `rankN.json` into the folder; then it is never due again.
 
     say: told where the trace lies. A folder that cannot be written is a StorageError, which the trainer tells of.
@@ -41,16 +41,16 @@ class Profiler(Observer):
         """From the first step to the last that is looked at."""
         return self._profile is not None and progress.step > 0
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Begins, goes on or ends, by the steps seen so far."""
         self._looks += 1
         if self._profile is None:
-            return Wish.NOTHING
+            return Action.NOTHING
         if self._looks == WARM_UP:
             self._profile.start()
         elif self._looks == WARM_UP + self._steps or progress.is_done:
             self._end(self._profile)
-        return Wish.NOTHING
+        return Action.NOTHING
 
     def _end(self, watched: profile) -> None:
         self._profile = None
@@ -69,3 +69,11 @@ class Profiler(Observer):
         if self._profile is not None and self._looks >= WARM_UP:
             self._profile.stop()
         self._profile = None
+
+
+def opened(setup: Setup) -> Iterator[Callback]:
+    """With `run.profile.steps`."""
+    profile, runtime = setup.run.profile, setup.runtime
+    if profile.steps:
+        folder = profile.folder or setup.folder.logs / "profile"
+        yield Profiler(folder, profile.steps, rank=runtime.rank, device=runtime.device, say=setup.say)

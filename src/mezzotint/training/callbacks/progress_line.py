@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,8 +20,8 @@ from rich.text import Text
 
 from mezzotint import durable
 from mezzotint.stages import StepReport
-from mezzotint.training.callbacks._running_mean import Smoothed
-from mezzotint.training.callbacks.base import Observer, Wish
+from mezzotint.training.callbacks._running_mean import RunningMean
+from mezzotint.training.callbacks.base import Action, Callback, Setup
 from mezzotint.training.progress import Progress
 
 _REDRAW_SECONDS = 0.1
@@ -114,7 +114,7 @@ class _Terminal(Console):
         return False  # a killed run would leave the terminal without one
 
 
-class LiveLine(Observer):
+class LiveLine(Callback):
     """Shows step, smoothed loss, time left, images per second, share of waiting for data, memory.
 
     On a terminal the line changes with the steps. Elsewhere, and in the log, there is a line for the first step, then
@@ -136,7 +136,7 @@ class LiveLine(Observer):
         self._voice = Voice(stream, log, plain=plain)
         self._every_seconds = every_seconds
         self._clock = clock
-        self._smoothed = Smoothed()
+        self._smoothed = RunningMean()
         self._recent: deque[StepReport] = deque(maxlen=_WINDOW_STEPS)
         self._steps = 0
         self._said_at = 0.0
@@ -144,9 +144,9 @@ class LiveLine(Observer):
         self._unsaid: list[str] = []
         self._warned = False
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         if report is None:
-            return Wish.NOTHING
+            return Action.NOTHING
         self._steps += 1
         self._smoothed.take(report.loss)
         if self._steps == 2:
@@ -156,7 +156,7 @@ class LiveLine(Observer):
             self._voice.say(f"the first step took {report.seconds:.1f} s")
         self._warn_of_waiting()
         self._tell(self._fields(report, progress), is_last=report.step + 1 >= progress.last_step)
-        return Wish.NOTHING
+        return Action.NOTHING
 
     def say(self, text: str) -> None:
         """Says a line above the live one, and in the log: for warnings, and before and after the run."""
@@ -247,3 +247,8 @@ def _is_terminal(stream: TextIO) -> bool:
 def _encodable(text: str, stream: TextIO) -> str:
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "replace").decode(encoding)
+
+
+def opened(setup: Setup) -> Iterator[Callback]:
+    """The line that speaks since the run began to be prepared."""
+    yield setup.line

@@ -12,7 +12,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,13 +26,12 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from mezzotint.errors import StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
-from mezzotint.training.callbacks._scalars import Scalars
-from mezzotint.training.callbacks.base import Observer, Wish
-from mezzotint.training.callbacks.metrics_log import is_written
+from mezzotint.training.callbacks._scalars import Scalars, is_written
+from mezzotint.training.callbacks.base import Action, Callback, Setup, StandsIn
 from mezzotint.training.progress import Progress
 
 
-class TensorBoardLog(Observer):
+class TensorBoardLog(Callback):
     """Writes scalars for every `every`-th step, the first and the last; and the numbers and pictures of others.
 
     num_timesteps: of the schedule. start_step: steps that a resumed run has done; what earlier attempts wrote beyond
@@ -46,16 +45,16 @@ class TensorBoardLog(Observer):
         self._every_steps = every
         self._scalars = Scalars(num_timesteps)
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Takes every report into the means, writes those that are due. Raises StorageError E1705, once."""
         if report is not None:
             self._scalars.take(report)
             if is_written(report.step, self._every_steps, progress):
                 self._events.write(report.step + 1, [_scalar(tag, x) for tag, x in self._scalars.of(report).items()])
-        return Wish.NOTHING
+        return Action.NOTHING
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
-        """Writes what another observer has measured after `step` steps. Raises StorageError E1705, once."""
+        """Writes what another callback has measured after `step` steps. Raises StorageError E1705, once."""
         self._events.write(step, [_scalar(tag, value) for tag, value in values.items()])
 
     def picture(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:
@@ -129,10 +128,19 @@ class EventFile:
 
 def _file_name(folder: Path) -> str:
     """A name that sorts behind those of all earlier attempts: readers take the files in that order."""
-    found = (re.match(r"events\.out\.tfevents\.(\d{10})\.", path.name) for path in folder.iterdir())
-    latest = max((int(match[1]) for match in found if match), default=0)
+    name = (re.match(r"events\.out\.tfevents\.(\d{10})\.", path.name) for path in folder.iterdir())
+    latest = max((int(match[1]) for match in name if match), default=0)
     return f"events.out.tfevents.{max(int(time.time()), latest + 1):010d}.{socket.gethostname()}.{os.getpid()}"
 
 
 def _scalar(tag: str, value: float) -> Summary.Value:
     return Summary.Value(tag=tag, simple_value=value)
+
+
+def opened(setup: Setup) -> Iterator[Callback]:
+    """With `run.tensorboard`, in the first process."""
+    if setup.run.tensorboard and setup.runtime.is_first:
+        timesteps = setup.model.objective.schedule.num_timesteps
+        yield TensorBoardLog(setup.folder, setup.run.log_every, num_timesteps=timesteps, start_step=setup.start_step)
+    elif setup.run.tensorboard:
+        yield StandsIn(follows=True)

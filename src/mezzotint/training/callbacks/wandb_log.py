@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,16 +17,15 @@ from mezzotint.errors import RecipeError, StorageError
 from mezzotint.recipe.sections.run import WandbSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
-from mezzotint.training.callbacks._scalars import Scalars
-from mezzotint.training.callbacks.base import Observer, Wish
-from mezzotint.training.callbacks.metrics_log import is_written
+from mezzotint.training.callbacks._scalars import Scalars, is_written
+from mezzotint.training.callbacks.base import Action, Callback, Setup, StandsIn
 from mezzotint.training.progress import Progress
 
 
-class WandbLog(Observer):
+class WandbLog(Callback):
     """Sends scalars of every `every`-th step, the first and the last; and the numbers and pictures of others.
 
-    settings: `run.wandb`, its mode online or offline. told: the recipe as plain values. Raises RecipeError E1063 when
+    settings: `run.wandb`, its mode online or offline. recipe: as plain values. Raises RecipeError E1063 when
     the package is not there. Where it sends to and whether it may is the package's business (`wandb login`).
     """
 
@@ -39,7 +38,7 @@ class WandbLog(Observer):
         every: int,
         *,
         name: str,
-        told: Mapping[str, Any],
+        recipe: Mapping[str, Any],
         num_timesteps: int = 1000,
     ) -> None:
         self._wandb = package(settings)
@@ -47,22 +46,22 @@ class WandbLog(Observer):
         self._settings = settings
         self._every_steps = every
         self._name = name
-        self._recipe = dict(told)
+        self._recipe = dict(recipe)
         self._scalars = Scalars(num_timesteps)
         self._id = ""
         self._run: Any = None
         self._failed = False
 
-    def look(self, report: StepReport | None, progress: Progress) -> Wish:
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Takes every report into the means, sends those that are due. Raises StorageError E1705, once."""
         if report is not None:
             self._scalars.take(report)
             if is_written(report.step, self._every_steps, progress):
                 self._send(report.step + 1, self._scalars.of(report))
-        return Wish.NOTHING
+        return Action.NOTHING
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
-        """Sends what another observer has measured after `step` steps. Raises StorageError E1705, once."""
+        """Sends what another callback has measured after `step` steps. Raises StorageError E1705, once."""
         self._send(step, dict(values))
 
     def picture(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:
@@ -123,3 +122,15 @@ def package(settings: WandbSettings) -> Any:
             "pip install 'mezzotint[wandb]', or write run.wandb.mode=off",
             code="E1063",
         ) from error
+
+
+def opened(setup: Setup) -> Iterator[Callback]:
+    """With `run.wandb.mode`, in the first process."""
+    run = setup.run
+    if run.wandb.mode != "off" and setup.runtime.is_first:
+        timesteps = setup.model.objective.schedule.num_timesteps
+        yield WandbLog(
+            setup.folder, run.wandb, run.log_every, name=run.name, recipe=setup.recipe, num_timesteps=timesteps
+        )
+    elif run.wandb.mode != "off":
+        yield StandsIn(follows=True)

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from torch import nn
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.optim import AdaCoor, OptimizerSettings, OptimSettings
+from mezzotint.recipe.base import with_values
+from mezzotint.recipe.optimizers.base import Optimizer
+from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.weights.layouts import mindone_sdxl
 
 
@@ -22,16 +24,16 @@ def resolved(optim: OptimSettings, parts: Mapping[str, nn.Module], trained: Sequ
         part: _resolved(rule, parts, [name for name in trained if name.startswith(f"{part}/")])
         for part, rule in optim.part_optimizer.items()
     }
-    return optim.model_copy(update={"optimizer": _resolved(optim.optimizer, parts, others), "part_optimizer": by_part})
+    return with_values(optim, {"optimizer": _resolved(optim.optimizer, parts, others), "part_optimizer": by_part})
 
 
-def _resolved(rule: OptimizerSettings, parts: Mapping[str, nn.Module], trained: Sequence[str]) -> OptimizerSettings:
-    if isinstance(rule, AdaCoor) or not any(word.startswith("@") for word in rule.no_decay):
+def _resolved(rule: Optimizer, parts: Mapping[str, nn.Module], trained: Sequence[str]) -> Optimizer:
+    if not any(word.startswith("@") for word in rule.undecayed):
         return rule
-    found: list[str] = []
-    for word in rule.no_decay:
-        found += _named(word, parts, trained) if word.startswith("@") else [word]
-    return rule.model_copy(update={"no_decay": tuple(dict.fromkeys(found))})
+    names: list[str] = []
+    for word in rule.undecayed:
+        names += _named(word, parts, trained) if word.startswith("@") else [word]
+    return rule.with_undecayed(dict.fromkeys(names))
 
 
 def _named(word: str, parts: Mapping[str, nn.Module], trained: Sequence[str]) -> list[str]:

@@ -1,14 +1,46 @@
-"""Attention computed by something else than torch's own kernels: in slices, or by xformers. Set once, when a model is
-made ready."""
+"""What computes attention: in slices or by xformers, set once when a model is made ready; or one kernel of torch alone,
+chosen at each step."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
+import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mezzotint.errors import RecipeError
+
+Attention = Literal["auto", "flash", "efficient", "cudnn", "math", "slice", "xformers"]
+_KERNELS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+
+
+@contextmanager
+def attending(kernel: Attention, device: torch.device) -> Iterator[None]:
+    """Attention by one kernel of torch alone within; `auto` leaves the choice to torch, and `slice` and `xformers` were
+    set up before. Raises RecipeError E1060 when that kernel cannot compute it."""
+    if kernel not in _KERNELS:
+        yield
+        return
+    try:
+        with sdpa_kernel(_KERNELS[kernel]):
+            yield
+    except RuntimeError as error:
+        if "scaled_dot_product_attention" not in str(error) and "No available kernel" not in str(error):
+            raise
+        raise RecipeError(
+            f"model.attention is {kernel}, and that kernel cannot compute this model's attention on {device.type} "
+            "in this precision; write model.attention=auto",
+            code="E1060",
+        ) from error
 
 
 def set_up(denoiser: nn.Module, attention: str) -> None:

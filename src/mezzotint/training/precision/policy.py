@@ -32,7 +32,7 @@ class Precision:
     weights: torch.dtype
     frozen: torch.dtype
     vae: torch.dtype
-    alone: bool = False
+    has_no_masters: bool = False
     """Whether the weights of the forward pass are all there is: no float32 masters."""
 
     @staticmethod
@@ -44,7 +44,7 @@ class Precision:
             compute if settings.weight_dtype != "fp32" else torch.float32,
             DTYPES.get(settings.frozen_dtype, compute),
             DTYPES.get(settings.vae_dtype or settings.frozen_dtype, compute),
-            alone=settings.weight_dtype == "alone" and compute != torch.float32,
+            has_no_masters=settings.weight_dtype == "alone" and compute != torch.float32,
         )
 
     def of_frozen(self, part: str) -> torch.dtype:
@@ -54,7 +54,7 @@ class Precision:
     @property
     def separate_masters(self) -> bool:
         """Whether the optimizer keeps float32 masters beside the weights of the forward pass."""
-        return self.weights != torch.float32 and not self.alone
+        return self.weights != torch.float32 and not self.has_no_masters
 
     @property
     def scaled(self) -> bool:
@@ -69,7 +69,9 @@ class Precision:
 
     def __str__(self) -> str:
         name = {value: key for key, value in DTYPES.items()}
-        masters = "float32 masters apart" if self.separate_masters else "no masters" if self.alone else "float32"
+        masters = (
+            "float32 masters apart" if self.separate_masters else "no masters" if self.has_no_masters else "float32"
+        )
         return (
             f"{name[self.compute]} arithmetic, trained weights {name[self.weights]} ({masters}), "
             f"frozen {name[self.frozen]}" + (f", VAE {name[self.vae]}" if self.vae != self.frozen else "")

@@ -42,7 +42,7 @@ def steps(
             norms=torch.tensor([0.0]),
             found_inf=torch.tensor(float(seed == bad)),
             lr={group.name: lr for group in update.groups},
-            moves_shadow=False,
+            update_ema=False,
         )
 
 
@@ -193,7 +193,7 @@ def test_an_option_that_changes_on_resume_is_not_undone_by_the_checkpoint(distan
     second.load({name: t.clone() for name, t in first.tensors().items()})
     before = again["denoiser/a.bias"].detach().clone()
     steps(second, again, range(2, 3), lr=100.0)
-    [group] = second._rules["denoiser"]._optimizers[("denoiser/a.weight", "denoiser/a.bias")].param_groups  # type: ignore[attr-defined]
+    [group] = second._steps["denoiser"]._optimizers[("denoiser/a.weight", "denoiser/a.bias")].param_groups  # type: ignore[attr-defined]
     wanted = 100.0 * group["d"] * 0.125 / 3
     moved = (before - again["denoiser/a.bias"].detach()).abs()
     torch.testing.assert_close(moved, torch.full_like(moved, wanted), rtol=1e-3, atol=0)
@@ -242,7 +242,7 @@ def test_adacoor_moves_nothing_on_a_step_that_is_not_finite() -> None:
         p.grad = torch.full_like(p, float("nan"))
         p.grad[0] = float("inf")
     one = torch.tensor(1.0)
-    update.apply(loss_scale=one, norms=one[None], found_inf=one, lr={"denoiser": 1e-2}, moves_shadow=False)
+    update.apply(loss_scale=one, norms=one[None], found_inf=one, lr={"denoiser": 1e-2}, update_ema=False)
     assert all(torch.equal(before[name], t) for name, t in update.tensors().items())
 
 
@@ -264,9 +264,7 @@ def test_adacoor_takes_gradients_without_the_loss_scale() -> None:
         for p in trained.values():
             p.grad = scale * torch.ones_like(p)
         one = torch.tensor(1.0)
-        update.apply(
-            loss_scale=one * scale, norms=one[None], found_inf=0 * one, lr={"denoiser": 0.0}, moves_shadow=False
-        )
+        update.apply(loss_scale=one * scale, norms=one[None], found_inf=0 * one, lr={"denoiser": 0.0}, update_ema=False)
         moved.append(trained["denoiser/a.weight"].detach() - parameters()["denoiser/a.weight"])
     assert torch.equal(*moved)
     # the first step is about √eps of the gradient's sign
@@ -370,7 +368,7 @@ def test_lion_moves_nothing_on_a_step_that_is_not_finite_and_does_not_mind_the_l
             p.grad = torch.ones_like(p) * scale
         one = torch.tensor(1.0)
         update.apply(
-            loss_scale=one * scale, norms=one[None], found_inf=0 * one, lr={"denoiser": 1e-2}, moves_shadow=False
+            loss_scale=one * scale, norms=one[None], found_inf=0 * one, lr={"denoiser": 1e-2}, update_ema=False
         )
         means.append(update.tensors()["opt.mean/denoiser/a.weight"].clone())
     assert torch.equal(*means)

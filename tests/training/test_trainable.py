@@ -6,9 +6,10 @@ import pytest
 from torch import nn
 
 from mezzotint.errors import RecipeError
+from mezzotint.recipe.optimizers.adamw import AdamW
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.optim import AdamW, OptimSettings
-from mezzotint.training import patterns
+from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.training import trainable
 from mezzotint.training.trainable import trained_parameters
 from mezzotint.training.update import Update
 
@@ -38,7 +39,7 @@ def test_one_without_the_sign_is_still_refused() -> None:
 
 
 def test_the_idle_ones_are_told() -> None:
-    assert patterns.idle(["~*bias", "~*layernorm*", "*gone*", "~!*norm*"], list(trained())) == [
+    assert trainable.idle(["~*bias", "~*layernorm*", "*gone*", "~!*norm*"], list(trained())) == [
         "*layernorm*",
         "!*norm*",
     ]

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from mezzotint.training.callbacks._overfit_warning import Rising
+from mezzotint.training.callbacks._overfit_warning import OverfitWarning
 
 
 def told(losses: list[float]) -> list[int]:
     """After which measurements something is said of a curve, counted from 1."""
-    rising = Rising()
+    rising = OverfitWarning()
     return [number for number, loss in enumerate(losses, 1) if rising.take(number, {"val/loss": loss})]
 
 
@@ -37,7 +37,7 @@ def test_a_curve_has_turned_when_it_rises_past_its_lowest(losses: list[float], e
 def test_what_was_said_is_remembered_by_a_run_that_goes_on() -> None:
     losses = [*FALL, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1]
     for stop in range(len(losses) + 1):
-        first, second = Rising(), Rising()
+        first, second = OverfitWarning(), OverfitWarning()
         said = [sentence for n, loss in enumerate(losses[:stop]) for sentence in first.take(n, {"val/loss": loss})]
         second.load(json.loads(json.dumps(first.state())))
         rest = enumerate([*losses, 1.2][stop:], stop)

@@ -41,7 +41,7 @@ def report(step: int, **changes: object) -> StepReport:
 
 def follow(live: LiveLine, clock: Clock, steps: range, last_step: int, **changes: object) -> None:
     for step in steps:
-        live.look(report(step, **changes), Progress(step=step + 1, last_step=last_step))
+        live.on_step(report(step, **changes), Progress(step=step + 1, last_step=last_step))
         clock.now += 2.0
 
 
@@ -63,8 +63,8 @@ def test_without_a_terminal_there_are_plain_lines_at_the_start_now_and_then_and_
 def test_the_time_left_does_not_count_the_slow_first_step(tmp_path: Path) -> None:
     stream, clock = io.StringIO(), Clock()
     live = LiveLine(stream, None, clock=clock, every_seconds=0.0)
-    live.look(report(0, seconds=120.0), Progress(step=1, last_step=11))
-    live.look(report(1), Progress(step=2, last_step=11))
+    live.on_step(report(0, seconds=120.0), Progress(step=1, last_step=11))
+    live.on_step(report(1), Progress(step=2, last_step=11))
     assert "0:18 left" in stream.getvalue().splitlines()[-1]
 
 
@@ -174,11 +174,11 @@ def test_the_smoothed_loss_goes_on_over_a_resume() -> None:
     stream = io.StringIO()
     rest = LiveLine(stream, None, clock=clock)
     for step, loss in enumerate((1.0, 0.5)):
-        whole.look(report(step, loss=loss), Progress(step=step + 1, last_step=9))
+        whole.on_step(report(step, loss=loss), Progress(step=step + 1, last_step=9))
         if step == 0:
-            first.look(report(step, loss=loss), Progress(step=step + 1, last_step=9))
+            first.on_step(report(step, loss=loss), Progress(step=step + 1, last_step=9))
     rest.load(first.state())
-    rest.look(report(1, loss=0.5), Progress(step=2, last_step=9))
+    rest.on_step(report(1, loss=0.5), Progress(step=2, last_step=9))
     assert rest.state() == whole.state()
     assert "loss 0.7475" in stream.getvalue()
 

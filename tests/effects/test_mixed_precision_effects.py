@@ -58,7 +58,9 @@ def spy(patch: pytest.MonkeyPatch) -> dict[str, set[torch.dtype]]:
 
 # breaks if a level had other modules in it, or what they compute in or hand on were of another type
 @pytest.mark.effect("run.half")
-def test_half_says_which_modules_compute_in_the_smaller_type(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mixed_precision_says_which_modules_compute_in_the_smaller_type(
+    prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # by kind: the type that is handed on; and the type that norms and SiLU compute in
     wanted = {"products": (F32, F32), "most": (B16, F32), "all": (B16, B16)}
     losses = {}
@@ -74,7 +76,7 @@ def test_half_says_which_modules_compute_in_the_smaller_type(prepare: Prepare, m
         assert computed["group_norm"] == computed["layer_norm"] == {inside}
         assert computed["silu"] == {inside}
         assert computed["scaled_dot_product_attention"] == {F32 if level == "products" else B16}, "before autocast"
-        assert {t.dtype for t in ready.trainer.update.masters.values()} == {F32}
+        assert {t.dtype for t in ready.trainer.model.update.masters.values()} == {F32}
     assert losses["products"] != losses["most"]
     assert max(losses.values()) == pytest.approx(min(losses.values()), rel=0.03)
     plain, asked = (prepare(run__half=level).step().report.loss for level in ("autocast", "all"))
@@ -105,8 +107,8 @@ def test_a_static_scale_stays(prepare: Prepare) -> None:
     given = {"run__precision": "fp16", "run__scaler__init": 1024, "run__scaler__growth_interval": 1}
     ready = prepare(run__scaler__kind="static", **given)
     assert [ready.step().report.loss_scale for _ in range(3)] == [1024] * 3
-    ready.trainer.scale.update(torch.ones(()), 3)
-    assert float(ready.trainer.scale.scale) == 1024
+    ready.trainer.model.scale.update(torch.ones(()), 3)
+    assert float(ready.trainer.model.scale.scale) == 1024
     dynamic = prepare(run__scaler__kind="dynamic", **given)
     assert [dynamic.step().report.loss_scale for _ in range(3)] == [1024, 2048, 4096]
 
@@ -157,18 +159,18 @@ def test_weights_alone_are_their_own_masters(prepare: Prepare, kind: str) -> Non
     ready = prepare(optim__lr=1e-2, **given)
     trainer, weight = ready.trainer, ready.family.parts()["denoiser"].conv_in.weight
     assert weight.dtype == B16
-    assert trainer.update.masters["denoiser/conv_in.weight"].data_ptr() == weight.data_ptr()
+    assert trainer.model.update.masters["denoiser/conv_in.weight"].data_ptr() == weight.data_ptr()
     step = ready.step()
     assert step.report.applied
     assert weight.dtype == B16
     assert step.largest("denoiser") > 1e-5
     assert {
-        t.dtype for name, t in trainer.update.tensors().items() if name.startswith(("opt.mean/", "opt.square/"))
+        t.dtype for name, t in trainer.model.update.tensors().items() if name.startswith(("opt.mean/", "opt.square/"))
     } <= {B16}
-    assert {t.dtype for t in trainer.update.shadow.weights.values()} == {F32}
-    trainer.save(trainer)
+    assert {t.dtype for t in trainer.model.update.ema.weights.values()} == {F32}
+    trainer.host.save(trainer)
     again = prepare(optim__lr=1e-2, **given)
-    again.trainer.update.load(trainer.update.tensors())
+    again.trainer.model.update.load(trainer.model.update.tensors())
     assert torch.equal(again.family.parts()["denoiser"].conv_in.weight, weight)
     lost = prepare(optim__lr=1e-6, **given).step()
     if kind == "adamw":

@@ -17,7 +17,7 @@ from mezzotint import durable, outside
 from mezzotint.errors import StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
-from mezzotint.training.callbacks._running_mean import Smoothed
+from mezzotint.training.callbacks._running_mean import RunningMean
 from mezzotint.training.callbacks._scalars import TAGS
 from mezzotint.training.callbacks.metrics_log import MetricsLog, SampleLog, truncate
 from mezzotint.training.callbacks.tensorboard_log import TensorBoardLog
@@ -49,11 +49,11 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder(tmp_path / "run").open()
 
 
-def log_steps(observer: MetricsLog | SampleLog | TensorBoardLog, steps: range, last_step: int = 1000) -> None:
+def log_steps(callback: MetricsLog | SampleLog | TensorBoardLog, steps: range, last_step: int = 1000) -> None:
     for step in steps:
         # as the trainer does: reports come one step late
-        observer.look(report(step), Progress(step=step + 2, last_step=last_step))
-    observer.close()
+        callback.on_step(report(step), Progress(step=step + 2, last_step=last_step))
+    callback.close()
 
 
 def test_a_line_of_metrics_reads_back_to_the_last_bit(folder: RunFolder) -> None:
@@ -77,7 +77,7 @@ def test_the_first_every_nth_and_the_last_step_are_logged(folder: RunFolder) -> 
 def test_lines_between_which_steps_lie_tell_what_those_did(folder: RunFolder) -> None:
     log = MetricsLog(folder, every=4)
     for step in range(6):
-        log.look(report(step), Progress(step=step + 2, last_step=10))
+        log.on_step(report(step), Progress(step=step + 2, last_step=10))
     kept = json.loads(json.dumps(log.state()))
     log.close()
     resumed = MetricsLog(folder, every=4)
@@ -89,7 +89,7 @@ def test_lines_between_which_steps_lie_tell_what_those_did(folder: RunFolder) ->
     each = report(0)
     assert sum(line["samples_since"] for line in lines) == 10 * each.samples
     assert sum(line["seconds_since"] for line in lines) == pytest.approx(10 * each.seconds)
-    whole = Smoothed()
+    whole = RunningMean()
     for step in range(10):
         whole.take(report(step).loss)
     assert lines[-1]["loss_avg"] == whole.value, "of all steps, and over a resume"
@@ -106,7 +106,7 @@ def test_a_run_whose_checkpoint_knows_no_smoothed_loss_goes_on_without_it(folder
 
 def test_values_that_are_not_finite_stay_valid_json_and_read_back(folder: RunFolder) -> None:
     log = MetricsLog(folder, every=1)
-    log.look(report(0, loss=float("nan"), norm=float("inf")), Progress(step=1, last_step=9))
+    log.on_step(report(0, loss=float("nan"), norm=float("inf")), Progress(step=1, last_step=9))
     line = json.loads(folder.metrics.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert np.isnan(float(line["loss"]))
     assert float(line["norm"]) == float("inf")
@@ -159,10 +159,10 @@ def test_a_full_disk_is_said_once_and_logging_goes_on_when_there_is_room(
     with monkeypatch.context() as full:
         full.setattr(durable, "open_own", lambda *_, **__: open("/dev/full", "ab", buffering=0))  # noqa: SIM115
         with pytest.raises(StorageError, match="No space left") as caught:
-            log.look(report(0), Progress(step=1, last_step=9))
+            log.on_step(report(0), Progress(step=1, last_step=9))
         assert caught.value.code == "E1705"
-        log.look(report(1), Progress(step=2, last_step=9))
-    log.look(report(2), Progress(step=3, last_step=9))
+        log.on_step(report(1), Progress(step=2, last_step=9))
+    log.on_step(report(2), Progress(step=3, last_step=9))
     assert [line["step"] for line in outside.read_lines(folder.metrics)] == [3]
 
 
@@ -180,7 +180,7 @@ def test_tensorboard_events_read_back_with_the_documented_tags(folder: RunFolder
     board = TensorBoardLog(folder, every=1)
     for step in range(3):
         fp16 = report(step, memory_bytes=3 * 2**30, loss_scale=65536.0)
-        board.look(fp16, Progress(step=step + 2, last_step=99))
+        board.on_step(fp16, Progress(step=step + 2, last_step=99))
     board.numbers(3, {"val/loss": 0.5, "val/loss_at/125": 0.25, "val/loss_shadow": 0.5, "val/loss_shadow_at/125": 0.5})
     board.numbers(3, {"val/faces": 0.5, "val/train": 0.25, "val/all": 0.5})
     pixels = np.arange(8 * 6 * 3, dtype=np.uint8).reshape(8, 6, 3)
@@ -203,7 +203,7 @@ def test_tensorboard_events_read_back_with_the_documented_tags(folder: RunFolder
 def test_losses_between_two_points_are_averaged_by_timestep(folder: RunFolder) -> None:
     board = TensorBoardLog(folder, every=3, num_timesteps=1000)
     for step, loss in enumerate((9.0, 1.0, 3.0)):
-        board.look(report(step, timesteps=(250.0,), losses=(loss,)), Progress(step=step + 2, last_step=99))
+        board.on_step(report(step, timesteps=(250.0,), losses=(loss,)), Progress(step=step + 2, last_step=99))
     board.close()
     points = events(folder).Scalars("loss/by_timestep/2")
     assert [(point.step, point.value) for point in points] == [(1, 9.0), (3, 2.0)]
@@ -233,7 +233,7 @@ def test_the_smoothed_loss_goes_on_over_a_resume(folder: RunFolder) -> None:
 
 
 def test_the_smoothed_loss_starts_at_the_first_value_and_passes_over_nan() -> None:
-    smoothed = Smoothed()
+    smoothed = RunningMean()
     assert smoothed.value is None
     smoothed.take(2.0)
     smoothed.take(float("nan"))
@@ -243,9 +243,9 @@ def test_the_smoothed_loss_starts_at_the_first_value_and_passes_over_nan() -> No
 def test_events_that_cannot_be_written_are_an_error_once(tmp_path: Path) -> None:
     board = TensorBoardLog(RunFolder(tmp_path / "gone"), every=1)
     with pytest.raises(StorageError) as caught:
-        board.look(report(0), Progress(step=1, last_step=9))
+        board.on_step(report(0), Progress(step=1, last_step=9))
     assert caught.value.code == "E1705"
-    board.look(report(1), Progress(step=2, last_step=9))
+    board.on_step(report(1), Progress(step=2, last_step=9))
 
 
 def test_records_carry_their_length_first(folder: RunFolder) -> None:

@@ -25,7 +25,8 @@ from mezzotint.sampling.pictures import told_by
 from mezzotint.sampling.sample import Request, embedded
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, TextEmbedding
-from mezzotint.training.callbacks.previews import Previews, PreviewsElsewhere, Wanted
+from mezzotint.training.callbacks.base import PreviewRequests
+from mezzotint.training.callbacks.previews import Previews, PreviewsElsewhere
 from mezzotint.training.callbacks.validation import Validation, spread
 from mezzotint.training.latents import latents_of
 from mezzotint.training.progress import Progress
@@ -33,7 +34,7 @@ from mezzotint.training.trainer import Trainer
 
 Make = Callable[..., Any]
 CPU = torch.device("cpu")
-WITH_SHADOW = {"lr": 1e-3, "ema": {"rule": "constant", "decay": 0.9}}
+WITH_EMA = {"lr": 1e-3, "ema": {"rule": "constant", "decay": 0.9}}
 
 
 def text_of(family: Family, n: int) -> TextEmbedding:
@@ -59,7 +60,7 @@ def family(_model: Family) -> Iterator[Family]:
 @pytest.fixture
 def trainer(family: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make) -> Trainer:
     steps = [step_batches([batch_of(latents_at(1, 2), text_of(family, 2))], step) for step in range(3)]
-    made: Trainer = trainer_over(family, steps, optim=WITH_SHADOW)
+    made: Trainer = trainer_over(family, steps, optim=WITH_EMA)
     return made
 
 
@@ -76,10 +77,7 @@ def validation(trainer: Trainer, *batches: Batch, **given: Any) -> Validation:
             "every": Every(2, "steps"),
             "timesteps": 4,
             "seed": 7,
-            "family": trainer.family,
-            "objective": trainer.objective,
-            "update": trainer.update,
-            "precision": trainer.precision,
+            "model": trainer.model,
             "device": CPU,
             "sinks": [],
             "warn": pytest.fail,
@@ -106,7 +104,7 @@ def rows(batch: Batch, *which: int) -> Batch:
 
 def digest(trainer: Trainer) -> str:
     found = hashlib.sha256(torch.get_rng_state().numpy().tobytes())
-    for part in trainer.family.parts().values():
+    for part in trainer.model.family.parts().values():
         found.update(str([module.training for module in part.modules()]).encode())
         for parameter in part.parameters():
             found.update(parameter.detach().numpy().tobytes())
@@ -137,24 +135,24 @@ def test_measuring_leaves_no_trace_and_a_run_goes_the_same_way(
     for measured in (False, True):
         family = Family.tiny()
         steps = [step_batches([batch_of(latents_at(1, 2), text_of(family, 2))], step) for step in range(3)]
-        trainer = trainer_over(family, steps, optim=WITH_SHADOW)
+        trainer = trainer_over(family, steps, optim=WITH_EMA)
         family.parts()["denoiser"].train()
         if measured:
             before = digest(trainer)
             validation(trainer, held_out).measure()
             assert digest(trainer) == before
-            trainer.observers = [*trainer.observers, validation(trainer, held_out, every=Every(1, "steps"))]
+            trainer.callbacks = [*trainer.callbacks, validation(trainer, held_out, every=Every(1, "steps"))]
         trainer.run()
-        ends.append(([r.loss for r in trainer.observers[0].seen], digest(trainer)))
+        ends.append(([r.loss for r in trainer.callbacks[0].seen], digest(trainer)))
     assert ends[0] == ends[1]
 
 
-def test_held_out_loss_follows_the_weights_and_the_shadow_follows_slower(trainer: Trainer, held_out: Batch) -> None:
-    observer = validation(trainer, held_out)
-    before = observer.measure()
+def test_held_out_loss_follows_the_weights_and_the_average_follows_slower(trainer: Trainer, held_out: Batch) -> None:
+    callback = validation(trainer, held_out)
+    before = callback.measure()
     assert before["val/loss"] == before["val/loss_shadow"]
     trainer.run()
-    after = observer.measure()
+    after = callback.measure()
     assert after["val/loss"] != before["val/loss"]
     assert after["val/loss_shadow"] not in (after["val/loss"], before["val/loss_shadow"])
 
@@ -170,7 +168,7 @@ def test_held_out_loss_is_the_plain_squared_error_whatever_the_objective_weighs(
     trainer: Trainer, family: Family, trainer_over: Make, held_out: Batch
 ) -> None:
     plain = validation(trainer, held_out).measure()
-    other = trainer_over(family, [], optim=WITH_SHADOW, objective={"loss": "huber", "min_snr_gamma": 1.0})
+    other = trainer_over(family, [], optim=WITH_EMA, objective={"loss": "huber", "min_snr_gamma": 1.0})
     assert validation(other, held_out).measure() == plain
 
 
@@ -185,11 +183,11 @@ def test_held_out_loss_is_the_mean_over_timesteps_and_near_one_without_training(
 
 def test_moments_and_pixels_are_encoded_as_in_training(trainer: Trainer, held_out: Batch) -> None:
     pixels = torch.linspace(-1, 1, 3 * 3 * 64 * 64).reshape(3, 3, 64, 64)
-    moments = trainer.family.encode_media(pixels)
+    moments = trainer.model.family.encode_media(pixels)
     from_pixels = replace(held_out, latents=None, pixels=pixels)
     from_moments = replace(held_out, latents=None, moments=moments)
-    x_0 = latents_of(trainer.family, from_pixels, CPU)
-    assert torch.equal(x_0, latents_of(trainer.family, from_moments, CPU))
+    x_0 = latents_of(trainer.model.family, from_pixels, CPU)
+    assert torch.equal(x_0, latents_of(trainer.model.family, from_moments, CPU))
     assert validation(trainer, from_pixels).measure() == validation(trainer, from_moments).measure()
 
 
@@ -204,7 +202,7 @@ def test_held_out_loss_reaches_the_sinks_at_the_start_in_between_and_at_the_end(
     def keep(step: int, values: Mapping[str, float]) -> None:
         seen.append((step, values["val/loss"]))
 
-    trainer.observers = [*trainer.observers, validation(trainer, held_out, sinks=[refuse, keep])]
+    trainer.callbacks = [*trainer.callbacks, validation(trainer, held_out, sinks=[refuse, keep])]
     trainer.run()
     assert [step for step, _ in seen] == [0, 2, 3]
 
@@ -215,19 +213,19 @@ def test_each_measurement_is_said_and_a_loss_that_rises_again_is_a_warning(
     told: list[str] = []
     warned: list[str] = []
     curve = [1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.51, 0.5, 0.52, 0.53, 0.55, 0.56, 0.57]
-    observer = validation(trainer, held_out, tell=told.append, warn=warned.append)
-    monkeypatch.setattr(observer, "measure", lambda: {"val/loss": curve[len(told)], "val/loss_at/125": 9.0})
+    callback = validation(trainer, held_out, tell=told.append, warn=warned.append)
+    monkeypatch.setattr(callback, "measure", lambda: {"val/loss": curve[len(told)], "val/loss_at/125": 9.0})
     for step in range(len(curve) - 1):
-        observer.look(None, Progress(step=step, last_step=99))
+        callback.on_step(None, Progress(step=step, last_step=99))
     assert told[:2] == ["measured at step 0  val/loss 1.0000", "measured at step 1  val/loss 0.9000"]
     assert warned == [
         "val/loss rises: 0.5000 at step 7, 0.5600 now; it was lowest at step 5, with 0.5000: from there on the model "
         "may be learning its pictures by heart, and an export of about then may draw better"
     ]
     gone_on = validation(trainer, held_out, tell=told.append, warn=warned.append)
-    gone_on.load(json.loads(json.dumps(observer.state())))
+    gone_on.load(json.loads(json.dumps(callback.state())))
     monkeypatch.setattr(gone_on, "measure", lambda: {"val/loss": curve[-1]})
-    gone_on.look(None, Progress(step=12, last_step=99))
+    gone_on.on_step(None, Progress(step=12, last_step=99))
     assert len(warned) == 1, "once, in a run that goes on as well"
 
 
@@ -242,14 +240,14 @@ def test_too_little_memory_costs_the_measurement_and_not_the_run(
     trainer: Trainer, held_out: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    observer = validation(trainer, held_out, warn=said.append)
+    callback = validation(trainer, held_out, warn=said.append)
     before = digest(trainer)
 
     def full(*given: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(trainer.family, "predict", full)
-    observer.look(None, Progress(step=4, last_step=9))
+    monkeypatch.setattr(trainer.model.family, "predict", full)
+    callback.on_step(None, Progress(step=4, last_step=9))
     assert said == ["held-out loss of step 4: left out, the memory does not suffice; training goes on"]
     assert digest(trainer) == before
 
@@ -276,8 +274,8 @@ class Prompts:
     def renew(self, step: int) -> None:
         self.renewed.append(step)
 
-    def wanted(self, step: int) -> Wanted:
-        return Wanted(self.requests, SampleSettings(steps=2, guidance=3.0))
+    def wanted(self, step: int) -> PreviewRequests:
+        return PreviewRequests(self.requests, SampleSettings(steps=2, guidance=3.0))
 
 
 TWO = [
@@ -291,12 +289,9 @@ def previews(trainer: Trainer, folder: RunFolder, **given: Any) -> Previews:
         given.pop("prompts", None) or Prompts(given.pop("requests", TWO)),
         **{
             "weights": "both",
-            "family": trainer.family,
-            "objective": trainer.objective,
-            "update": trainer.update,
-            "precision": trainer.precision,
+            "model": trainer.model,
             "device": CPU,
-            "decode": trainer.family.decode_media,
+            "decode": trainer.model.family.decode_media,
             "warn": pytest.fail,
         }
         | given,
@@ -315,12 +310,12 @@ def test_previews_are_drawn_from_step_0_on_and_leave_no_trace(
     for shown in (False, True):
         family = Family.tiny()
         steps = [step_batches([batch_of(latents_at(1, 2), text_of(family, 2))], step) for step in range(3)]
-        trainer = trainer_over(family, steps, optim=WITH_SHADOW)
+        trainer = trainer_over(family, steps, optim=WITH_EMA)
         family.parts()["denoiser"].train()
         if shown:
-            trainer.observers = [*trainer.observers, previews(trainer, folder)]
+            trainer.callbacks = [*trainer.callbacks, previews(trainer, folder)]
         trainer.run()
-        ends.append(([r.loss for r in trainer.observers[0].seen], digest(trainer)))
+        ends.append(([r.loss for r in trainer.callbacks[0].seen], digest(trainer)))
     assert ends[0] == ends[1]
     names = sorted(p.relative_to(folder.samples).as_posix() for p in folder.samples.rglob("*.png"))
     drawn = ["00-raw.png", "00-shadow.png", "01-raw.png", "01-shadow.png"]
@@ -336,7 +331,7 @@ def test_previews_are_drawn_from_step_0_on_and_leave_no_trace(
 
 
 def test_a_picture_carries_its_settings(trainer: Trainer, folder: RunFolder) -> None:
-    previews(trainer, folder).look(None, Progress(step=20, last_step=99))
+    previews(trainer, folder).on_step(None, Progress(step=20, last_step=99))
     with Image.open(folder.samples / "step-00000020" / "01-shadow.png") as image:
         assert image.size == (32, 24)
         assert told_by(image) == {
@@ -350,43 +345,44 @@ def test_embeddings_made_before_and_a_vae_loaded_apart_draw_the_same_pictures(
     trainer: Trainer, folder: RunFolder, tmp_path: Path
 ) -> None:
     whole = previews(trainer, folder)
-    whole.look(None, Progress(step=1, last_step=9))
+    whole.on_step(None, Progress(step=1, last_step=9))
     bare = Family.tiny()
     parts = bare.parts()
-    ready = embedded(trainer.family, TWO)
-    decode = trainer.family.decode_media
+    ready = embedded(trainer.model.family, TWO)
+    decode = trainer.model.family.decode_media
     for part in ("text_encoder", "vae"):
         del parts[part]  # type: ignore[attr-defined]
     other = RunFolder(tmp_path / "cached").open()
-    previews(trainer, other, family=bare, requests=ready, decode=decode).look(None, Progress(step=1, last_step=9))
+    model = replace(trainer.model, family=bare)
+    previews(trainer, other, model=model, requests=ready, decode=decode).on_step(None, Progress(step=1, last_step=9))
     for path in folder.samples.glob("step-*/*.png"):
         assert path.read_bytes() == (other.samples / path.relative_to(folder.samples)).read_bytes()
 
 
 def test_the_grid_has_a_column_a_step_and_none_of_a_future_that_was_undone(trainer: Trainer, folder: RunFolder) -> None:
-    observer = previews(trainer, folder)
+    callback = previews(trainer, folder)
     widths = []
     for step in (2, 4, 4, 3):
-        observer.look(None, Progress(step=step, last_step=9))
+        callback.on_step(None, Progress(step=step, last_step=9))
         with Image.open(folder.samples / "grid.png") as image:
             widths.append(image.width)
     assert widths[0] < widths[1] == widths[2] == widths[3]
     (folder.samples / "step-00000002" / "00-raw.png").write_bytes(b"not a picture")
-    observer.look(None, Progress(step=3, last_step=9))
+    callback.on_step(None, Progress(step=3, last_step=9))
 
 
 def test_pictures_reach_the_sinks(trainer: Trainer, folder: RunFolder) -> None:
     seen: list[tuple[int, str, tuple[int, ...], np.dtype[Any]]] = []
-    observer = previews(trainer, folder, sinks=[lambda step, name, p: seen.append((step, name, p.shape, p.dtype))])
-    observer.look(None, Progress(step=2, last_step=9))
+    callback = previews(trainer, folder, sinks=[lambda step, name, p: seen.append((step, name, p.shape, p.dtype))])
+    callback.on_step(None, Progress(step=2, last_step=9))
     assert [name for _, name, _, _ in seen] == ["0/raw", "1/raw", "0/shadow", "1/shadow"]
     assert seen[0] == (2, "0/raw", (24, 32, 3), np.dtype(np.uint8))
 
 
-@pytest.mark.parametrize(("weights", "names"), [("raw", {"00-raw.png"}), ("shadow", {"00-shadow.png"})])
+@pytest.mark.parametrize(("weights", "names"), [("raw", {"00-raw.png"}), ("ema", {"00-shadow.png"})])
 def test_only_the_weights_asked_for_draw(weights: str, names: set[str], trainer: Trainer, folder: RunFolder) -> None:
     one = [Request(prompt="a", size=Size(32, 32))]
-    previews(trainer, folder, weights=weights, requests=one).look(None, Progress(step=2, last_step=9))
+    previews(trainer, folder, weights=weights, requests=one).on_step(None, Progress(step=2, last_step=9))
     assert {path.name for path in folder.samples.glob("step-*/*")} == names
 
 
@@ -396,7 +392,7 @@ def test_too_little_memory_costs_the_preview_and_not_the_run(trainer: Trainer, f
 
     said: list[str] = []
     before = digest(trainer)
-    previews(trainer, folder, decode=full, warn=said.append).look(None, Progress(step=2, last_step=9))
+    previews(trainer, folder, decode=full, warn=said.append).on_step(None, Progress(step=2, last_step=9))
     assert said == ["previews of step 2: left out, the memory does not suffice; training goes on"]
     assert digest(trainer) == before
     assert not list(folder.samples.iterdir())
@@ -408,8 +404,8 @@ def test_a_disk_that_refuses_previews_is_a_storage_error_that_training_survives(
     folder.samples.rmdir()
     folder.samples.write_text("in the way")
     said: list[str] = []
-    trainer.warn = said.append
-    trainer.observers = [*trainer.observers, previews(trainer, folder)]
+    trainer.host.warn = said.append
+    trainer.callbacks = [*trainer.callbacks, previews(trainer, folder)]
     trainer.run()
     assert trainer.progress.step == 3
     assert "previews cannot be written" in said[0]
@@ -418,7 +414,7 @@ def test_a_disk_that_refuses_previews_is_a_storage_error_that_training_survives(
 def test_the_preview_probe_is_reached(trainer: Trainer, folder: RunFolder) -> None:
     fault_injection.arm("preview.begin@1:raise")
     with pytest.raises(RuntimeError, match=r"preview\.begin"):
-        previews(trainer, folder).look(None, Progress(step=2, last_step=9))
+        previews(trainer, folder).on_step(None, Progress(step=2, last_step=9))
 
 
 # --- several sets, prompts that change --------------------------------------------------------------------------------
@@ -445,13 +441,13 @@ def test_previews_elsewhere_hear_of_a_new_interval_when_these_do(trainer: Traine
 
     assert due() == [[2, 4, 6]] * 2
     prompts.every = Every(3, "steps")
-    for observer in pair:
-        assert observer.on_all_ranks
-        observer.look(None, Progress(step=2, last_step=99))
+    for callback in pair:
+        assert callback.on_all_ranks
+        callback.on_step(None, Progress(step=2, last_step=99))
     assert due() == [[3, 6]] * 2
     assert prompts.renewed == [2, 2]
     prompts.every = None
-    pair[1].look(None, Progress(step=3, last_step=99))
+    pair[1].on_step(None, Progress(step=3, last_step=99))
     assert due()[1] == []
 
 
@@ -462,10 +458,10 @@ def test_a_grid_says_under_earlier_pictures_what_they_were_drawn_from(
     monkeypatch.setattr(grids, "sheet", lambda cells, **given: sheets.append({"cells": cells, **given}))
     monkeypatch.setattr(grids, "save", lambda image, path: None)
     prompts = Prompts([replace(TWO[0], guidance=2.0), replace(TWO[0], guidance=5.0)])
-    observer = previews(trainer, folder, prompts=prompts, weights="raw")
-    observer.look(None, Progress(step=1, last_step=9))
+    callback = previews(trainer, folder, prompts=prompts, weights="raw")
+    callback.on_step(None, Progress(step=1, last_step=9))
     prompts.requests = [replace(TWO[1], guidance=2.0), replace(TWO[0], guidance=5.0)]
-    observer.look(None, Progress(step=2, last_step=9))
+    callback.on_step(None, Progress(step=2, last_step=9))
     assert sheets[0]["rows"] == ["a red kite · guidance 2", "a red kite · guidance 5"]
     assert sheets[0]["notes"] == [[""], [""]]
     assert sheets[1]["rows"] == ["ein Fuß ☃ · guidance 2", "a red kite · guidance 5"]
@@ -475,7 +471,7 @@ def test_a_grid_says_under_earlier_pictures_what_they_were_drawn_from(
 
 def test_requests_of_other_solvers_are_drawn_apart(trainer: Trainer, folder: RunFolder) -> None:
     both = [replace(TWO[0], solver="euler-a"), replace(TWO[0], solver=None), replace(TWO[0], solver="ddim")]
-    previews(trainer, folder, requests=both, weights="raw").look(None, Progress(step=1, last_step=9))
+    previews(trainer, folder, requests=both, weights="raw").on_step(None, Progress(step=1, last_step=9))
     found = []
     for index in range(3):
         with Image.open(folder.samples / "step-00000001" / f"{index:02d}-raw.png") as image:

@@ -1,0 +1,33 @@
+"""The optimizer `adacoor`: EveryDream2's rule without a rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import PositiveFloat
+
+from mezzotint.recipe.base import ALLOW, NEVER
+from mezzotint.recipe.optimizers.base import KIND, Optimizer
+
+
+class AdaCoor(Optimizer):
+    """EveryDream2's rule without a rate: each weight moves by gradient over the root of its gradients' summed squares,
+    times √eps. `optim.lr`, its schedule and weight decay have no influence; for batches of 8 and less."""
+
+    allows_sharding: ClassVar[bool] = True
+    has_rate: ClassVar[bool] = False
+    state_words: ClassVar[str] = "sums of squares in bf16"
+
+    kind: Annotated[Literal["adacoor"], KIND, NEVER] = "adacoor"
+    eps: Annotated[PositiveFloat, ALLOW] = 1e-8
+    """The only number of the rule; the first step of each weight is about its root. Leave it at 1e-8."""
+
+    def advice(self, batch_size: int) -> Iterator[str]:
+        if batch_size > 8:
+            yield f"is adacoor with batches of {batch_size}"
+        if self.eps != 1e-8:
+            yield f"is adacoor with eps {self.eps:g}"
+
+
+Settings = AdaCoor

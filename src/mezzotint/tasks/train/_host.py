@@ -1,0 +1,152 @@
+"""What `train` does for its trainer: checkpoints, exports, live settings, lines for the user and the history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mezzotint import durable
+from mezzotint.data.schedule import schedule_file
+from mezzotint.errors import StorageError
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.resolved import Resolved
+from mezzotint.run_folder import RunFolder
+from mezzotint.runtimes.base import Runtime
+from mezzotint.stages import StepReport
+from mezzotint.tasks import assemble
+from mezzotint.tasks.train import _foreign_start, exports
+from mezzotint.tasks.train._live_settings import LiveSettings
+from mezzotint.tasks.train.resume import Identity
+from mezzotint.training import shared_state, state
+from mezzotint.training.host import RunHost
+from mezzotint.training.interrupts import Interrupts
+from mezzotint.training.model import TrainableModel
+from mezzotint.training.trainer import Trainer
+
+
+@dataclass(frozen=True, slots=True)
+class TrainHost(RunHost):
+    """The owner of a run in a folder. digest: of the recipe. recorded: what the recipe left
+    open, for the history and checkpoints. changes:
+    settings that are replaced while the run goes. say: prints in the first process."""
+
+    recipe: Recipe
+    digest: str
+    runtime: Runtime
+    folder: RunFolder
+    interrupts: Interrupts
+    dataset: assemble.Dataset
+    model: TrainableModel
+    identity: Identity
+    resolved: Resolved
+    recorded: Mapping[str, Any]
+    changes: LiveSettings
+    say: Callable[[str], None]
+
+    def requests(self) -> int:
+        return self.interrupts.requests()
+
+    def warn(self, text: str) -> None:
+        self.say(f"warning: {text}")
+
+    def save(self, trainer: Trainer) -> None:
+        if not (self.runtime.is_first or self.runtime.shares):
+            return
+        values = trainer.state() | {"recipe": assemble.effective(self.recipe), "identity": self.identity.values()}
+        values["resolved"] = dict(self.recorded)
+        write = partial(shared_state.write, runtime=self.runtime) if self.runtime.shares else state.write
+        write(
+            self.folder.checkpoints,
+            step=trainer.progress.step,
+            tensors=trainer.tensors(),
+            values=values,
+            recipe_digest=self.digest,
+        )
+        if not self.runtime.is_first:
+            return
+        _foreign_start.write_when_asked(self.recipe, self.folder.path, self.model, self.resolved)
+        try:
+            state.prune(self.folder.checkpoints, self.recipe.run.save.keep)
+        except OSError as error:  # what is written stays written
+            self.warn(f"an old checkpoint could not be removed ({error}); training goes on")
+
+    def export(self, trainer: Trainer) -> None:
+        """An export in the run. The history knows when it is whole, so that it is not made again."""
+        self.write_exports(trainer)
+        if self.runtime.is_first:
+            self.folder.record("exported", step=trainer.progress.step)
+
+    def write_exports(self, trainer: Trainer) -> list[Path]:
+        """The model as a folder: the trained weights, and beside them their average when there is one. All processes
+        come here; the first writes."""
+        written, ema = self._export_one(trainer, self.model.update.masters, ""), self.model.update.ema
+        if ema is not None:
+            written += self._export_one(trainer, ema.weights, "_ema")
+        return written
+
+    def export_if_owed(self, trainer: Trainer) -> None:
+        """Makes an export that was due at the step gone on from, where the process died before it was whole. The one of
+        the run's end is made anyway."""
+        is_due = trainer.owes_export and not trainer.progress.is_done
+        if self.runtime.share("due" if is_due and not exports.is_made(self.folder, trainer.progress.step) else ""):
+            self.say(f"the export of step {trainer.progress.step:,} was due and is missing: it is made now")
+            try:
+                self.export(trainer)
+            except StorageError as error:
+                self.warn(f"it could not be written: {error.message}")
+            self.runtime.barrier()
+        trainer.owes_export = False
+
+    def epoch_begins(self, trainer: Trainer, epoch: int) -> None:
+        if self.recipe.run.schedule_file and self.runtime.is_first:
+            data = self.dataset
+            place = self.folder.logs if self.recipe.run.schedule_place == "logs" else self.folder.path
+            try:
+                schedule_file.write(data.timeline.epoch(epoch), data.rows, data.catalogue, self.recipe.data, place)
+            except StorageError as error:
+                self.warn(f"{error.message}; training goes on without it")
+        if self.changes.begin(epoch):
+            self._apply_live(trainer)
+
+    def restore_live(self, trainer: Trainer) -> None:
+        """Gives the settings that a checkpoint says had been replaced to what holds them."""
+        self.changes.values = dict(trainer.progress.live)
+        if self.changes.values:
+            self._apply_live(trainer)
+
+    def _apply_live(self, trainer: Trainer) -> None:
+        recipe = self.changes.now
+        self.model.objective.take(recipe.objective)
+        if recipe.model.clip_skip != self.recipe.model.clip_skip or "model.clip_skip" in trainer.progress.live:
+            self.model.family.skip_layers(recipe.model.clip_skip)
+        for callback in trainer.callbacks:
+            callback.replaced(recipe.run, recipe.sample)
+        trainer.progress.live = dict(self.changes.values)
+
+    def bad_step(self, report: StepReport) -> None:
+        # each process names its own samples: the one that spoilt the step may be anywhere
+        try:
+            durable.append_line(self.folder.bad_steps, {
+                "step": report.step + 1, "rank": self.runtime.rank, "keys": report.keys, "timesteps": report.timesteps,
+                "losses": [str(x) for x in report.losses], "norm": str(report.norm),
+            })  # fmt: skip
+            where = "its samples are in bad_steps.jsonl"
+        except StorageError as error:
+            where = f"its samples could not be written down: {error.message}"
+        self.warn(f"step {report.step + 1} was not finite and moved nothing; {where}")
+
+    def _export_one(self, trainer: Trainer, weights: Mapping[str, Tensor], ema: str) -> list[Path]:
+        whole, settings = self.runtime.whole(weights), self.changes.now.run.export
+        if not self.runtime.is_first:
+            return []
+        place, alone = self.folder.exports, exports.name_of(self.recipe, trainer, ema, alone=True)
+        written = exports.write(
+            self.model, self.recipe, settings, place, exports.name_of(self.recipe, trainer, ema), whole
+        )
+        beside = exports.write_trained(self.model, self.recipe, settings, place, alone, whole)
+        return [*beside, written]

@@ -1,0 +1,38 @@
+"""What a trainer trains: a family made ready, with all that moves its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from mezzotint.diffusion.objective import Objective
+from mezzotint.families.base import ModelFamily, Prediction
+from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.training.precision.attention import Attention
+from mezzotint.training.precision.policy import LossScale, Precision
+from mezzotint.training.update import Update
+
+
+@dataclass(frozen=True, slots=True)
+class TrainableModel:
+    """A family on its device. trained: parameters by `part/parameter`. optim: the recipe's, with what depends on the
+    run's length worked out."""
+
+    family: ModelFamily
+    trained: Mapping[str, nn.Parameter]
+    objective: Objective
+    prediction: Prediction
+    precision: Precision
+    optim: OptimSettings
+    update: Update
+    scale: LossScale
+    attention: Attention = "auto"
+    recomputed_blocks: int = 0
+    compiled_blocks: int = 0
+
+    @property
+    def trains_text(self) -> bool:
+        """Whether a text encoder is trained."""
+        return any(group.part in self.family.text_parts for group in self.update.groups)

@@ -1,0 +1,16 @@
+"""The step of `adamw`: one fused pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from mezzotint.recipe.optimizers.adamw import AdamW
+from mezzotint.training.optimizers._fused_adamw import AdamWStep
+from mezzotint.training.optimizers.base import OptimizerStep
+
+
+def step_of(settings: AdamW, masters: Mapping[str, Tensor], applied: Tensor) -> OptimizerStep:
+    """AdamW whose bias is corrected by the steps applied so far."""
+    return AdamWStep(masters, applied, betas=settings.betas, eps=settings.eps)

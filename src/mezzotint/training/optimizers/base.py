@@ -1,0 +1,98 @@
+"""What every optimizer's step has in common, and how much memory a step may take for intermediate results.
+
+A module here makes the step of the optimizer that `recipe/optimizers/` has under the same name: `step_of(settings,
+masters, applied)`, over float32 masters by name. applied: () float32, the count of steps that moved something, which
+`Update` raises before it calls. A step owns its state by parameter name, so that checkpoints restore it by name and in
+its own type.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from torch import Tensor
+
+Item = TypeVar("Item")
+
+CHUNK = 256 * 2**20
+"""Bytes that a step may take for copies and intermediate results at once; one tensor alone may need more."""
+
+PIECE = 1 << 24
+"""Numbers of which a step that works number by number holds intermediate results at once."""
+
+
+class OptimizerStep(ABC):
+    """What `Update` asks of an optimizer: its step, and its state by the names of parameters. All tensors are float32
+    masters and gradients of one group.
+
+    is_by_tensor: each tensor moves by itself, so that a group may be moved in chunks to the same bits. reads_on_host:
+    `step` asks on the host whether something may move.
+    """
+
+    is_by_tensor: bool = True
+    reads_on_host: bool = False
+
+    def working_bytes(self, sizes: Sequence[int]) -> int:
+        """The bytes of intermediate results that `step` holds at most. sizes: numbers of the tensors that it is given
+        at once."""
+        return 0
+
+    @abstractmethod
+    def step(
+        self,
+        names: Sequence[str],
+        masters: Sequence[Tensor],
+        grads: list[Tensor],
+        *,
+        lr: float,
+        weight_decay: float,
+        scale: Tensor,
+        found_inf: Tensor,
+    ) -> None:
+        """One step of one group, in place. scale: () what the gradients have to be divided by. found_inf: () 1 when
+        nothing may move."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """The state by flat name, `opt.STATE/PART/PARAMETER`."""
+
+    def load(self, tensors: Mapping[str, Tensor], masters: Mapping[str, Tensor]) -> None:
+        """Takes back what `tensors` gave."""
+        for name, mine in self.tensors().items():
+            mine.copy_(tensors[name])
+
+    @abstractmethod
+    def state_bytes(self, masters: Mapping[str, Tensor]) -> int:
+        """The bytes that the state will have once it stands: what `check` counts before a first step."""
+
+
+def in_pieces(*lists: Sequence[Tensor]) -> Iterator[list[list[Tensor]]]:
+    """Views of tensors, the same in each list, of at most PIECE numbers together: for rules that know each number by
+    itself. A tensor that does not lie in one row of memory stays whole."""
+    held: list[list[Tensor]] = [[] for _ in lists]
+    room = PIECE
+    for alike in zip(*lists, strict=True):
+        in_a_row = all(tensor.is_contiguous() for tensor in alike)
+        views = [tensor.view(-1).split(PIECE) if in_a_row else (tensor,) for tensor in alike]
+        for one in zip(*views, strict=True):
+            if held[0] and one[0].numel() > room:
+                yield held
+                held, room = [[] for _ in lists], PIECE
+            for kept, view in zip(held, one, strict=True):
+                kept.append(view)
+            room -= one[0].numel()
+    if held[0]:
+        yield held
+
+
+def chunked(items: Sequence[Item], size: Callable[[Sequence[Item]], int]) -> list[list[Item]]:
+    """Neighbours in chunks, as many as stay within CHUNK bytes together; what is larger alone stands alone."""
+    chunks: list[list[Item]] = []
+    for item in items:
+        if chunks and size([*chunks[-1], item]) <= CHUNK:
+            chunks[-1].append(item)
+        else:
+            chunks.append([item])
+    return chunks

@@ -1,0 +1,16 @@
+"""The step of `library`: any class that is a `torch.optim.Optimizer`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from mezzotint.recipe.optimizers.library import Library
+from mezzotint.training.optimizers import _torch_class
+from mezzotint.training.optimizers.base import OptimizerStep
+
+
+def step_of(settings: Library, masters: Mapping[str, Tensor], applied: Tensor) -> OptimizerStep:
+    """The class by its dotted name. Raises RecipeError E1061 for one that is not there, or is no optimizer."""
+    return _torch_class.TorchStep(_torch_class.class_of(settings.class_name), settings.options)

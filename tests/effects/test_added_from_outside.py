@@ -1,0 +1,97 @@
+"""What `docs/how-to-add.md` shows is all that an optimizer or a callback needs: files that no list names."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.training import state
+
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to-add.md").read_text("utf-8")
+
+
+def shown(words: str) -> str:
+    """The example of the page that is marked so."""
+    return PAGE.partition(f"```python run {words}\n")[2].partition("```")[0]
+
+
+class Outside:
+    """A place beside the package, whose files are found as the package's own are."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self.modules, self._patch = root, list[str](), monkeypatch
+
+    def add(self, folder: str, name: str, text: str) -> None:
+        package = importlib.import_module(".".join(("mezzotint", *folder.split("/"))))
+        place = self.root / folder
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{name}.py").write_text(text, "utf-8")
+        if str(place) not in package.__path__:
+            self._patch.setattr(package, "__path__", [*package.__path__, str(place)])
+            assert package.__spec__ is not None
+            self._patch.setattr(package.__spec__, "submodule_search_locations", package.__path__)
+        self.modules.append(f"{package.__name__}.{name}")
+        importlib.invalidate_caches()
+
+
+@pytest.fixture
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outside]:
+    place = Outside(tmp_path / "outside", monkeypatch)
+    yield place
+    for name in place.modules:
+        sys.modules.pop(name, None)
+        package, _, last = name.rpartition(".")
+        vars(sys.modules[package]).pop(last, None)
+
+
+def test_an_optimizer_of_two_files_trains_and_goes_on(outside: Outside, shared_world: Any) -> None:
+    with pytest.raises(ValueError, match="signum"):
+        OptimSettings(optimizer={"kind": "signum"})
+    outside.add("recipe/optimizers", "signum", shown("optimizer"))
+    outside.add("training/optimizers", "signum", shown("optimizer-step"))
+    settings = OptimSettings(optimizer={"kind": "signum", "momentum": 0.5})
+    assert settings.model_dump(mode="json")["optimizer"] == {"kind": "signum", "momentum": 0.5}
+    with pytest.raises(ValueError, match="momentum"):
+        OptimSettings(optimizer={"kind": "signum", "momentum": 2.0})
+    given: dict[str, Any] = {"optim__optimizer": {"kind": "signum"}, "optim__ema__rule": "none"}
+    assert shared_world.train("signum", run__steps=4, run__save__every=2, **given) == 0
+    checkpoints = sorted((shared_world.root / "signum" / "checkpoints").iterdir())
+    halfway, whole = (state.read(path) for path in checkpoints[-2:])
+    names = [name for name in whole.tensors if name.startswith("w/")]
+    step = torch.stack([(whole.tensors[n] - halfway.tensors[n]).abs().max() for n in names])
+    assert 0 < float(step.max()) <= 2.001e-3, "two steps by a sign, of a rate each"
+    assert {name.split("/")[0] for name in whole.tensors if name.startswith("opt.mean")} == {"opt.mean"}
+    assert whole.values["recipe"]["optim"]["optimizer"]["kind"] == "signum"
+    assert shared_world.train("signum-parts", run__steps=2, run__save__every=2, **given) == 0
+    assert (
+        shared_world.train("signum-parts", run__steps=4, run__save__every=2, run__allow_change=["run.steps"], **given)
+        == 0
+    )
+    again = state.read(max((shared_world.root / "signum-parts" / "checkpoints").iterdir()))
+    assert all(torch.equal(again.tensors[name], tensor) for name, tensor in whole.tensors.items())
+
+
+# breaks if callbacks were listed somewhere, or did not get their settings
+@pytest.mark.effect("run.callbacks")
+def test_a_callback_of_one_file_is_found_and_told_its_settings(outside: Outside, shared_world: Any) -> None:
+    outside.add("training/callbacks", "spikes", shown("callback"))
+    for name, given in (("with-spikes", {"spikes": {"factor": 0.01}}), ("without", {})):
+        assert shared_world.train(name, run__steps=4, run__callbacks=given) == 0
+    lines = (shared_world.root / "with-spikes" / "spikes.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [2, 3, 4], "every loss but the first is above a hundredth"
+    assert not (shared_world.root / "without" / "spikes.jsonl").exists()
+    [newest] = [max((shared_world.root / "with-spikes" / "checkpoints").iterdir())]
+    assert state.read(newest).values["callbacks"]["Spikes"]["count"] == 4
+
+
+def test_a_callback_that_nobody_has_is_named(shared_world: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shared_world.train("unknown", run__callbacks={"spike": {}}) == 2
+    assert "there is no 'spike' among callbacks" in capsys.readouterr().err
