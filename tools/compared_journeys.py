@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 COLOURS = ((200, 40, 60), (30, 160, 90), (40, 80, 220), (220, 200, 40), (120, 120, 120), (240, 120, 20))
-SIZES = ((57, 50), (83, 61), (52, 71))
+SIZES = ((57, 50), (120, 61), (52, 71))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,8 @@ SDXL = (
 )  # fmt: skip
 DREAMS = (
     *NARROW, "data.path={world}/dreams", "data.format=everydream", "data.batch_size=2", "data.remainder=repeat",
-    "data.epoch_seed=add", "data.crop=triangular", "data.flip=0", "optim.accumulation=2", "optim.ema.rule=constant",
+    "data.epoch_seed=add", "data.buckets.shape=square", "data.crop=triangular", "data.flip=0", "optim.accumulation=2",
+    "optim.ema.rule=constant",
 )  # fmt: skip
 TEXT_TRAINED = (
     *NARROW, "model.train=[denoiser, text_encoder]", "optim.part_lr={text_encoder: 5e-4}",

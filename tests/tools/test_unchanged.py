@@ -56,8 +56,10 @@ def of_runs(folder: Path) -> dict[str, str]:
     digests = {}
     for family, words in RUNS.items():
         run = folder / family
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            assert main(["train", "tiny_cpu", *OURS, *words, f"run.folder={run}"]) == 0
+        errors = io.StringIO()
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
+            status = main(["train", "tiny_cpu", *OURS, *words, f"run.folder={run}"])
+        assert status == 0, errors.getvalue()
         digests[f"tensors of a checkpoint: {family}"] = tensor_names(run / "checkpoints")
         digests[f"tensors of exports: {family}"] = tensor_names(run / "exports")
     schedules = sorted((folder / "sd" / "logs").glob("*batch_schedule.txt"))
@@ -82,9 +84,10 @@ def of_lines() -> dict[str, str]:
 
     settings: dict[str, list[str]] = {}
     for number, step in enumerate(compared_journeys.translations(compared_journeys.LINES.splitlines())):
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-            assert main(list(step.words)) == 0
+        out, errors = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+            status = main(list(step.words))
+        assert status == 0, errors.getvalue()
         pairs = compare_with.leaves(compare_with.parse(out.getvalue(), ".yaml"))
         settings.setdefault(step.words[2], []).extend(
             f"{number} {compare_with.last_key(path)} {value}" for path, value in pairs
