@@ -85,7 +85,7 @@ class States:
         self.seen: list[torch.Tensor] = []
         ready.family.parts()["denoiser"].register_forward_pre_hook(self._look, with_kwargs=True)
 
-    def _call(self, module: Any, inputs: Any, named: Any) -> None:
+    def _look(self, module: Any, inputs: Any, named: Any) -> None:
         states = named.get("encoder_hidden_states", inputs[2] if len(inputs) > 2 else None)
         assert states is not None
         self.seen.append(states.detach().float().clone())
