@@ -6,7 +6,6 @@ once and a mistyped recipe is refused before torch is loaded.
 
 from __future__ import annotations
 
-import difflib
 import errno
 import importlib
 import io
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mezzotint import __version__, fault_injection, quiet, threads
-from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, StorageError
+from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, StorageError, most_alike
 
 INTERRUPTED = 130
 """Exit status of Ctrl-C outside a run: 128 + SIGINT."""
@@ -375,11 +374,11 @@ def _verb(name: str, rest: Sequence[str] = ()) -> Verb:
     known = {verb.name: verb for verb in VERBS}
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name, known, n=1)
+    near = most_alike(name, known)
     if name in _MEANT:
         hint = f"did you mean `{shlex.join(['mezzotint', _MEANT[name], *rest])}`?"
     elif near:
-        hint = f"did you mean `mezzotint {near[0]}`?"
+        hint = f"did you mean `mezzotint {near}`?"
     elif name.endswith((".yaml", ".yml")):
         hint = f"did you mean `mezzotint train {name}`?"
     else:

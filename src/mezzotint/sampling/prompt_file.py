@@ -6,7 +6,6 @@ keys of EveryDream2's sample_prompts.json, and our own words for the same. Impor
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
@@ -18,7 +17,7 @@ from typing import Any, Literal, NoReturn, cast, get_args
 import yaml
 
 from mezzotint import outside
-from mezzotint.errors import RecipeError
+from mezzotint.errors import RecipeError, did_you_mean
 from mezzotint.recipe.sections.sample import SOLVER_CLASSES, SolverName
 
 NEW_EACH_TIME = -1
@@ -280,7 +279,7 @@ class _Document:
         plain = name.removesuffix("_k")
         known = {solver: solver for solver in get_args(SolverName)} | SOLVER_CLASSES | _SHAPES | _NEAR
         if plain not in known:
-            self._refuse(place, f"there is no solver {name!r}", _advice(name, known))
+            self._refuse(place, f"there is no solver {name!r}", did_you_mean(name, known, _all(known)))
         if plain in _NEAR:
             self._notes.append(f"{self._path}: {plain} is not offered; {known[plain]} draws instead")
         if plain != name:
@@ -332,7 +331,7 @@ class _Document:
             self._refuse(place, f"is {_shown(value)}", 'write { "key": value, … }')
         for key in value:
             if key not in known:
-                self._refuse((*place, key), "unknown key", _advice(key, known))
+                self._refuse((*place, key), "unknown key", did_you_mean(key, known, _all(known)))
         return cast(dict[str, Any], value)
 
     def _refuse(self, place: _Place, what: str, remedy: str) -> NoReturn:
@@ -367,9 +366,8 @@ def _line_of(text: str, place: _Place) -> int | None:
     return found
 
 
-def _advice(name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
+def _all(known: Collection[str]) -> str:
+    return f"there are {', '.join(sorted(known))}"
 
 
 def _shown(value: Any) -> str:

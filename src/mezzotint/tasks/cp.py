@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
-from mezzotint.errors import RecipeError, StorageError
+from mezzotint.errors import RecipeError, StorageError, did_you_mean
 from mezzotint.recipe.reading.read import ASSETS, SCHEMA_COMMENT, shipped_recipes
 
 
@@ -42,8 +41,7 @@ def _shipped(name: str) -> Path:
     for stem, path in known.items():
         if stem.replace("-", "_") == word:
             return path
-    near = difflib.get_close_matches(word, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known) or 'none'}"
+    hint = did_you_mean(word, known, f"there are {', '.join(known) or 'none'}")
     raise RecipeError(f"no recipe {name} ships with Mezzotint; {hint}", code="E1011")
 
 

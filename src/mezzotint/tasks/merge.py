@@ -7,7 +7,6 @@ file that ends in .safetensors, or a checkpoint of MindSpore's, which ends in .c
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import ItemsView, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import cast
 from torch import Tensor
 
 from mezzotint import durable
-from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.errors import RecipeError, WeightsError, did_you_mean
 from mezzotint.recipe.reading.read import MODELS, locate
 from mezzotint.tasks.convert import convert
 from mezzotint.weights.files import mindspore, pickled, tensor_files
@@ -119,8 +118,7 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
             continue
         flag, sign, value = word.partition("=")
         if flag not in _FLAGS:
-            near = difflib.get_close_matches(flag, _FLAGS, n=1)
-            raise _wrong(f"there is no switch {flag}; " + (f"did you mean {near[0]}?" if near else f"known: {_FLAGS}"))
+            raise _wrong(f"there is no switch {flag}; {did_you_mean(flag, _FLAGS, f'known: {_FLAGS}')}")
         if not sign:
             value = rest.pop(0) if rest else ""
         if not value:

@@ -8,7 +8,6 @@ and the rest is checked again, so that a check of two sections speaks up beside 
 from __future__ import annotations
 
 import copy
-import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mezzotint import __version__
+from mezzotint.errors import did_you_mean
 from mezzotint.recipe.reading.foreign_names import value_of
 from mezzotint.recipe.reading.nearest import advice, nearest
 from mezzotint.recipe.reading.paths import Shape, by_path, one_line, owner, sections, sections_in, word_of
@@ -182,8 +182,7 @@ def _near_choice(path: str, given: object, listed: str) -> str:
     meant = value_of(path, given)
     if meant is not None and meant.partition(" ")[0] in choices:
         return f"did you mean {meant}?"
-    near = difflib.get_close_matches(str(given).lower(), choices, n=1)
-    return f"did you mean {near[0]}?" if near else ""
+    return did_you_mean(str(given).lower(), choices)
 
 
 def _schema_hint(version: object) -> str:

@@ -4,7 +4,6 @@ the origin of every value, or everything that is wrong with it at once. Nothing 
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mezzotint.errors import Problem, RecipeError
+from mezzotint.errors import Problem, RecipeError, did_you_mean
 from mezzotint.recipe.reading import _secrets, yaml_rules
 from mezzotint.recipe.reading._overrides import apply
 from mezzotint.recipe.reading._problems import Issue, Place, check, dotted
@@ -269,15 +268,15 @@ def _find(source: str | Path) -> Path:
         for known, where in shipped.items():
             if known.replace("-", "_") == name.replace("-", "_"):
                 return where
-    near = difflib.get_close_matches(name, [*shipped, *_files_beside(path)], n=1, cutoff=0.5)
+    hint = did_you_mean(name, [*shipped, *_files_beside(path)], cutoff=0.5)
     if Path("runs", path, "recipe.yaml").is_file():
-        near = [str(Path("runs", path))]
-    hint = f"did you mean {near[0]}?" if near else "`mezzotint ls` lists the shipped recipes"
+        hint = f"did you mean {Path('runs', path)}?"
     if path.suffix not in (".yaml", ".yml"):
+        hint = hint or "`mezzotint ls` lists the shipped recipes"
         raise RecipeError(f"there is no recipe {source}; {hint}", code="E1011")
     place = " in the current folder" if len(path.parts) == 1 else ""
-    said = hint if near else "a name without .yaml is a shipped recipe, which `mezzotint ls` lists"
-    raise RecipeError(f"there is no file {source}{place}; {said}", code="E1011")
+    hint = hint or "a name without .yaml is a shipped recipe, which `mezzotint ls` lists"
+    raise RecipeError(f"there is no file {source}{place}; {hint}", code="E1011")
 
 
 def _files_beside(path: Path) -> list[str]:

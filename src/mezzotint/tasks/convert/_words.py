@@ -3,13 +3,12 @@ name of a model that ships."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from mezzotint.errors import RecipeError
+from mezzotint.errors import RecipeError, did_you_mean
 from mezzotint.recipe.reading.read import MODELS, locate
 from mezzotint.weights.files import mindspore, pickled
 from mezzotint.weights.folder.components import DTypeName
@@ -72,8 +71,7 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
             continue
         flag, sign, value = word.partition("=")
         if flag not in _CHOICES:
-            near = difflib.get_close_matches(flag, _CHOICES, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it knows {', '.join(_CHOICES)}"
+            hint = did_you_mean(flag, _CHOICES, f"it knows {', '.join(_CHOICES)}")
             raise RecipeError(f"mezzotint convert has no switch {flag}; {hint}", code="E1012")
         if not sign:
             value = rest.pop(0) if rest else ""

@@ -3,14 +3,13 @@ the dialect whose line this is."""
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from mezzotint import registry
 from mezzotint.dialects.base import Dialect
-from mezzotint.errors import RecipeError
+from mezzotint.errors import RecipeError, did_you_mean
 from mezzotint.recipe.reading.foreign_names import foreign, value_of
 from mezzotint.recipe.reading.nearest import nearest
 from mezzotint.recipe.reading.paths import by_path
@@ -39,13 +38,11 @@ def _sentence(flag: str, value: str | None, words: Sequence[str], verb: str, kno
         return f" reads a recipe; for a line of {dialect} write mezzotint {verb} --as {dialect} -- {line}"
     if flag == "--resume":
         return f": {_going_on(value, words, verb)}"
-    near = difflib.get_close_matches(flag, known, n=1, cutoff=0.8)
+    hint = did_you_mean(flag, known, cutoff=0.8)
     setting = _SHORT.get(flag.lstrip("-")) or nearest(flag.lstrip("-"))
-    if near:
-        hint = f"did you mean {near[0]}?"
-    elif setting is not None:
+    if not hint and setting is not None:
         hint = _setting_hint(flag, setting, value)
-    else:
+    elif not hint:
         hint = f"`mezzotint {verb} --help` lists what it takes; settings are written key=value, without dashes"
     return f" has no switch {flag}; {hint}"
 

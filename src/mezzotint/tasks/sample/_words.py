@@ -6,7 +6,6 @@ that it is read, checked and explained as any other. Reading imports no torch: a
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import shlex
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mezzotint.errors import RecipeError
+from mezzotint.errors import RecipeError, did_you_mean
 from mezzotint.recipe.sections.sample import size_named
 from mezzotint.sampling import prompt_file
 from mezzotint.sampling.prompt_file import Line, PromptFile
@@ -191,8 +190,7 @@ def _unknown(flag: str, value: str) -> RecipeError:
         if _AS_SETTING[spelled] == "sample.image":
             hint += ", and sample.strength=0.75 for how much of it is drawn anew"
     else:
-        near = difflib.get_close_matches(flag, _KNOWN, n=1)
-        hint = f"did you mean {near[0]}?" if near else "`mezzotint sample --help` lists what it takes"
+        hint = did_you_mean(flag, _KNOWN, "`mezzotint sample --help` lists what it takes")
     return RecipeError(f"mezzotint sample has no switch {flag}; {hint}", code="E1012")
 
 
