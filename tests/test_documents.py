@@ -18,7 +18,6 @@ import torch
 from PIL import Image
 
 from mezzotint import errors, registry
-from mezzotint.cli import VERBS, Verb
 from mezzotint.data.catalogue import catalogue
 from mezzotint.data.media import colour, decoding
 from mezzotint.dialects.base import Launched
@@ -32,9 +31,11 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import StepReport
 from mezzotint.tasks import cp, explain, ls, merge, schema
-from mezzotint.tasks.convert import _words as _convert_words
-from mezzotint.tasks.reading import arguments, foreign
-from mezzotint.tasks.sample import _words as _sample_words
+from mezzotint.tasks.convert import args as convert_args
+from mezzotint.tasks.reading import foreign
+from mezzotint.tasks.reading.verbs import VERBS, Verb
+from mezzotint.tasks.reading.words import parse
+from mezzotint.tasks.sample import _args as sample_args
 from mezzotint.training import state
 from mezzotint.training.callbacks.metrics_log import MetricsLog
 from mezzotint.training.progress import Progress
@@ -205,20 +206,18 @@ def accepts(words: list[str]) -> None:
         return
     verb = {verb.name: verb for verb in VERBS}[words[0]]
     if "--as" in words:
-        asked = arguments.take(words[1 : words.index(">")] if ">" in words else words[1:], verb.name)
-        assert {f.partition("=")[0] for f in asked.given} <= {s.partition("=")[0] for s in verb.switches}, words
-        assert asked.dialect is not None
-        typed = [re.sub(r"\$(\w+)", r"\1", word) for word in asked.foreign]  # as the shell does
+        line = parse(words[1 : words.index(">")] if ">" in words else words[1:], verb.name)
+        assert line.dialect is not None
+        typed = [re.sub(r"\$(\w+)", r"\1", word) for word in line.foreign]  # as the shell does
         if verb.name == "translate":
-            foreign.translation(asked.dialect, typed, Launched())
+            foreign.translation(line.dialect, typed, Launched())
         elif verb.reads_recipe:
-            foreign.reading(asked.dialect, typed, asked.words, Launched())
+            foreign.reading(line.dialect, typed, line.plain, Launched())
         else:
-            accepts([verb.name, *foreign.dialect(asked.dialect).words(verb.name, typed)[0], *asked.words])
+            accepts([verb.name, *foreign.dialect(line.dialect).words(verb.name, typed)[0], *line.plain])
         return
     rest = [word for word in words[1:] if word not in ("--help", ">", "recipe.schema.json")]
-    switches = {switch.partition("=")[0] for switch in verb.switches}
-    assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= switches, words
+    assert all(verb.switch(word.partition("=")[0]) for word in rest if word.startswith("--")), words
     rest = [word for word in rest if not word.startswith("--")]
     match verb.name:
         case "explain":
@@ -230,10 +229,10 @@ def accepts(words: list[str]) -> None:
         case "schema":
             assert not rest
         case "sample":
-            assert not rest or _sample_words.parse([word for word in words[1:] if not word.startswith("--file=")]).place
+            assert not rest or sample_args.parse([word for word in words[1:] if not word.startswith("--file=")]).place
         case "convert":
             assert len(rest) in (0, 2)
-            assert not rest or _convert_words.parse(words[1:]).destination.suffix in ("", ".safetensors", ".ckpt")
+            assert not rest or convert_args.parse(words[1:]).destination.suffix in ("", ".safetensors", ".ckpt")
         case "merge":
             assert not rest or merge.parse(words[1:]).destination.suffix in ("", ".safetensors", ".ckpt")
         case _:

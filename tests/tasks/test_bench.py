@@ -58,7 +58,7 @@ def columns(pictures: int) -> PlanColumns:
 
 
 def test_the_benchmarks_own_line_becomes_a_recipe_whose_plan_is_the_protocol() -> None:
-    reading, _ = parse_with(["--as", "diffusers-sd", "--processes=8", "--", *BENCHMARK], "check", {"--processes=N": ""})
+    reading, _ = parse_with(["--as", "diffusers-sd", "--processes=8", "--", *BENCHMARK], "check")
     recipe = reading.recipe
     data = recipe.data
     assert (data.batch_size, recipe.optim.accumulation, recipe.run.steps, data.remainder) == (64, 4, 101, "fill")
@@ -382,7 +382,7 @@ def test_two_processes_measure_together_and_one_of_them_tells(
         ("--target=low", "--target is a number, got 'low'"),
         ("--target=nan", "--target is a number, got 'nan'"),
         ("--fats", "did you mean --fast?"),
-        ("--fast=2", "the switch is written --fast"),
+        ("--fast=2", "--fast takes no value; write --fast"),
     ],
 )
 def test_what_cannot_be_measured_is_told(flag: str, said: str) -> None:

@@ -124,7 +124,7 @@ def test_a_setting_in_a_hint_is_quoted_as_a_shell_wants_it(here: Path, capsys: C
     ],
 )
 def test_sample_takes_what_user_interfaces_call_its_switches(words: list[str], asked: dict[str, Any]) -> None:
-    from mezzotint.tasks.sample._words import parse
+    from mezzotint.tasks.sample._args import parse
 
     found = parse(["model", "--prompt=x", *words])
     assert {name: getattr(found, name) for name in asked} == asked

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from mezzotint import __version__
-from mezzotint.cli import VERBS, main
+from mezzotint.cli import main
 from mezzotint.errors import CheckpointError, MezzotintError, RecipeError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
@@ -26,7 +26,7 @@ from mezzotint.sampling.sample import Request, sample
 from mezzotint.shapes import Size
 from mezzotint.tasks.sample import _model
 from mezzotint.tasks.sample import sample as verb
-from mezzotint.tasks.sample._words import FLAGS, parse
+from mezzotint.tasks.sample._args import parse
 
 FOLDER = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 QUICK = ("--size=32x32", "--steps=2", "--guidance=1", "run.device=cpu")
@@ -459,11 +459,6 @@ def test_settings_and_prompts_are_told_apart() -> None:
 
 
 # --- the command line -----------------------------------------------------------------------------------------------
-
-
-def test_help_lists_what_the_verb_takes() -> None:
-    (entry,) = [entry for entry in VERBS if entry.name == "sample"]
-    assert entry.switches == FLAGS
 
 
 def test_a_mistyped_line_is_answered_without_torch() -> None:

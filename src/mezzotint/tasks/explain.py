@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from mezzotint.errors import CODES, RecipeError, did_you_mean, explain_code
 from mezzotint.recipe import reference
 from mezzotint.recipe.reading.paths import one_line
+from mezzotint.tasks.reading import words
 
 
 def run(arguments: Sequence[str]) -> int:
     """Prints the explanation of each word. Raises RecipeError: E1012 without a word, E1013 for an unknown one."""
-    if not arguments:
-        what = "write a setting, a section or a code: mezzotint explain optim.lr"
-        raise RecipeError(f"mezzotint explain: {what}", code="E1012")
-    print("\n\n".join(explained(word) for word in arguments))
+    print("\n\n".join(explained(word) for word in words.parse(arguments, "explain").plain))
     return 0
 
 

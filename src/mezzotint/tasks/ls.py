@@ -8,17 +8,17 @@ from pathlib import Path
 from mezzotint import registry
 from mezzotint.errors import RecipeError, did_you_mean
 from mezzotint.recipe.reading.read import MODELS, SCHEMA_COMMENT, shipped_recipes
-from mezzotint.tasks.reading import foreign
+from mezzotint.tasks.reading import foreign, words
 
 
 def run(arguments: Sequence[str]) -> int:
     """Lists everything, or the kinds that are named. Raises RecipeError E1012 for an unknown kind."""
-    kinds = _kinds()
-    for word in arguments:
+    kinds, named = _kinds(), words.parse(arguments, "ls").plain
+    for word in named:
         if word not in kinds:
             hint = did_you_mean(word, kinds, f"it lists {', '.join(kinds)}")
             raise RecipeError(f"mezzotint ls does not know {word!r}; {hint}", code="E1012")
-    for kind in arguments or kinds:
+    for kind in named or kinds:
         entries = kinds[kind]()
         width = max((len(name) for name in entries), default=0)
         print(kind)

@@ -27,6 +27,7 @@ from mezzotint.shapes import Size
 from mezzotint.tasks import clip_rules
 from mezzotint.tasks.places import free_folder
 from mezzotint.tasks.prompts import cleaning
+from mezzotint.tasks.sample._args import SampleArgs
 from mezzotint.tasks.sample._model import Model, find, open_model
 from mezzotint.tasks.sample._plan import (
     CONTACT,
@@ -38,7 +39,6 @@ from mezzotint.tasks.sample._plan import (
     refuse_taken,
 )
 from mezzotint.tasks.sample._stages import drawn, size_of
-from mezzotint.tasks.sample._words import Asked
 
 _TILE = 384  # pixels of a picture's longer side on a contact sheet
 _ROWS, _COLUMNS = 24, 8  # of a contact sheet; more pictures make more sheets
@@ -58,20 +58,20 @@ class Wanted:
     name: str
 
 
-def draw(asked: Asked, say: Callable[[str], None]) -> Iterator[str]:
+def draw(args: SampleArgs, say: Callable[[str], None]) -> Iterator[str]:
     """Draws everything and yields the lines that say where it lies. say: gets sentences on the way. What Ctrl-C ends
     has a contact sheet of what was drawn."""
-    source = find(asked.place, asked.overrides)
-    for sentence in (*asked.notes, *source.said):
+    source = find(args.place, args.overrides)
+    for sentence in (*args.notes, *source.said):
         say(sentence)
-    lines, recipe = _cleaned(*lines_of(asked, source.recipe))
+    lines, recipe = _cleaned(*lines_of(args, source.recipe))
     for sentence in cleaning.sign_notes(text for line in lines for text in (line.prompt, line.negative or "")):
         say(f"note: {sentence}")
-    planned = plan(asked, lines, recipe.sample, say)
-    out = asked.out or free_folder(Path("samples") / source.name)
-    model = open_model(source, asked.weights)
-    wanted = _wanted(planned, asked, recipe, model, is_model=source.is_model)
-    if asked.numbered:
+    planned = plan(args, lines, recipe.sample, say)
+    out = args.out or free_folder(Path("samples") / source.name)
+    model = open_model(source, args.weights)
+    wanted = _wanted(planned, args, recipe, model, is_model=source.is_model)
+    if args.numbered:
         wanted = _numbered(out, wanted)
     else:
         refuse_taken(out, [*(one.name for one in wanted), *_sheet_names(wanted)])
@@ -110,7 +110,7 @@ def _cleaned(lines: Sequence[Line], recipe: Recipe) -> tuple[tuple[Line, ...], R
 
 
 def _wanted(
-    planned: Sequence[Planned], asked: Asked, recipe: Recipe, model: Model, *, is_model: bool
+    planned: Sequence[Planned], args: SampleArgs, recipe: Recipe, model: Model, *, is_model: bool
 ) -> list[Wanted]:  # fmt: skip
     """Every picture, those of one size after one another, so that they can be drawn together. Raises RecipeError E1007
     for a size that the model cannot draw."""
@@ -119,7 +119,7 @@ def _wanted(
     if settings.image is not None and settings.size is None:
         own = size_of(settings.image)
     usual = settings.size or ((own.width, own.height) if own else (recipe.data.resolution, recipe.data.resolution))
-    given = settings.negative_prompt if asked.negative is None else asked.negative
+    given = settings.negative_prompt if args.negative is None else args.negative
     negative = cleaning.cleaned(given, recipe.data.captions)
     frames = clip_rules.drawn_frames(recipe, model.family.grid, own.frames if own else 1)
     found: list[Wanted] = []

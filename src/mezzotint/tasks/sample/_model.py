@@ -21,7 +21,7 @@ from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.shapes import Size
 from mezzotint.tasks.assemble import family_class
 from mezzotint.tasks.check import notes
-from mezzotint.tasks.sample._words import Weights
+from mezzotint.tasks.sample._args import Weights
 from mezzotint.tasks.train import resume
 from mezzotint.tasks.train.train import folder_of
 from mezzotint.training import state
