@@ -10,15 +10,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_origin
 
 from mezzotint.errors import Problem, RecipeError, did_you_mean
+from mezzotint.recipe.base import Located, Section
 from mezzotint.recipe.reading import _secrets, yaml_rules
 from mezzotint.recipe.reading._overrides import apply
 from mezzotint.recipe.reading._problems import Issue, Place, check, dotted
-from mezzotint.recipe.reading.paths import by_path
+from mezzotint.recipe.reading.paths import Shape, by_path, shape_of
 from mezzotint.recipe.reading.yaml_rules import Document
 from mezzotint.recipe.recipe import Recipe
+
+S = TypeVar("S", bound=Section)
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 ASSETS = _PACKAGE / "assets"
@@ -114,49 +117,40 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def located(reading: Reading) -> Recipe:
-    """The recipe with the paths of `model`, `optim.ema.start`, `data.path`, `data.holdout.path`,
-    `data.clips.stills_path`, `run.start.optimizer`, `run.export.folder` and those of `sample` made absolute, all but
-    `run.export.folder` where they were found, and `~` opened everywhere.
+    """The recipe with every path as its field's mark says (`recipe.base.Located`).
 
     What is not found stays as written, for the task to say so; `places` lists where it was looked for.
     """
-    recipe, beside = reading.recipe, reading.path.parent if reading.path else None
-    config = locate(recipe.model.config, beside, shipped=MODELS) if recipe.model.config is not None else None
-    place = locate(recipe.model.path, beside, shipped=MODELS)
-    vae = locate(recipe.model.vae, beside) if recipe.model.vae is not None else None
-    text = locate(recipe.model.text_encoder, beside) if recipe.model.text_encoder is not None else None
-    over = tuple(locate(path, beside) for path in recipe.model.over)
-    named = {"path": place, "config": config, "vae": vae, "over": over, "text_encoder": text}
-    model = recipe.model.model_copy(update=named)
-    optim = recipe.optim
-    if optim.ema.start is not None:
-        start = locate(optim.ema.start, beside, shipped=MODELS)
-        optim = optim.model_copy(update={"ema": optim.ema.model_copy(update={"start": start})})
-    cache = recipe.data.cache.model_copy(update={"path": recipe.data.cache.path.expanduser()})
-    folders = tuple(locate(path, beside, shipped=DATA) for path in recipe.data.path)
-    sets = {name: locate(path, beside, shipped=DATA) for name, path in recipe.data.holdout.path.items()}
-    holdout = recipe.data.holdout.model_copy(update={"path": sets})
-    beside_clips = tuple(locate(path, beside, shipped=DATA) for path in recipe.data.clips.stills_path)
-    clips = recipe.data.clips.model_copy(update={"stills_path": beside_clips})
-    data = recipe.data.model_copy(update={"path": folders, "cache": cache, "holdout": holdout, "clips": clips})
-    drawn = recipe.sample
-    files = {"file": drawn.file, "image": drawn.image}
-    found = {name: locate(path, beside) if path is not None else None for name, path in files.items()}
-    second = drawn.refiner.path
-    refiner = drawn.refiner.model_copy(
-        update={"path": locate(second, beside, shipped=MODELS) if second is not None else None}
-    )
-    sample = drawn.model_copy(update=found | {"refiner": refiner})
-    folder = recipe.run.folder.expanduser() if recipe.run.folder is not None else None
-    resume = str(Path(recipe.run.resume).expanduser()) if recipe.run.resume.startswith("~") else recipe.run.resume
-    export = recipe.run.export
-    if export.folder is not None:
-        export = export.model_copy(update={"folder": export.folder.expanduser().absolute()})
-    begin = recipe.run.start
-    if begin.optimizer is not None:
-        begin = begin.model_copy(update={"optimizer": locate(begin.optimizer, beside)})
-    run = recipe.run.model_copy(update={"folder": folder, "resume": resume, "export": export, "start": begin})
-    return recipe.model_copy(update={"model": model, "optim": optim, "data": data, "sample": sample, "run": run})
+    return _with_paths(reading.recipe, reading.path.parent if reading.path else None)
+
+
+def _with_paths(section: S, beside: Path | None) -> S:
+    changes: dict[str, Any] = {}
+    for name, info in type(section).model_fields.items():
+        before = getattr(section, name)
+        after = _with_path(before, shape_of(info.annotation, tuple(info.metadata)), beside)
+        if after != before:
+            changes[name] = after
+    return section.model_copy(update=changes) if changes else section
+
+
+def _with_path(value: Any, shape: Shape, beside: Path | None) -> Any:
+    """A setting with the paths in it located."""
+    if isinstance(value, Section):
+        return _with_paths(value, beside)
+    if isinstance(value, dict) and shape.is_map:
+        return {key: _with_path(one, shape.item(0), beside) for key, one in value.items()}
+    if isinstance(value, tuple) and get_origin(shape.base) is tuple:
+        return tuple(_with_path(one, shape.item(index), beside) for index, one in enumerate(value))
+    mark = next((mark for mark in shape.marks if isinstance(mark, Located)), None)
+    match mark:
+        case Located("found", shipped) if value is not None:
+            return locate(value, beside, shipped={None: None, "models": MODELS, "data": DATA}[shipped])
+        case Located("absolute") if value is not None:
+            return value.expanduser().absolute()
+        case Located("home") if str(value).startswith("~"):
+            return type(value)(Path(value).expanduser())
+    return value
 
 
 def locate(path: Path, beside: Path | None, *, shipped: Path | None = None) -> Path:

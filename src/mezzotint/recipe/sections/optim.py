@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from mezzotint.recipe.base import ALLOW, NEVER, RECORDED, NamedPath, Section, Share, as_list
+from mezzotint.recipe.base import ALLOW, NEVER, RECORDED, ModelPath, Section, Share, as_list
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -398,7 +398,7 @@ class EmaSettings(Section):
     """With `rule: constant`, instead of `decay`: how much of the start shall be left in the average when the run ends.
     decay = strength^(interval/steps) is worked out, printed and recorded. 0.01–0.15 is sensible."""
 
-    start: Annotated[NamedPath | None, NEVER] = None
+    start: Annotated[ModelPath | None, NEVER] = None
     """A model whose weights the average starts from, a folder or a single file; None starts from the trained
     weights."""
 

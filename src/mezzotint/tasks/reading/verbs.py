@@ -14,16 +14,14 @@ MANY = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A switch of a verb: `--dtype=fp16`, or `--json` alone.
-
-    value: what help writes behind it, "" for a switch that stands alone. meaning: one line of help. choices: the values
+    """A switch of a verb. form: how it is written, `--dtype=fp16`, or `--json` for one that stands alone. meaning: one
+    line of help. choices: the values
     it takes; empty takes any. aliases: what other programs call it. setting: the recipe's setting that it stands for,
     "" for none. repeats: it may be given more than once. gathers: words behind its value are further values.
     may_be_empty: `--negative=` is a value, too.
     """
 
-    name: str
-    value: str
+    form: str
     meaning: str
     choices: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
@@ -33,9 +31,14 @@ class Switch:
     may_be_empty: bool = False
 
     @property
-    def form(self) -> str:
-        """How it is written."""
-        return f"{self.name}={self.value}" if self.value else self.name
+    def name(self) -> str:
+        """What it is called."""
+        return self.form.partition("=")[0]
+
+    @property
+    def takes_value(self) -> bool:
+        """Whether a value follows it."""
+        return "=" in self.form
 
     @property
     def help(self) -> str:
@@ -43,10 +46,10 @@ class Switch:
         return ", ".join(filter(None, (self.setting, self.meaning)))
 
 
-AS = Switch("--as", "NAME", "the dialect of the line after `--`; `mezzotint ls dialects` lists them")
+AS = Switch("--as=NAME", "the dialect of the line after `--`; `mezzotint ls dialects` lists them")
 """The line of another trainer follows a lone `--`."""
 
-ALLOW = Switch("--allow-package", "NAME", "a package that may be imported for an optimizer's class", repeats=True)
+ALLOW = Switch("--allow-package=NAME", "a package that may be imported for an optimizer's class", repeats=True)
 """Of every verb that reads a recipe. Importing a package runs it, so that no recipe can say it."""
 
 
@@ -86,7 +89,79 @@ class Verb:
         return (*self.switches, *lines, *((ALLOW,) if self.reads_recipe else ()))
 
 
-_TYPES = ("fp32", "fp16", "bf16")
+_PROCESSES = Switch("--processes=N", "as N processes would share the batches")
+_DTYPE = Switch(
+    "--dtype=fp16", "fp32, fp16 or bf16; without it every tensor keeps its type", choices=("fp32", "fp16", "bf16")
+)
+_CHECK = (
+    Switch("--json", "one JSON document instead of the page"),
+    Switch("--all", "every setting, defaults included"),
+    Switch("--dry", "runs two real steps and tells how long the run would take"),
+    _PROCESSES,
+)
+_BENCH = (
+    Switch("--steps=N", "how many steps; without it the run's own length, at most 101"),
+    Switch("--warm-up=N", "steps that the numbers leave out; 5 without it, or a quarter of a short run"),
+    Switch("--fast", "a second row, with caches and on GPUs compiled"),
+    Switch("--as-written", "of a foreign line, only the row as it is written"),
+    Switch("--rounds=N", "measure the rows N times in turn, so that a machine that slows favours none; 1 without it"),
+    Switch("--stand-in=N", "train on N drawn pictures in the place of the recipe's"),
+    Switch("--target=LOSS", "tell whether the last micro-batch's loss is below it"),
+    Switch("--json", "the JSON document instead of the table"),
+    Switch("--out=FOLDER", "where the results go; without it a new folder in bench/"),
+)
+_SAMPLE = (
+    Switch(
+        "--prompt=TEXT",
+        "what to draw; more texts may follow it",
+        aliases=("--prompts",),
+        repeats=True,
+        gathers=True,
+        may_be_empty=True,
+    ),
+    Switch(
+        "--file=FILE",
+        "prompts: .txt, one a line, options behind them (--n --w --h --s --d --l), or .json",
+        repeats=True,
+    ),
+    Switch("--negative=TEXT", "what guidance moves away from", aliases=("--negative-prompt",), may_be_empty=True),
+    Switch("--size=WxH", "in pixels, 512 for a square, or one of SDXL's sizes by name; several with commas between"),
+    Switch("--seed=N", "of the noise, -1 a new one; several with commas between, or 1-4", aliases=("--seeds",)),
+    Switch("--index=N", "number of the first prompt, which addresses its noise; 0 without"),
+    Switch("--steps=N", "", aliases=("--num-inference-steps",), setting="sample.steps"),
+    Switch(
+        "--guidance=G",
+        "also --cfg; several with commas between",
+        aliases=("--cfg", "--cfg-scale", "--guidance-scale"),
+        setting="sample.guidance",
+    ),
+    Switch("--rescale=SHARE", "", setting="sample.guidance_rescale"),
+    Switch("--solver=NAME", "", aliases=("--sampler", "--scheduler"), setting="sample.solver"),
+    Switch("--spacing=NAME", "", setting="sample.spacing"),
+    Switch("--batch=N", "", aliases=("--batch-size",), setting="sample.batch_size"),
+    Switch("--weights=KIND", "of a run: raw, or shadow for its average (EMA), which is usual where there is one"),
+    Switch("--frames=N", "of models that draw clips", setting="sample.clip.frames"),
+    Switch("--rate=FPS", "frames a second of a clip's file", setting="sample.clip.rate"),
+    Switch("--out=FOLDER", "where the pictures go; without it a new folder in samples/"),
+    Switch("--numbered", "calls pictures 000000000.png and so on, after those that are there"),
+)
+_CONVERT = (
+    _DTYPE,
+    Switch(
+        "--ema=use",
+        "averaged copies in a single file: ignore them, use them as the denoiser, or keep both",
+        choices=("ignore", "use", "keep"),
+    ),
+    Switch("--prediction=v", "epsilon or v, for files that do not say it", choices=("epsilon", "v")),
+    Switch("--config=FOLDER", "configurations of a single file of unusual size"),
+)
+_MERGE = (
+    Switch("--weights=A,B", "sum the models up, one weight for each"),
+    _DTYPE,
+    Switch("--ema=use", "take the averaged copies of later files", choices=("ignore", "use")),
+    Switch("--config=FOLDER", "configurations of a first file of unusual size"),
+    Switch("--report=FILE.json", "write down where every tensor came from"),
+)
 _IMAGE = "sample.image={}, and sample.strength=0.75 for how much of it is drawn anew"
 _INSTEAD_OF_SAMPLE = {
     "--width": "--size={}xHEIGHT, or --size={} for a square", "--height": "--size=WIDTHx{}, or --size={} for a square",
@@ -131,12 +206,7 @@ VERBS: tuple[Verb, ...] = (
             ("mezzotint check recipe.yaml data.resolution=768", "the same at another size"),
             ("mezzotint check recipe.yaml --dry", "takes two real steps and tells how long the run would take"),
         ),
-        switches=(
-            Switch("--json", "", "one JSON document instead of the page"),
-            Switch("--all", "", "every setting, defaults included"),
-            Switch("--dry", "", "runs two real steps and tells how long the run would take"),
-            Switch("--processes", "N", "as N processes would share the batches"),
-        ),
+        switches=_CHECK,
         reads_recipe=True,
     ),
     Verb(
@@ -157,7 +227,7 @@ VERBS: tuple[Verb, ...] = (
                 "keeps it as a recipe; the launcher may stay",
             ),
         ),
-        switches=(AS, Switch("--processes", "N", "as N processes would share the batches")),
+        switches=(AS, _PROCESSES),
         names=(0, 0),
     ),
     Verb(
@@ -169,21 +239,7 @@ VERBS: tuple[Verb, ...] = (
             ("mezzotint bench recipe.yaml --steps=30 --fast", "beside it a row with everything that is faster"),
             ("mezzotint bench recipe.yaml --stand-in=833", "on drawn pictures in the place of the recipe's"),
         ),
-        switches=(
-            Switch("--steps", "N", "how many steps; without it the run's own length, at most 101"),
-            Switch("--warm-up", "N", "steps that the numbers leave out; 5 without it, or a quarter of a short run"),
-            Switch("--fast", "", "a second row, with caches and on GPUs compiled"),
-            Switch("--as-written", "", "of a foreign line, only the row as it is written"),
-            Switch(
-                "--rounds",
-                "N",
-                "measure the rows N times in turn, so that a machine that slows favours none; 1 without it",
-            ),
-            Switch("--stand-in", "N", "train on N drawn pictures in the place of the recipe's"),
-            Switch("--target", "LOSS", "tell whether the last micro-batch's loss is below it"),
-            Switch("--json", "", "the JSON document instead of the table"),
-            Switch("--out", "FOLDER", "where the results go; without it a new folder in bench/"),
-        ),
+        switches=_BENCH,
         reads_recipe=True,
     ),
     Verb(
@@ -198,54 +254,7 @@ VERBS: tuple[Verb, ...] = (
                 "begins with a picture (img2img); a strength of 1 leaves little of it",
             ),
         ),
-        switches=(
-            Switch(
-                "--prompt",
-                "TEXT",
-                "what to draw; more texts may follow it",
-                aliases=("--prompts",),
-                repeats=True,
-                gathers=True,
-                may_be_empty=True,
-            ),
-            Switch(
-                "--file",
-                "FILE",
-                "prompts: .txt, one a line, options behind them (--n --w --h --s --d --l), or .json",
-                repeats=True,
-            ),
-            Switch(
-                "--negative", "TEXT", "what guidance moves away from", aliases=("--negative-prompt",), may_be_empty=True
-            ),
-            Switch(
-                "--size",
-                "WxH",
-                "in pixels, 512 for a square, or one of SDXL's sizes by name; several with commas between",
-            ),
-            Switch(
-                "--seed", "N", "of the noise, -1 a new one; several with commas between, or 1-4", aliases=("--seeds",)
-            ),
-            Switch("--index", "N", "number of the first prompt, which addresses its noise; 0 without"),
-            Switch("--steps", "N", "", setting="sample.steps", aliases=("--num-inference-steps",)),
-            Switch(
-                "--guidance",
-                "G",
-                "also --cfg; several with commas between",
-                setting="sample.guidance",
-                aliases=("--cfg", "--cfg-scale", "--guidance-scale"),
-            ),
-            Switch("--rescale", "SHARE", "", setting="sample.guidance_rescale"),
-            Switch("--solver", "NAME", "", setting="sample.solver", aliases=("--sampler", "--scheduler")),
-            Switch("--spacing", "NAME", "", setting="sample.spacing"),
-            Switch("--batch", "N", "", setting="sample.batch_size", aliases=("--batch-size",)),
-            Switch(
-                "--weights", "KIND", "of a run: raw, or shadow for its average (EMA), which is usual where there is one"
-            ),
-            Switch("--frames", "N", "of models that draw clips", setting="sample.clip.frames"),
-            Switch("--rate", "FPS", "frames a second of a clip's file", setting="sample.clip.rate"),
-            Switch("--out", "FOLDER", "where the pictures go; without it a new folder in samples/"),
-            Switch("--numbered", "", "calls pictures 000000000.png and so on, after those that are there"),
-        ),
+        switches=_SAMPLE,
         has_tools=True,
         instead=_INSTEAD_OF_SAMPLE,
     ),
@@ -261,17 +270,7 @@ VERBS: tuple[Verb, ...] = (
             ),
             ("mezzotint convert old.ckpt old.safetensors", "a pickle into a file that cannot run code"),
         ),
-        switches=(
-            Switch("--dtype", "fp16", "fp32, fp16 or bf16; without it every tensor keeps its type", choices=_TYPES),
-            Switch(
-                "--ema",
-                "use",
-                "averaged copies in a single file: ignore them, use them as the denoiser, or keep both",
-                choices=("ignore", "use", "keep"),
-            ),
-            Switch("--prediction", "v", "epsilon or v, for files that do not say it", choices=("epsilon", "v")),
-            Switch("--config", "FOLDER", "configurations of a single file of unusual size"),
-        ),
+        switches=_CONVERT,
         has_tools=True,
         names=(2, 2),
     ),
@@ -284,13 +283,7 @@ VERBS: tuple[Verb, ...] = (
             ("mezzotint merge sdxl/ a.ckpt,b.safetensors mine/", "two, left to right: the later wins"),
             ("mezzotint merge a/ b/ half.safetensors --weights=0.5,0.5 --dtype=fp16", "a weighted sum of models"),
         ),
-        switches=(
-            Switch("--weights", "A,B", "sum the models up, one weight for each"),
-            Switch("--dtype", "fp16", "fp32, fp16 or bf16; without it every tensor keeps its type", choices=_TYPES),
-            Switch("--ema", "use", "take the averaged copies of later files", choices=("ignore", "use")),
-            Switch("--config", "FOLDER", "configurations of a first file of unusual size"),
-            Switch("--report", "FILE.json", "write down where every tensor came from"),
-        ),
+        switches=_MERGE,
         has_tools=True,
         names=(2, MANY),
     ),
@@ -315,7 +308,7 @@ VERBS: tuple[Verb, ...] = (
             ("mezzotint schema > recipe.schema.json", "keeps it beside the recipes"),
             ("mezzotint schema --markdown", "prints the reference page of all settings"),
         ),
-        switches=(Switch("--markdown", "", "the reference page instead of the schema"),),
+        switches=(Switch("--markdown", "the reference page instead of the schema"),),
         names=(0, 0),
     ),
     Verb(

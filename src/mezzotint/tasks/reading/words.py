@@ -80,7 +80,7 @@ class Words:
     def written(self, *, leaving: Sequence[str] = ()) -> list[str]:
         """The words as they may be typed, without the switches named in `leaving`, the foreign line at the end."""
         kept = [(switch, value) for switch, value in self.switches if switch.name not in leaving]
-        ours = [f"{switch.name}={value}" if switch.value else switch.name for switch, value in kept]
+        ours = [f"{switch.name}={value}" if switch.takes_value else switch.name for switch, value in kept]
         is_foreign = any(switch is AS for switch, _ in kept)
         return [*self.plain, *ours, *(["--", *self.foreign] if is_foreign else [])]
 
@@ -136,7 +136,7 @@ def _parted(verb: Verb, ours: Sequence[str], line: Sequence[str]) -> tuple[list[
         if switch is None:
             unknown = unknown or (flag, text if sign else None, follower)
             continue
-        if switch.value and not sign and follower is not None:
+        if switch.takes_value and not sign and follower is not None:
             text = rest.pop(0)
         _require_form(verb, switch, word, text)
         if not switch.repeats and any(switch is one for one, _ in switches):
@@ -152,9 +152,9 @@ def _parted(verb: Verb, ours: Sequence[str], line: Sequence[str]) -> tuple[list[
 
 
 def _require_form(verb: Verb, switch: Switch, word: str, text: str) -> None:
-    if not switch.value and "=" in word:
+    if not switch.takes_value and "=" in word:
         raise _wrong(verb, f"{switch.name} takes no value; write {switch.form}")
-    if switch.value and not text and not (switch.may_be_empty and "=" in word):
+    if switch.takes_value and not text and not (switch.may_be_empty and "=" in word):
         raise _wrong(verb, f"{switch.name} needs a value; write {switch.form}")
     if switch.choices and text not in switch.choices:
         raise _wrong(verb, f"{switch.name} is {' or '.join(switch.choices)}, got {text}")
