@@ -16,7 +16,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
-from mezzotint import __version__, fault_injection, quiet, threads
+from mezzotint import __version__, fault_injection, startup
 from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, StorageError, most_alike
 from mezzotint.tasks.reading.verbs import ALLOW, VERBS, Verb
 
@@ -39,9 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done; 1 a bug; 2 the request, the data or the files are wrong; 3 training diverged; 4 storage; 5 out of memory;
     6 a peer process was lost; 128 + n a signal.
     """
-    threads.wait_asleep(os.environ, is_loaded="torch" in sys.modules)  # before anything imports torch
+    startup.wait_asleep(os.environ, is_loaded="torch" in sys.modules)  # before anything imports torch
     _show_everything()
-    quiet.leave_out()
+    startup.leave_out_warnings()
     try:
         status = _guarded(list(sys.argv[1:] if argv is None else argv))
         _flush()

@@ -14,10 +14,11 @@ import pytest
 import torch
 from PIL import Image
 
+from mezzotint.assets import ASSETS
 from mezzotint.cli import main
 from mezzotint.errors import OutOfMemory, RecipeError
 from mezzotint.recipe import advice
-from mezzotint.recipe.reading.read import ASSETS, read, read_text
+from mezzotint.recipe.reading.read import read, read_text
 from mezzotint.run_folder import RunFolder
 from mezzotint.tasks.check import _dry_run, check, page
 from mezzotint.tasks.check.memory import Activations, Outline

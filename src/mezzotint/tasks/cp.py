@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from mezzotint.assets import ASSETS
 from mezzotint.errors import RecipeError, StorageError, did_you_mean
-from mezzotint.recipe.reading.read import ASSETS, SCHEMA_COMMENT, shipped_recipes
+from mezzotint.recipe.reading.read import SCHEMA_COMMENT, shipped_recipes
 from mezzotint.tasks.reading import words
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mezzotint import registry
+from mezzotint.assets import MODELS
 from mezzotint.errors import RecipeError, did_you_mean
-from mezzotint.recipe.reading.read import MODELS, SCHEMA_COMMENT, shipped_recipes
+from mezzotint.recipe.reading.read import SCHEMA_COMMENT, shipped_recipes
 from mezzotint.tasks.reading import foreign, words
 
 

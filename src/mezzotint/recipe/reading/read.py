@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_origin
 
+from mezzotint.assets import ASSETS, DATA, MODELS
 from mezzotint.errors import Problem, RecipeError, did_you_mean
 from mezzotint.recipe.base import Located, Section
 from mezzotint.recipe.reading import _secrets, yaml_rules
@@ -22,16 +23,6 @@ from mezzotint.recipe.reading.yaml_rules import Document
 from mezzotint.recipe.recipe import Recipe
 
 S = TypeVar("S", bound=Section)
-
-_PACKAGE = Path(__file__).resolve().parents[2]
-ASSETS = _PACKAGE / "assets"
-"""What travels in the wheel: recipes, model configurations, tokenizers."""
-
-MODELS = ASSETS / "models"
-"""Models that ship with Mezzotint, a folder each; `model.path` may be its name."""
-
-DATA = ASSETS / "data"
-"""Data sets that ship with Mezzotint, a folder each; `data.path` may be its name."""
 
 _MOST = 50
 """So many problems are told of one recipe."""
@@ -281,5 +272,5 @@ def _files_beside(path: Path) -> list[str]:
 
 
 def _source_recipes() -> Path | None:
-    root = _PACKAGE.parent.parent
+    root = ASSETS.parents[2]
     return root / "recipes" if (root / "pyproject.toml").is_file() else None

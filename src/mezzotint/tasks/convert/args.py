@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from mezzotint.recipe.reading.read import MODELS, locate
+from mezzotint.assets import MODELS
+from mezzotint.recipe.reading.read import locate
 from mezzotint.tasks.reading import words
 from mezzotint.tasks.reading.words import Words
 from mezzotint.weights.files import mindspore, pickled

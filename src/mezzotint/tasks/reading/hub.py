@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from mezzotint import outside
+from mezzotint.assets import MODELS
 from mezzotint.errors import WeightsError
-from mezzotint.recipe.reading.read import MODELS, Reading, locate
+from mezzotint.recipe.reading.read import Reading, locate
 
 _FILES = frozenset((".safetensors", ".ckpt", ".pt", ".pth", ".bin"))
 """Endings of models in one file, which are no ids though a slash stands in them."""

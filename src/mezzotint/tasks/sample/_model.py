@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from mezzotint import outside
+from mezzotint.assets import MODELS
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import CheckpointError, RecipeError
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.reading.read import MODELS, Reading, locate, located, read, read_text
+from mezzotint.recipe.reading.read import Reading, locate, located, read, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.run_folder import RunFolder

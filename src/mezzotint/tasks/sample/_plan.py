@@ -10,8 +10,9 @@ from itertools import product
 from pathlib import Path
 
 from mezzotint import durable
+from mezzotint.assets import MODELS
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import MODELS, locate, located, read, read_text
+from mezzotint.recipe.reading.read import locate, located, read, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line
