@@ -82,8 +82,8 @@ def _guarded(arguments: list[str]) -> int:
 
 def _asked_for(error: Exception) -> str:
     """How many bytes torch wanted, in its words."""
-    found = re.search(r"tried to allocate \d+ bytes", str(error))
-    return found[0] if found else "the system gives no more"
+    words = re.search(r"tried to allocate \d+ bytes", str(error))
+    return words[0] if words else "the system gives no more"
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -140,8 +140,8 @@ def _issue(place: Place, entry: dict[str, Any], *, propose: bool) -> Issue:
     if entry["type"] == "union_tag_invalid":
         place = (*place, str(entry["ctx"]["discriminator"]).strip("'"))
     path = dotted(place)
-    found = owner(path)
-    setting = found[0] if found else None
+    owned = owner(path)
+    setting = owned[0] if owned else None
     kind = entry["type"]
     if kind == "extra_forbidden":
         if path in by_path():  # a setting of another member of a choice, such as another optimizer's
@@ -177,12 +177,12 @@ def _choice_hint(setting: Any, entry: dict[str, Any]) -> str:
     return _near_choice(setting.path, entry["input"], ", ".join(setting.shape.choices))
 
 
-def _near_choice(path: str, given: object, listed: str) -> str:
+def _near_choice(path: str, text: object, listed: str) -> str:
     choices = listed.split(", ")
-    meant = value_of(path, given)
+    meant = value_of(path, text)
     if meant is not None and meant.partition(" ")[0] in choices:
         return f"did you mean {meant}?"
-    return did_you_mean(str(given).lower(), choices)
+    return did_you_mean(str(text).lower(), choices)
 
 
 def _schema_hint(version: object) -> str:

@@ -69,7 +69,7 @@ class Reading:
 
     def _said(self, path: str) -> str:
         """Where a setting, or one within it, was written; "" for a default."""
-        inside = (said for given, said in self.origin.items() if given == path or given.startswith(f"{path}."))
+        inside = (said for written, said in self.origin.items() if written == path or written.startswith(f"{path}."))
         return self.origin.get(path) or next(inside, "")
 
 
@@ -100,11 +100,11 @@ def digest_of(recipe: Recipe) -> str:
 def shipped_recipes() -> dict[str, Path]:
     """Recipes that travel with Mezzotint, by name, sorted: those of the package, and of the source tree it runs
     from."""
-    found: dict[str, Path] = {}
+    recipes: dict[str, Path] = {}
     for folder in (_source_recipes(), ASSETS / "recipes"):
         if folder is not None and folder.is_dir():
-            found |= {path.stem: path for path in folder.glob("*.yaml")}
-    return dict(sorted(found.items()))
+            recipes |= {path.stem: path for path in folder.glob("*.yaml")}
+    return dict(sorted(recipes.items()))
 
 
 def located(reading: Reading) -> Recipe:
@@ -159,40 +159,40 @@ def places(path: Path, beside: Path | None, *, shipped: Path | None = None) -> t
         return (opened,)
     roots = [root for root in (beside, Path.cwd()) if root is not None]
     named = [shipped / opened] if shipped is not None and len(opened.parts) == 1 else []
-    found = [Path(root, opened).absolute() for root in roots] + named
-    return tuple(dict.fromkeys(found))
+    candidates = [Path(root, opened).absolute() for root in roots] + named
+    return tuple(dict.fromkeys(candidates))
 
 
 def _reading(text: str, name: str, path: Path | None, overrides: Sequence[str]) -> Reading:
     document = yaml_rules.load(text, name)
     applied = apply(document.tree, overrides)
     recipe, issues = check(applied.tree)
-    problems = _secret_problems(text, document, applied.tree, applied.given)
+    problems = _secret_problems(text, document, applied.tree, applied.paths)
     hidden = {problem.where for problem in problems}
     problems += [*document.problems, *applied.problems]
     for issue in issues:
         if issue.where not in hidden:
-            problems.append(_problem(issue, document, applied.given))
+            problems.append(_problem(issue, document, applied.paths))
     if problems or recipe is None:
         raise RecipeError(name, problems=_shortened(_in_order(problems)))
-    return Reading(recipe, name, path, _origin(document, applied.given), digest_of(recipe))
+    return Reading(recipe, name, path, _origin(document, applied.paths), digest_of(recipe))
 
 
-def _problem(issue: Issue, document: Document, given: frozenset[str]) -> Problem:
+def _problem(issue: Issue, document: Document, typed: frozenset[str]) -> Problem:
     place = issue.place
-    if issue.code == "E1003" and not _from_command_line(issue.where, given):
+    if issue.code == "E1003" and not _from_command_line(issue.where, typed):
         place = tuple(issue.where.split("."))
-    line = None if _touches(issue, given) else _line_of(place, document.lines)
+    line = None if _touches(issue, typed) else _line_of(place, document.lines)
     return Problem(issue.where, issue.what, issue.remedy, issue.code, line)
 
 
-def _touches(issue: Issue, given: frozenset[str]) -> bool:
+def _touches(issue: Issue, typed: frozenset[str]) -> bool:
     """Whether the command line set what is wrong; of a check of several settings, the one it is shown at."""
-    return _from_command_line(issue.where if issue.code == "E1003" else dotted(issue.place), given)
+    return _from_command_line(issue.where if issue.code == "E1003" else dotted(issue.place), typed)
 
 
-def _from_command_line(path: str, given: frozenset[str]) -> bool:
-    return any(path == one or path.startswith(one + ".") for one in given)
+def _from_command_line(path: str, typed: frozenset[str]) -> bool:
+    return any(path == one or path.startswith(one + ".") for one in typed)
 
 
 def _line_of(place: Place, lines: dict[Place, int]) -> int | None:
@@ -203,19 +203,19 @@ def _line_of(place: Place, lines: dict[Place, int]) -> int | None:
     return None
 
 
-def _secret_problems(text: str, document: Document, tree: dict[str, Any], given: frozenset[str]) -> list[Problem]:
+def _secret_problems(text: str, document: Document, tree: dict[str, Any], typed: frozenset[str]) -> list[Problem]:
     what = "looks like {}; recipes are copied and shared"
     remedy = "remove it, and keep it in the environment or the tool's own login"
-    found: dict[tuple[int | None, str], Problem] = {}
+    problems: dict[tuple[int | None, str], Problem] = {}
     for place, kind in _secrets.in_tree(tree):
         where = dotted(place)
-        line = None if _from_command_line(where, given) else _line_of(place, document.lines)
-        found[line, where] = Problem(where, what.format(kind), remedy, "E1009", line)
-    seen = {line for line, _ in found}
+        line = None if _from_command_line(where, typed) else _line_of(place, document.lines)
+        problems[line, where] = Problem(where, what.format(kind), remedy, "E1009", line)
+    seen = {line for line, _ in problems}
     for line, kind in _secrets.in_lines(text):
         if line not in seen:
-            found[line, "comment"] = Problem("text", what.format(kind), remedy, "E1009", line)
-    return list(found.values())
+            problems[line, "comment"] = Problem("text", what.format(kind), remedy, "E1009", line)
+    return list(problems.values())
 
 
 def _in_order(problems: list[Problem]) -> list[Problem]:
@@ -233,9 +233,9 @@ def _shortened(problems: list[Problem]) -> list[Problem]:
     return [*problems[:_MOST], Problem("…", rest, "`mezzotint ls` lists complete ones", last.code, last.line)]
 
 
-def _origin(document: Document, given: frozenset[str]) -> dict[str, str]:
+def _origin(document: Document, typed: frozenset[str]) -> dict[str, str]:
     origin = {dotted(place): f"line {line}" for place, line in document.lines.items() if place}
-    for path in given:
+    for path in typed:
         origin = {key: value for key, value in origin.items() if not key.startswith(path + ".")}
         origin[path] = COMMAND_LINE
     return origin
@@ -266,7 +266,7 @@ def _find(source: str | Path) -> Path:
 
 def _files_beside(path: Path) -> list[str]:
     try:
-        return [str(found) for found in path.parent.glob("*.yaml")]
+        return [str(file) for file in path.parent.glob("*.yaml")]
     except OSError:
         return []
 

@@ -196,8 +196,8 @@ def _file_to_file(args: ConvertArgs, single: SingleFile) -> Iterator[str]:
         copies = {name: single.layout.average(entry.foreign) for name, entry in plain.items()}
         averaged = tensor_files.read(single.file, tuple(copies.values()))
         tensors |= {name: averaged[copy].reshape(tensors[name].shape) for name, copy in copies.items()}
-    told = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
-    prediction = scheduler_file.prediction_of(told) or "epsilon"
+    scheduler = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
+    prediction = scheduler_file.prediction_of(scheduler) or "epsilon"
     description = writing.described(single.folder, prediction, args.destination.stem)
     yield from _besides(single, args)
     yield from _written(args, single.layout, tensors, description, single.metadata)
@@ -290,17 +290,17 @@ def _component(
     where = folder.root / component
     path = _pickled_weights(where, args)
     if path is None:
-        found = folder.weights(component)
-        if found is None:
+        weights = folder.weights(component)
+        if weights is None:
             raise WeightsError(f"{where}: has a configuration and no weights; fetch the whole model", code="E1407")
-        path = found.path
+        path = weights.path
     return components.modern_names(network, tensor_files.read(path))
 
 
 def _pickled_weights(where: Path, args: ConvertArgs) -> Path | None:
     """A safetensors copy of a component's pickled weights, when it has no others."""
-    found = _pickled(where)
-    return None if found is None else _copy_of(replace(args, source=found))
+    pickle = _pickled(where)
+    return None if pickle is None else _copy_of(replace(args, source=pickle))
 
 
 def _pickled(where: Path) -> Path | None:
@@ -315,11 +315,11 @@ def _to_folder(args: ConvertArgs, model: Model) -> Iterator[str]:
     _require_whole(args.source, model.folder, model.layout, model.tensors)
     replaced = {}
     for component, tensors in model.tensors.items():
-        found = tensors
+        cast = tensors
         if args.dtype is not None:
-            found = writing.cast_component(args.source, tensors, args.dtype)
+            cast = writing.cast_component(args.source, tensors, args.dtype)
         replaced[component] = Replaced(
-            model.layout.networks[component], found, model.folder.config(component), keep_types=True
+            model.layout.networks[component], cast, model.folder.config(component), keep_types=True
         )
 
     def besides(root: Path) -> None:
@@ -363,8 +363,8 @@ def _written(
     for component, parts in layout.parts.items():
         starts = tuple(part.start for part in parts)
         yield _types(component, {n: t for n, t in converted.items() if n.startswith(starts)})
-    told = ", as its header says (ModelSpec)" if args.destination.suffix != mindspore.SUFFIX else ""
-    yield f"predicts {description.prediction}{told}"
+    header = ", as its header says (ModelSpec)" if args.destination.suffix != mindspore.SUFFIX else ""
+    yield f"predicts {description.prediction}{header}"
 
 
 def _besides(single: SingleFile, args: ConvertArgs) -> Iterator[str]:

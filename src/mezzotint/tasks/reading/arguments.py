@@ -72,8 +72,10 @@ def _read(line: Words) -> Reading:
     name, plain = line.verb.name, line.plain
     if line.dialect is not None:
         place = foreign.launched(Launch.read(), line.whole("--processes", 1))
-        return hub.found(continuing.found(foreign.reading(line.dialect, line.foreign, plain, place)), insist=True)
+        return hub.with_folders(
+            continuing.with_run(foreign.reading(line.dialect, line.foreign, plain, place)), insist=True
+        )
     if not plain or "=" in plain[0]:
         what = f"{plain[0]!r} stands where the recipe belongs" if plain else "no recipe is given"
         raise line.wrong(f"{what}; write mezzotint {name} RECIPE.yaml [key=value …]")
-    return hub.found(continuing.found(continuing.read_source(plain[0], plain[1:])), insist=False)
+    return hub.with_folders(continuing.with_run(continuing.read_source(plain[0], plain[1:])), insist=False)

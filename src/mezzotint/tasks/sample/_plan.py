@@ -29,14 +29,14 @@ _EVERY_GRID = 8  # pixels; the sides of every model's pictures are multiples of 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One picture. line: its prompt and what that says of itself. row, column: its place on the contact sheet. asked:
-    the column's width and height; None takes the recipe's or the model's. index: addresses its noise beside the seed.
-    stem: its file's name without the ending."""
+    """One picture. line: its prompt and what that says of itself. row, column: its place on the contact sheet.
+    column_size: width and height of its column; None takes the recipe's or the model's. index: addresses its noise
+    beside the seed. stem: its file's name without the ending."""
 
     line: Line
     row: int
     column: int
-    asked: tuple[int, int] | None
+    column_size: tuple[int, int] | None
     seed: int
     guidance: float
     index: int
@@ -44,7 +44,7 @@ class Planned:
 
     def size(self, usual: tuple[int, int]) -> tuple[int, int]:
         """Width and height, where those that nobody asks anything of have those given."""
-        return self.line.size(*(self.asked or usual))
+        return self.line.size(*(self.column_size or usual))
 
 
 def look(args: SampleArgs) -> None:
@@ -67,8 +67,8 @@ def lines_of(args: SampleArgs, recipe: Recipe) -> tuple[tuple[Line, ...], Recipe
     lines = args.lines or tuple(Line(prompt) for prompt in recipe.sample.prompts)
     if not args.lines and recipe.sample.file is not None:
         file = read_file(recipe.sample.file)
-        given = {word.partition("=")[0] for word in args.overrides}
-        settings = {name: value for name, value in file.settings.items() if f"sample.{name}" not in given}
+        typed = {word.partition("=")[0] for word in args.overrides}
+        settings = {name: value for name, value in file.settings.items() if f"sample.{name}" not in typed}
         recipe = recipe.model_copy(update={"sample": recipe.sample.model_copy(update=settings)})
         lines = file.lines
     if not lines:
@@ -90,7 +90,7 @@ def plan(
         for row, line in enumerate(lines)
     ]
     across, digits = max(map(len, kinds)), max(3, len(str(max(1, len(lines) - 1))))
-    found: dict[tuple[object, ...], Planned] = {}
+    pictures: dict[tuple[object, ...], Planned] = {}
     for group, size in enumerate(args.sizes or (None,)):
         for row, line in enumerate(lines):
             # a line's own seed is an address of its own, wherever in the file the line stands
@@ -100,8 +100,8 @@ def plan(
                 one = Planned(
                     line, row, column, size, seed, guidance, index, f"{row:0{digits}d}-{column}-seed{seed}"
                 )  # fmt: skip
-                found.setdefault((row, one.size(size) if size else None, seed, guidance), one)
-    return list(found.values())
+                pictures.setdefault((row, one.size(size) if size else None, seed, guidance), one)
+    return list(pictures.values())
 
 
 def refuse_sides(width: int, height: int, multiple: int, where: str = "") -> None:

@@ -140,7 +140,7 @@ class LiveSettings:
     def _others(self, found: Reading, given: Sequence[str]) -> list[str]:
         """What the file gives otherwise than the run was started with, and cannot change, each in its own words."""
         mine = self.recipe.model_dump(mode="json", by_alias=True)
-        asked = located(hub.found(continuing.found(found), insist=False))
+        asked = located(hub.with_folders(continuing.with_run(found), insist=False))
         asked = eight_bit.settled(asked, self.runtime.device.type, mine)
         changed = [one.path for one in differences(mine, asked)]
         inside = [p for p in changed if any(p == one or one.startswith(f"{p}.") for one in given)]
