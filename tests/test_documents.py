@@ -364,16 +364,21 @@ def test_the_setting_and_optimizer_examples_carry_help_and_a_rule(load: Load) ->
     assert optim.OptimSettings().optimizer.kind == "adamw"
 
 
-def test_the_verb_example_prints_the_history(load: Load, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_example_prints_the_history(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     page = load("history", block("docs/how-to-add.md", "python run verb"))
+    entry = load("entry", block("docs/how-to-add.md", "python run entry").replace("\nVerb(", "\nENTRY = Verb(")).ENTRY
+    monkeypatch.setattr("mezzotint.tasks.reading.words.VERBS", (*VERBS, entry))
     folder = RunFolder(tmp_path / "run").open()
     folder.record("started", step=0)
     folder.record("finished", step=20)
     assert page.run([str(folder.path)]) == 0
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["started", "finished"]
+    assert page.run([str(folder.path), "--last", "1"]) == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["finished"]
     with pytest.raises(RecipeError, match="write mezzotint history FOLDER"):
         page.run([])
-    entry = load("entry", block("docs/how-to-add.md", "python run entry").replace("\nVerb(", "\nENTRY = Verb(")).ENTRY
     assert isinstance(entry, Verb)
     assert len(entry.examples) == 3
 

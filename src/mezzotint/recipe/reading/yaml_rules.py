@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -370,3 +370,24 @@ def _dotted(place: Place) -> str:
 
 def _kind(value: Any) -> str:
     return "a list" if isinstance(value, list) else f"the text {str(value)[:40]!r}"
+
+
+def line_of(text: str, place: Place) -> int | None:
+    """The line on which a place of a JSON text begins, counted from 1: YAML, of which JSON is a part, keeps lines. None
+    for the few texts that only JSON allows, such as those indented with tabs."""
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, RecursionError):
+        return None
+    line: int | None = None
+    for word in place:
+        if isinstance(node, yaml.MappingNode):
+            pairs = [(key, value) for key, value in node.value if key.value == word]
+            if not pairs:
+                break
+            key, node = pairs[-1]
+            line = key.start_mark.line + 1
+        elif isinstance(node, yaml.SequenceNode):
+            node = node.value[cast(int, word)]
+            line = node.start_mark.line + 1
+    return line

@@ -244,7 +244,7 @@ def _require_drawing(recipe: Recipe, outline: Outline) -> None:
     if recipe.run.preview.every is None:
         return
     objective, drawn = Objective(recipe.objective, outline.family.schedule, outline.prediction), recipe.sample
-    require_solver(drawn.solver, objective.schedule, objective.form.solved, drawn, drawn.spacing)
+    require_solver(drawn.solver, objective.schedule, objective.form.solved, drawn)
 
 
 def _look_at_shadow_start(checked: Checked, outline: Outline, start: ModelSettings) -> None:

@@ -18,7 +18,7 @@ from mezzotint.families.base import ModelFamily, posterior_sample
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.recipe.sections.sample import SampleSettings
-from mezzotint.sampling.sample import Picture, Request, Span, alike, as_bytes, embedded, sample_latents
+from mezzotint.sampling.sample import Picture, Request, Sampling, Span, alike, as_bytes, embedded, sample_latents
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
 from mezzotint.tasks.sample._model import Model, open_model, second
@@ -78,21 +78,9 @@ def _sampled(model: Model, requests: Sequence[Request], settings: SampleSettings
 
 def _latents(model: Model, requests: Sequence[Request], settings: SampleSettings, span: Span) -> Tensor:
     known = embedded(model.family, requests)
+    how = Sampling(model.objective.schedule, model.objective.form, model.device, settings, span)
     with model.precision.autocast(model.device):
-        return sample_latents(
-            model.family,
-            known,
-            schedule=model.objective.schedule,
-            prediction=model.objective.form,
-            steps=settings.steps,
-            guidance=settings.guidance[0],
-            solver=settings.solver,
-            device=model.device,
-            spacing=settings.spacing,
-            guidance_rescale=settings.guidance_rescale,
-            settings=settings,
-            span=span,
-        )
+        return sample_latents(model.family, known, how)
 
 
 def _begun(model: Model, requests: Sequence[Request], recipe: Recipe) -> list[Request]:

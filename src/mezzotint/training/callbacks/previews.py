@@ -30,7 +30,7 @@ from mezzotint.recipe.base import Every
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import grids, pictures
-from mezzotint.sampling.sample import Request, alike, as_bytes, sample_latents
+from mezzotint.sampling.sample import Request, Sampling, alike, as_bytes, sample_latents
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._evaluating import (
     Weights,
@@ -164,22 +164,11 @@ class Previews(PreviewsElsewhere):
 
     def _draw(self, which: Weights, wanted: Wanted) -> Iterator[NDArray[np.uint8]]:
         settings = wanted.settings
+        how = Sampling(self._objective.schedule, self._objective.form, self._device, settings)
         with evaluating(self._family.parts()), weights_in_use(self._update, which):
             for some in alike(wanted.requests, settings.batch_size):
                 with self._precision.autocast(self._device):
-                    latents = sample_latents(
-                        self._family,
-                        some,
-                        schedule=self._objective.schedule,
-                        prediction=self._objective.form,
-                        steps=settings.steps,
-                        guidance=settings.guidance[0],
-                        solver=settings.solver,
-                        device=self._device,
-                        spacing=settings.spacing,
-                        guidance_rescale=settings.guidance_rescale,
-                        settings=settings,
-                    )
+                    latents = sample_latents(self._family, some, how)
                 for request, pixels in zip(some, self._decode(latents), strict=True):
                     yield as_bytes(pixels, request.size.frames)
 
