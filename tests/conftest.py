@@ -27,11 +27,11 @@ import torch
 from PIL import Image
 
 from mezzotint import draws, fault_injection, outside
+from mezzotint.assets import ASSETS as assets
 from mezzotint.cli import main
 from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.reading.read import ASSETS as assets
 from mezzotint.recipe.resolved import Resolved
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.objective import ObjectiveSettings

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import signal
 import subprocess
@@ -15,8 +14,10 @@ import pytest
 import torch
 
 from mezzotint import __version__, cli, errors, fault_injection
-from mezzotint.cli import VERBS, Verb, main
+from mezzotint.cli import main
 from mezzotint.tasks.reading import arguments
+from mezzotint.tasks.reading.verbs import VERBS, Verb
+from mezzotint.tasks.reading.words import parse
 
 Run = Callable[[Sequence[str]], int]
 
@@ -94,16 +95,20 @@ def test_help_names_the_lines_of_other_trainers_where_they_are_taken(
     assert "everydream2" in capsys.readouterr().err
 
 
-def test_help_lists_the_switches_that_a_verb_knows() -> None:
+def test_names_of_switches_are_clear_within_a_verb() -> None:
     for each in VERBS:
-        known: dict[str, str] = {}
-        for node in ast.parse(page(each).read_text(encoding="utf-8")).body:
-            value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
-            if isinstance(value, ast.Dict) and all(isinstance(key, ast.Constant) for key in value.keys):
-                words = ast.literal_eval(value)
-                known |= {key: text for key, text in words.items() if str(key).startswith("--")}
-        if each.reads_recipe:
-            assert each.switches == known, each.name
+        names = [name for switch in each.known() for name in (switch.name, *switch.aliases)]
+        assert len(names) == len(set(names)), each.name
+        assert all(each.switch(name.replace("-", "_")) is each.switch(name) for name in names)
+        assert not set(names) & set(each.instead), each.name
+
+
+def test_settings_that_switches_stand_for_exist() -> None:
+    from mezzotint.recipe.reading.paths import by_path
+
+    named = [switch.setting for each in VERBS for switch in each.switches if switch.setting]
+    assert "sample.steps" in named
+    assert set(named) <= set(by_path())
 
 
 def test_examples_name_settings_that_exist() -> None:
@@ -129,10 +134,18 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "optim.lr=1"], "'optim.lr=1' stands where the recipe belongs"),
         (["train", "--as", "everydream3", "--", "--lr", "1"], "did you mean everydream2"),
         (["train", "nowhere.yaml"], "there is no file nowhere.yaml"),
-        (["explain"], "write a setting, a section or a code"),
+        (["explain"], "write mezzotint explain PATH|CODE|NAME OF ANOTHER TRAINER …; got 0 names"),
         (["explain", "E9999"], "there is no error code E9999"),
         (["explain", "learning_rat"], "did you mean optim.lr?"),
-        (["schema", "--yaml"], "does not know '--yaml'"),
+        (["schema", "--yaml"], "mezzotint schema has no switch --yaml"),
+        (["schema", "--markdwon"], "did you mean --markdown?"),
+        (["schema", "x"], "write mezzotint schema; got 1 name\n"),
+        (["convert", "a"], "write mezzotint convert SOURCE DESTINATION; got 1 name\n"),
+        (["convert", "a", "b", "--ema", "some"], "--ema is ignore or use or keep, got some"),
+        (["convert", "a", "b", "--dtype"], "--dtype needs a value; write --dtype=fp16"),
+        (["merge", "a", "b", "--report="], "--report needs a value; write --report=FILE.json"),
+        (["check", "tiny_cpu", "--json", "--json"], "mezzotint check: --json is given twice"),
+        (["ls", "--", "recipes"], "-- needs --as NAME"),
         (["ls", "recipe"], "did you mean recipes?"),
         (["cp"], "mezzotint cp NAME"),
         (["cp", "zzz"], "no recipe zzz ships"),
@@ -228,22 +241,31 @@ def test_a_wrong_recipe_is_refused_before_the_verb_is_imported(
 def test_switches_stand_anywhere_and_unknown_ones_are_named(tmp_path: Path) -> None:
     recipe = tmp_path / "r.yaml"
     recipe.write_text("optim: {lr: 1e-6}\n")
-    flags = {"--json": "one document", "--out=FILE": "where"}
-    words = ["--out=a=b", str(recipe), "--json", "optim.accumulation=2"]
-    reading, given = arguments.parse_with(words, "check", flags)
+    line = ["--out=a=b", str(recipe), "--json", "optim.accumulation=2", "--warm_up", "3"]
+    reading, given = arguments.parse_with(line, "bench")
     assert reading.recipe.optim.accumulation == 2
-    assert given == {"--out": "a=b", "--json": ""}
+    assert (given.get("--out"), "--json" in given, given.whole("--warm-up", 0)) == ("a=b", True, 3)
+    assert "--fast" not in given
     for word, hint in (
         ("--jsn", "did you mean --json?"),
-        ("--out", "written --out=FILE"),
-        ("--json=1", "written --json"),
+        ("--out", "--out needs a value; write --out=FOLDER"),
+        ("--json=1", "--json takes no value; write --json"),
     ):
         with pytest.raises(errors.RecipeError) as caught:
-            arguments.parse_with([str(recipe), word], "check", flags)
+            arguments.parse_with([str(recipe), word], "bench")
         assert caught.value.code == "E1012"
         assert hint in str(caught.value)
     with pytest.raises(errors.RecipeError, match=r"write optim\.lr=1"):
         arguments.parse([str(recipe), "--optim.lr=1"], "train")
+
+
+def test_words_may_be_typed_again_without_a_verbs_own_switches() -> None:
+    foreign = ["--as", "diffusers-sd", "optim.lr=1", "--processes", "2", "--allow-package=x", "--", "--processes=3"]
+    line = parse(foreign, "check")
+    assert (line.dialect, line.packages, line.whole("--processes", 1)) == ("diffusers-sd", ("x",), 2)
+    again = line.written(leaving=["--processes"])
+    assert again == ["optim.lr=1", "--as=diffusers-sd", "--allow-package=x", "--", "--processes=3"]
+    assert parse(again, "train").foreign == ("--processes=3",)
 
 
 def test_faults_are_armed_from_the_environment(

@@ -19,7 +19,6 @@ import torch
 from PIL import Image
 
 from mezzotint import errors, registry
-from mezzotint.cli import VERBS, Verb
 from mezzotint.data.catalogue import catalogue
 from mezzotint.data.media import colour, decoding
 from mezzotint.dialects.base import Launched
@@ -33,9 +32,11 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import StepReport
 from mezzotint.tasks import cp, explain, ls, merge, schema
-from mezzotint.tasks.convert import _words as _convert_words
-from mezzotint.tasks.reading import arguments, foreign
-from mezzotint.tasks.sample import _words as _sample_words
+from mezzotint.tasks.convert import args as convert_args
+from mezzotint.tasks.reading import foreign
+from mezzotint.tasks.reading.verbs import VERBS, Verb
+from mezzotint.tasks.reading.words import parse
+from mezzotint.tasks.sample import _args as sample_args
 from mezzotint.training import state
 from mezzotint.training.callbacks.metrics_log import MetricsLog
 from mezzotint.training.progress import Progress
@@ -218,20 +219,18 @@ def accepts(words: list[str]) -> None:
         return
     verb = {verb.name: verb for verb in VERBS}[words[0]]
     if "--as" in words:
-        asked = arguments.take(words[1 : words.index(">")] if ">" in words else words[1:], verb.name)
-        assert {f.partition("=")[0] for f in asked.given} <= {s.partition("=")[0] for s in verb.switches}, words
-        assert asked.dialect is not None
-        typed = [re.sub(r"\$(\w+)", r"\1", word) for word in asked.foreign]  # as the shell does
+        line = parse(words[1 : words.index(">")] if ">" in words else words[1:], verb.name)
+        assert line.dialect is not None
+        typed = [re.sub(r"\$(\w+)", r"\1", word) for word in line.foreign]  # as the shell does
         if verb.name == "translate":
-            foreign.translation(asked.dialect, typed, Launched())
+            foreign.translation(line.dialect, typed, Launched())
         elif verb.reads_recipe:
-            foreign.reading(asked.dialect, typed, asked.words, Launched())
+            foreign.reading(line.dialect, typed, line.plain, Launched())
         else:
-            accepts([verb.name, *foreign.dialect(asked.dialect).words(verb.name, typed)[0], *asked.words])
+            accepts([verb.name, *foreign.dialect(line.dialect).words(verb.name, typed)[0], *line.plain])
         return
     rest = [word for word in words[1:] if word not in ("--help", ">", "recipe.schema.json")]
-    switches = {switch.partition("=")[0] for switch in verb.switches}
-    assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= switches, words
+    assert all(verb.switch(word.partition("=")[0]) for word in rest if word.startswith("--")), words
     rest = [word for word in rest if not word.startswith("--")]
     match verb.name:
         case "explain":
@@ -243,10 +242,10 @@ def accepts(words: list[str]) -> None:
         case "schema":
             assert not rest
         case "sample":
-            assert not rest or _sample_words.parse([word for word in words[1:] if not word.startswith("--file=")]).place
+            assert not rest or sample_args.parse([word for word in words[1:] if not word.startswith("--file=")]).place
         case "convert":
             assert len(rest) in (0, 2)
-            assert not rest or _convert_words.parse(words[1:]).destination.suffix in ("", ".safetensors", ".ckpt")
+            assert not rest or convert_args.parse(words[1:]).destination.suffix in ("", ".safetensors", ".ckpt")
         case "merge":
             assert not rest or merge.parse(words[1:]).destination.suffix in ("", ".safetensors", ".ckpt")
         case _:
@@ -375,16 +374,21 @@ def test_the_setting_and_optimizer_examples_carry_help_and_a_rule(load: Load) ->
     assert setting.model_fields["input_perturbation"].description.startswith("Adds this much more noise")
 
 
-def test_the_verb_example_prints_the_history(load: Load, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_example_prints_the_history(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     page = load("history", block("docs/how-to-add.md", "python run verb"))
+    entry = load("entry", block("docs/how-to-add.md", "python run entry").replace("\nVerb(", "\nENTRY = Verb(")).ENTRY
+    monkeypatch.setattr("mezzotint.tasks.reading.words.VERBS", (*VERBS, entry))
     folder = RunFolder(tmp_path / "run").open()
     folder.record("started", step=0)
     folder.record("finished", step=20)
     assert page.run([str(folder.path)]) == 0
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["started", "finished"]
+    assert page.run([str(folder.path), "--last", "1"]) == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["finished"]
     with pytest.raises(RecipeError, match="write mezzotint history FOLDER"):
         page.run([])
-    entry = load("entry", block("docs/how-to-add.md", "python run entry").replace("\nVerb(", "\nENTRY = Verb(")).ENTRY
     assert isinstance(entry, Verb)
     assert len(entry.examples) == 3
 

@@ -40,17 +40,56 @@ def sync_file(path: Path) -> None:
         os.close(handle)
 
 
+def sync(path: Path) -> None:
+    """Makes a file, or a folder with all that is in it, durable."""
+    for inner in path.rglob("*") if path.is_dir() else ():
+        sync_folder(inner) if inner.is_dir() else sync_file(inner)
+    sync_file(path)
+
+
+@contextmanager
+def swapped_in(path: Path, *, durably: bool = True) -> Iterator[Path]:
+    """A name beside `path`, in a folder that is there, under which a file or a folder is written. At the end it takes
+    the place of what lies at `path`, whole and synced; when the block fails it is removed, and what lay there stays.
+
+    durably: whether it must survive a power cut. Raises the system's own errors.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    _remove(aside)
+    try:
+        yield aside
+        if durably:
+            sync(aside)
+        if aside.is_dir():
+            remove_tree(path)
+        os.replace(aside, path)
+    except BaseException:
+        with suppress(OSError):
+            _remove(aside)
+        raise
+    if durably:
+        sync_folder(path.parent)
+
+
+@contextmanager
+def replacing(path: Path, *, needed: int | None = None, durably: bool = True) -> Iterator[Path]:
+    """`swapped_in` with the errors of storage. needed: bytes. Raises StorageError."""
+    with storage_errors(path, needed=needed), swapped_in(path, durably=durably) as aside:
+        yield aside
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def write_file(path: Path, content: bytes | str) -> None:
     """Writes a small file so that its name always shows complete content. Raises StorageError."""
     data = content.encode() if isinstance(content, str) else content
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with storage_errors(path, needed=len(data)):
-        with open(aside, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-        sync_folder(path.parent)
+    with replacing(path, needed=len(data)) as aside:
+        aside.write_bytes(data)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -7,11 +7,24 @@ exception is our own bug, shown with one and exit status 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from mezzotint.codes import CODES as CODES
+
+
+def most_alike(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The known name that is most like another, if any is. cutoff: how alike they must be, from 0 to 1 (equal)."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return near[0] if near else None
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, cutoff: float = 0.6) -> str:
+    """The end of a sentence about an unknown name: the known one that is most like it, or `otherwise`."""
+    near = most_alike(name, known, cutoff=cutoff)
+    return f"did you mean {near}?" if near is not None else otherwise
 
 
 @dataclass(frozen=True, slots=True)

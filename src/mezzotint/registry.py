@@ -10,7 +10,6 @@ cannot. A folder whose `__init__` offers nothing is a group: `dialects/diffusers
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib
 import importlib.util
 import re
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from mezzotint.errors import RecipeError
+from mezzotint.errors import RecipeError, did_you_mean
 
 _NO_CHOICES = ("base", "shared")
 
@@ -50,8 +49,7 @@ def find(folder: str, name: str) -> ModuleType:
 def unknown(folder: str, name: str) -> str:
     """The sentence for a name that a folder does not know."""
     known = names(folder)
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
+    hint = did_you_mean(name, known, f"known: {', '.join(known) or 'none'}")
     return f"there is no {name!r} among {folder.split('/')[-1]}; {hint}"
 
 

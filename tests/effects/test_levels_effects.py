@@ -221,9 +221,9 @@ def test_a_second_model_goes_on_or_begins_with_new_noise(
     handed: list[tuple[Tensor, Tensor, int]] = []
     plain = sampling.descend
 
-    def watched(name: Any, x: Tensor, descent: Tensor, *rest: Any, last: int | None = None) -> Tensor:
-        made = plain(name, x, descent, *rest, last=last)
-        handed.append((x, made, len(descent)))
+    def watched(sampler: Any, x: Tensor, *rest: Any) -> Tensor:
+        made = plain(sampler, x, *rest)
+        handed.append((x, made, len(sampler) + 1))
         return made
 
     monkeypatch.setattr(sampling, "descend", watched)

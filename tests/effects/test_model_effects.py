@@ -15,10 +15,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mezzotint.assets import ASSETS
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families import _latte_files, sd
-from mezzotint.recipe.reading.read import ASSETS, read_text
+from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check.memory import described

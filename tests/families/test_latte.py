@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import T5Config, T5EncoderModel
 
+from mezzotint.assets import MODELS
 from mezzotint.errors import MezzotintError, WeightsError
 from mezzotint.families.base import posterior_sample
 from mezzotint.families.latte import Family
-from mezzotint.recipe.reading.read import MODELS
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.files import mindspore

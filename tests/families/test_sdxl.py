@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from mezzotint.families import sd
 from mezzotint.families.sdxl import Family
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.sampling.sample import Request, sample_latents
+from mezzotint.recipe.sections.sample import SampleSettings
+from mezzotint.sampling.sample import Request, Sampling, sample_latents
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, Framing, Noised, TextEmbedding
 from mezzotint.weights.files import mindspore
@@ -222,12 +224,11 @@ def test_sampling_tells_the_size_that_is_drawn(refiner: Family, monkeypatch: pyt
 
     monkeypatch.setattr(Family, "condition", watched)
     requests = [Request("a", Size(64, 32), seed=n) for n in range(2)]
-    common: dict[str, Any] = {
-        "schedule": refiner.schedule, "prediction": "epsilon", "steps": 1, "solver": "ddim", "device": "cpu",
-    }  # fmt: skip
-    sample_latents(refiner, requests, guidance=5.0, **common)
+    guided = Sampling(refiner.schedule, "epsilon", "cpu", SampleSettings(steps=1, solver="ddim", guidance=(5.0,)))
+    sample_latents(refiner, requests, guided)
     assert told[0].tolist() == [[32, 64, 0, 0, 2.5]] * 2 + [[32, 64, 0, 0, 6.0]] * 2, "negatives first"
-    sample_latents(refiner, requests, guidance=1.0, **common)
+    plain_text = SampleSettings(steps=1, solver="ddim", guidance=(1.0,))
+    sample_latents(refiner, requests, replace(guided, settings=plain_text))
     assert told[-1].tolist() == [[32, 64, 0, 0, 6.0]] * 2
 
 

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mezzotint.assets import MODELS
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.nets._causal_layers import Norm
 from mezzotint.nets.causal_vae import CausalVAE, CausalVAEConfig, Tiling, posterior
-from mezzotint.recipe.reading.read import MODELS
 from mezzotint.weights.folder.state import on_meta
 
 TINY = CausalVAEConfig(hidden_size=32, hidden_size_mult=(1, 1, 1, 1), num_res_blocks=1)

@@ -13,10 +13,10 @@ import torch
 from diffusers.models.transformers.latte_transformer_3d import LatteTransformer3DModel
 from torch import Tensor
 
+from mezzotint.assets import MODELS
 from mezzotint.errors import WeightsError
 from mezzotint.nets import _latte_positions as positions
 from mezzotint.nets.latte import Latte, LatteConfig
-from mezzotint.recipe.reading.read import MODELS
 from mezzotint.recipe.sections.run import RecomputeSettings
 from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.weights.folder.state import on_meta

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.recipe.sections.sample import SampleSettings, SolverName
+from mezzotint.sampling.base import trajectory
 from mezzotint.sampling.denoiser import Denoiser
-from mezzotint.sampling.descents import DESCENTS, trajectory
+from mezzotint.sampling.descents import DESCENTS, SigmaSampler
 from mezzotint.sampling.guidance import thresholded
 from mezzotint.sampling.levels import levels
 
@@ -50,7 +51,8 @@ def _walk(name: SolverName, kind: str, guided: bool) -> list[Tensor]:
     denoiser = Denoiser(network, SCHEDULE, "epsilon", scale=scale)
     descent = levels(LEVELS[kind], SCHEDULE, "epsilon", 10)
     start = RECORD["x0"] * math.sqrt(1 + float(descent[0]) ** 2)
-    return list(trajectory(name, start, descent, denoiser, lambda number: RECORD["noises"][number]))
+    sampler = SigmaSampler(name, descent)
+    return list(trajectory(sampler, start, denoiser, lambda number: RECORD["noises"][number]))
 
 
 @pytest.mark.parametrize("theirs", NAMES)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -14,8 +15,8 @@ from hypothesis import strategies as st
 
 from mezzotint import __version__
 from mezzotint.errors import Problem, RecipeError
-from mezzotint.recipe.base import Every
-from mezzotint.recipe.reading.paths import settings
+from mezzotint.recipe.base import Every, InputPath, Located
+from mezzotint.recipe.reading.paths import Shape, settings, shape_of
 from mezzotint.recipe.reading.read import (
     SCHEMA_COMMENT,
     Reading,
@@ -314,6 +315,44 @@ def test_paths_are_found_beside_the_recipe_then_here_then_among_what_ships(
     assert recipe.model.path.parts[-3:] == ("assets", "models", "tiny-sd")
     assert reading.recipe.data.path[0] == Path("photos")
     assert places(Path("nowhere"), beside) == (beside / "nowhere", here / "nowhere")
+
+
+def holds_an_unmarked_path(shape: Shape) -> bool:
+    if shape.base is Path:
+        return not any(isinstance(mark, Located) for mark in shape.marks)
+    inner = get_args(shape.base) if shape.base is not Path else ()
+    return any(holds_an_unmarked_path(shape_of(one)) for one in inner if one is not Ellipsis)
+
+
+def test_every_path_of_a_recipe_says_how_it_is_found() -> None:
+    assert [one.path for one in settings() if holds_an_unmarked_path(one.shape)] == []
+    marked = {one.path for one in settings() if any(isinstance(mark, Located) for mark in one.shape.marks)}
+    assert {"model.path", "model.vae", "data.cache.path", "optim.ema.start", "run.folder", "run.resume"} <= marked
+
+
+@pytest.mark.parametrize("kind", [Path, Path | None, tuple[Path, ...], dict[str, Path], dict[str, tuple[Path, int]]])
+def test_a_path_without_a_mark_would_be_found(kind: object) -> None:
+    assert holds_an_unmarked_path(shape_of(kind))
+    assert not holds_an_unmarked_path(shape_of(tuple[InputPath, ...] | None))
+
+
+def test_paths_anywhere_in_a_recipe_are_located(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("held", "vae", "moments", "one", "refiner"):
+        (tmp_path / name).mkdir()
+    text = """
+data: {holdout: {path: {val: held, other: nowhere}}}
+model: {vae: vae, over: [one, two], family: sdxl}
+sample: {image: one/a.png, refiner: {path: refiner}}
+run: {export: {folder: out, single_file_folder: ~/x}, start: {step: 1, optimizer: moments}, profile: {folder: ~/logs}}
+"""
+    recipe = located(read_text(text))
+    assert recipe.data.holdout.path == {"val": tmp_path / "held", "other": Path("nowhere")}
+    assert (recipe.model.vae, recipe.model.over) == (tmp_path / "vae", (tmp_path / "one", Path("two")))
+    assert (recipe.sample.image, recipe.sample.refiner.path) == (Path("one/a.png"), tmp_path / "refiner")
+    assert (recipe.run.export.folder, recipe.run.start.optimizer) == (tmp_path / "out", tmp_path / "moments")
+    assert recipe.run.export.single_file_folder == Path("~/x"), "opened where it is used"
+    assert recipe.run.profile.folder == Path("~/logs")
 
 
 def test_what_ships_goes_by_its_name_unless_something_of_that_name_lies_here(

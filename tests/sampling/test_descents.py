@@ -17,10 +17,11 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.sample import SampleSettings, SolverName, ThresholdingSettings
+from mezzotint.sampling.base import descend
 from mezzotint.sampling.denoiser import Denoiser
-from mezzotint.sampling.descents import DESCENTS, descend
+from mezzotint.sampling.descents import DESCENTS, SigmaSampler
 from mezzotint.sampling.levels import kept, levels, timesteps
-from mezzotint.sampling.sample import Request, Span, sample_latents
+from mezzotint.sampling.sample import WHOLE, Request, Sampling, Span, sample_latents
 from mezzotint.shapes import Size
 
 SCHEDULE = Schedule.scaled_linear()
@@ -56,7 +57,7 @@ def test_a_network_that_knows_the_picture_is_led_to_it(
     denoiser = Denoiser(knowing(form), SCHEDULE, form, scale=1.0)
     visited = levels(SampleSettings(**settings), SCHEDULE, form.solved, 12)
     x = PICTURE + float(visited[0]) * fresh(-1)
-    assert float((descend(name, x, visited, denoiser, fresh) - PICTURE).abs().max()) < 2e-3
+    assert float((descend(SigmaSampler(name, visited), x, denoiser, fresh) - PICTURE).abs().max()) < 2e-3
 
 
 @pytest.mark.parametrize("name", ["ddim", "euler", "heun", "euler-a", "dpm++-2s-a", "lcm"])
@@ -65,12 +66,12 @@ def test_a_descent_that_is_left_and_gone_on_with_is_the_whole_one(name: SolverNa
     network = Denoiser(lambda shown, told: 0.5 * torch.tanh(shown), SCHEDULE, "epsilon", scale=1.0)
     visited = levels(SampleSettings(spacing="stability"), SCHEDULE, "epsilon", 12)
     x = float(visited[0]) * fresh(-1)
-    whole = descend(name, x, visited, network, fresh)
-    half = descend(name, x, visited, network, fresh, last=at)
+    whole = descend(SigmaSampler(name, visited), x, network, fresh)
+    half = descend(SigmaSampler(name, visited, last=at), x, network, fresh)
     assert not torch.equal(half, whole)
-    rest = descend(name, half, visited[at:], network, lambda number: fresh(number + at))
+    rest = descend(SigmaSampler(name, visited[at:]), half, network, lambda number: fresh(number + at))
     torch.testing.assert_close(rest, whole, rtol=1e-5, atol=1e-5)
-    assert torch.equal(descend(name, x, visited, network, fresh, last=0), x)
+    assert torch.equal(descend(SigmaSampler(name, visited, last=0), x, network, fresh), x)
 
 
 def test_thresholding_holds_each_text_before_guidance() -> None:
@@ -114,12 +115,9 @@ def test_pictures_of_a_descent_by_levels_do_not_depend_on_their_company() -> Non
     family = Family.tiny()
     requests = [Request(text, Size(32, 32), seed=n) for n, text in enumerate(("a fox", "a hare"))]
 
-    def drawn(some: list[Request], **given: Any) -> Tensor:
-        settings = SampleSettings(sigmas="karras")
-        return sample_latents(
-            family, some, schedule=family.schedule, prediction=family.prediction, steps=3, guidance=3.0,
-            solver="dpm++-2s-a", device="cpu", settings=settings, **given,
-        )  # fmt: skip
+    def drawn(some: list[Request], span: Span = WHOLE) -> Tensor:
+        settings = SampleSettings(sigmas="karras", steps=3, guidance=(3.0,), solver="dpm++-2s-a")
+        return sample_latents(family, some, Sampling(family.schedule, family.prediction, "cpu", settings, span))
 
     both = drawn(requests)
     for number, request in enumerate(requests):

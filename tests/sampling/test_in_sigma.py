@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from mezzotint.diffusion.forms import Form, level_of
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import Grid
-from mezzotint.sampling.sample import Request, sample_latents
+from mezzotint.recipe.sections.sample import SampleSettings
+from mezzotint.sampling.sample import Request, Sampling, sample_latents
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
 
@@ -56,14 +57,11 @@ class Knowing:
 def test_what_knows_the_picture_draws_it(form: Form, solver: Any) -> None:
     family: Any = Knowing(form)
     request = Request("", Size(32, 32), text=TEXT, negative_text=TEXT)
-    drawn = sample_latents(
-        family, [request], schedule=SCHEDULE, prediction=form, steps=12, guidance=1.0, solver=solver, device="cpu"
-    )
+    settings = SampleSettings(steps=12, guidance=(1.0,), solver=solver)
+    drawn = sample_latents(family, [request], Sampling(SCHEDULE, form, "cpu", settings))
     # leading timesteps end at 1: a little of the noise of the last level stays, with every network the same
     torch.testing.assert_close(drawn, PICTURE, rtol=0, atol=0.08)
     plain: Any = Knowing(Form("v"))
-    usual = sample_latents(
-        plain, [request], schedule=SCHEDULE, prediction="v", steps=12, guidance=1.0, solver=solver, device="cpu"
-    )
+    usual = sample_latents(plain, [request], Sampling(SCHEDULE, "v", "cpu", settings))
     torch.testing.assert_close(drawn, usual, rtol=0, atol=2e-3)
     assert (max(family.told) < 3) is form.tells_sigma

@@ -10,8 +10,9 @@ from mezzotint import draws
 from mezzotint.diffusion.noise import normal
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.guidance import guided, together
-from mezzotint.sampling.sample import Picture, Request, as_bytes, embedded, initial_noise, sample
+from mezzotint.sampling.sample import Picture, Request, Sampling, as_bytes, embedded, initial_noise, sample
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
 from mezzotint.weights.folder.model_folder import shipped
@@ -23,19 +24,8 @@ def tiny() -> Family:
 
 
 def _draw(family: Family, requests: list[Request], guidance: float = 3.0, batch_size: int = 4) -> list[Picture]:
-    return list(
-        sample(
-            family,
-            requests,
-            schedule=family.schedule,
-            prediction=family.prediction,
-            steps=3,
-            guidance=guidance,
-            solver="ddim",
-            device="cpu",
-            batch_size=batch_size,
-        )
-    )
+    settings = SampleSettings(steps=3, guidance=(guidance,), solver="ddim", batch_size=batch_size)
+    return list(sample(family, requests, Sampling(family.schedule, family.prediction, "cpu", settings)))
 
 
 def test_pictures_come_in_order_in_their_own_sizes(tiny: Family) -> None:

@@ -18,7 +18,8 @@ from mezzotint.errors import RecipeError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.sample import SOLVER_CLASSES, SampleSettings, Spacing
-from mezzotint.sampling.sample import Request, initial_noise, sample_latents, step_noise
+from mezzotint.sampling.base import descend
+from mezzotint.sampling.sample import Request, Sampling, initial_noise, sample_latents, step_noise
 from mezzotint.sampling.solvers import FROM_PURE_NOISE, SOLVERS, STOCHASTIC, Solver, SolverName
 from mezzotint.shapes import Size
 
@@ -91,8 +92,9 @@ def _requests() -> list[Request]:
 @pytest.fixture
 def ours(family: Family) -> Any:
     def draw(requests: list[Request], scale: float, solver: SolverName, **changed: Any) -> torch.Tensor:
-        given = {"schedule": family.schedule, "prediction": family.prediction, **changed}
-        return sample_latents(family, requests, steps=STEPS, guidance=scale, solver=solver, device="cpu", **given)
+        schedule, prediction = (changed.pop(name, getattr(family, name)) for name in ("schedule", "prediction"))
+        settings = SampleSettings(steps=STEPS, guidance=(scale,), solver=solver, **changed)
+        return sample_latents(family, requests, Sampling(schedule, prediction, "cpu", settings))
 
     return draw
 
@@ -160,12 +162,12 @@ def _led(solver: SolverName, prediction: str, schedule: Schedule) -> float:
     fresh = torch.Generator().manual_seed(2)
     descent = Solver(solver, schedule, prediction, steps=20, device="cpu")
     x = descent.start(torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)))
-    for t in descent.timesteps:
-        seen = descent.model_input(x, t)
+
+    def knowing(seen: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
         at = _alpha_bar(schedule, t)
-        noise = (seen - at.sqrt() * picture) / (1 - at).sqrt()
-        added = torch.randn(1, 4, 8, 8, generator=fresh) if descent.is_stochastic else None
-        x = descent.step(target(prediction, picture, noise, at), t, x, added)
+        return target(prediction, picture, (seen - at.sqrt() * picture) / (1 - at).sqrt(), at)
+
+    x = descend(descent, x, knowing, lambda _: torch.randn(1, 4, 8, 8, generator=fresh))
     return float((x - picture).abs().max())
 
 
@@ -214,3 +216,63 @@ def test_the_single_step_solver_is_made_without_the_librarys_own_warnings(
     for spacing in ("auto", "library"):
         Solver("dpm++-single", Schedule.linear(), "epsilon", steps=steps, device="cpu", spacing=spacing)  # type: ignore[arg-type]
     assert heard == []
+
+
+# --- sample.spacing=library: each class with its own defaults --------------------------------------------------------
+
+TEN = {
+    "ddim": ("ddim", "DDIMScheduler"),
+    "euler": ("euler_discrete", "EulerDiscreteScheduler"),
+    "ddpm": ("ddpm", "DDPMScheduler"),
+    "dpm++": ("dpmsolver_multistep", "DPMSolverMultistepScheduler"),
+    "dpm++-single": ("dpmsolver_singlestep", "DPMSolverSinglestepScheduler"),
+    "pndm": ("pndm", "PNDMScheduler"),
+    "heun": ("heun_discrete", "HeunDiscreteScheduler"),
+    "euler-a": ("euler_ancestral_discrete", "EulerAncestralDiscreteScheduler"),
+    "deis": ("deis_multistep", "DEISMultistepScheduler"),
+    "dpm2-a": ("k_dpm_2_ancestral_discrete", "KDPM2AncestralDiscreteScheduler"),
+}
+"""Those that Open-Sora-Plan v1.1 draws with."""
+
+
+def says(x: torch.Tensor, t: Any) -> torch.Tensor:
+    """A made-up denoiser."""
+    return torch.tanh(1.7 * x.roll(1, -1)) * (1.0 + float(t) / 2000.0)
+
+
+@pytest.mark.parametrize("name", TEN)
+def test_a_descent_is_that_of_the_class_with_its_defaults(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduling = importlib.import_module(f"diffusers.schedulers.scheduling_{TEN[name][0]}")
+    stock = getattr(scheduling, TEN[name][1])(beta_start=0.0001, beta_end=0.02)  # the default of eight of them
+    stock.set_timesteps(6)
+    ours = Solver(name, Schedule.linear(), "epsilon", steps=6, device="cpu", spacing="library")  # type: ignore[arg-type]
+    assert torch.equal(ours.timesteps, stock.timesteps)
+    start = torch.randn(2, 4, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    x, y = ours.start(start), start * stock.init_noise_sigma
+    for number, t in enumerate(stock.timesteps):
+        noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(number + 1))
+        monkeypatch.setattr(scheduling, "randn_tensor", lambda *_, noise=noise, **__: noise, raising=False)
+        added = []
+        x = ours.step(number, x, says, lambda at, noise=noise, added=added: added.append(at) or noise)  # type: ignore[misc]
+        assert added == ([number] if name in STOCHASTIC else [])
+        y = stock.step(says(stock.scale_model_input(y, t), t), t, y, return_dict=False)[0]
+        torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-4)
+
+
+def test_pndm_begins_with_runge_kutta() -> None:
+    descent = Solver("pndm", Schedule.linear(), "epsilon", steps=50, device="cpu", spacing="library")
+    assert len(descent.timesteps) == 59
+    assert int(descent.timesteps[0]) == 980
+
+
+def test_what_has_no_such_class_is_refused() -> None:
+    with pytest.raises(RecipeError, match="library") as met:
+        Solver("lms", Schedule.linear(), "epsilon", steps=5, device="cpu", spacing="library")
+    assert met.value.code == "E1070"
+
+
+def test_the_single_step_solver_never_begins_at_pure_noise() -> None:
+    schedule = Schedule.linear().rescaled_to_zero_terminal_snr()
+    for spacing in ("auto", "leading", "library"):
+        with pytest.raises(RecipeError, match="pure noise"):
+            Solver("dpm++-single", schedule, "v", steps=4, device="cpu", spacing=spacing)  # type: ignore[arg-type]

@@ -25,6 +25,7 @@ from mezzotint.tasks.bench._page import Context
 from mezzotint.tasks.bench._protocol import Protocol, bar_seconds, ips
 from mezzotint.tasks.bench._run import Measured, Step, counts
 from mezzotint.tasks.reading.arguments import parse_with
+from mezzotint.tasks.reading.words import parse as parse_words
 
 BENCHMARK = [
     *("--use_ema", "--resolution=512", "--center_crop", "--random_flip", "--train_batch_size=8"),
@@ -58,7 +59,7 @@ def columns(pictures: int) -> PlanColumns:
 
 
 def test_the_benchmarks_own_line_becomes_a_recipe_whose_plan_is_the_protocol() -> None:
-    reading, _ = parse_with(["--as", "diffusers-sd", "--processes=8", "--", *BENCHMARK], "check", {"--processes=N": ""})
+    reading, _ = parse_with(["--as", "diffusers-sd", "--processes=8", "--", *BENCHMARK], "check")
     recipe = reading.recipe
     data = recipe.data
     assert (data.batch_size, recipe.optim.accumulation, recipe.run.steps, data.remainder) == (64, 4, 101, "fill")
@@ -163,7 +164,7 @@ def test_the_table_says_what_a_reading_is_worth() -> None:
 
 def test_rounds_measure_the_rows_in_turn() -> None:
     recipe = read_text("schema: 1").recipe
-    options = bench._options({"--fast": "", "--rounds": "3"}, dialect=None)
+    options = bench._options(parse_words(["x", "--fast", "--rounds=3"], "bench"))
     arms = bench._arms(recipe, options, torch.device("cpu"))
     assert [name for name, _, _ in arms] == [
         "as written", "fast", "as written, round 2", "fast, round 2", "as written, round 3", "fast, round 3",
@@ -173,7 +174,7 @@ def test_rounds_measure_the_rows_in_turn() -> None:
     rows = [row([step(1.0)] * 3) | {"name": name} for name, _, _ in arms]
     assert "rows ran in turn" in "\n".join(_page.table({**told, "rows": rows}))
     assert "--rounds=2 measures them in turn" in "\n".join(_page.table({**told, "rows": rows[:2]}))
-    assert bench._options({}, dialect=None).rounds == 1
+    assert bench._options(parse_words(["x"], "bench")).rounds == 1
 
 
 def test_blocks_of_ten_steps_show_the_spread() -> None:
@@ -344,8 +345,8 @@ def test_a_foreign_line_has_two_rows_and_the_published_target(shared_world: Any,
     assert [one["name"] for one in found["rows"]] == ["as written", "fast"]
     assert all(one["target"]["below"] == 0.0456 and one["steps"] == 2 for one in found["rows"])
     assert not (tmp_path / "theirs").exists()
-    assert not bench._options({"--as-written": ""}, dialect="diffusers-sd").fast
-    plain = bench._options({}, dialect=None)
+    assert not bench._options(parse_words(["--as=diffusers-sd", "--as-written", "--", "x"], "bench")).fast
+    plain = bench._options(parse_words(["x"], "bench"))
     assert (plain.fast, plain.target) == (False, None)
 
 
@@ -382,7 +383,7 @@ def test_two_processes_measure_together_and_one_of_them_tells(
         ("--target=low", "--target is a number, got 'low'"),
         ("--target=nan", "--target is a number, got 'nan'"),
         ("--fats", "did you mean --fast?"),
-        ("--fast=2", "the switch is written --fast"),
+        ("--fast=2", "--fast takes no value; write --fast"),
     ],
 )
 def test_what_cannot_be_measured_is_told(flag: str, said: str) -> None:

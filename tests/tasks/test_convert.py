@@ -287,7 +287,7 @@ Words = Callable[[Path], tuple[object, ...]]
         (lambda root: (FOLDER,), "SOURCE DESTINATION; got 1 name"),
         (lambda root: (FOLDER, root / "x", "--dtype=fp8"), "--dtype is fp32 or fp16 or bf16, got fp8"),
         (lambda root: (FOLDER, root / "x", "--dtyp=fp16"), "did you mean --dtype?"),
-        (lambda root: (FOLDER, root / "x", "--config"), "--config is a folder, got nothing"),
+        (lambda root: (FOLDER, root / "x", "--config"), "--config needs a value; write --config=FOLDER"),
         (lambda root: (FOLDER, root / "no" / "x"), "no is no folder"),
         (lambda root: (root / "nowhere", root / "x"), "E1401"),
         (lambda root: (root, root / "x"), "a folder without model_index.json"),

@@ -14,10 +14,11 @@ import pytest
 import torch
 from PIL import Image
 
+from mezzotint.assets import ASSETS
 from mezzotint.cli import main
 from mezzotint.errors import OutOfMemory, RecipeError
 from mezzotint.recipe import advice
-from mezzotint.recipe.reading.read import ASSETS, read, read_text
+from mezzotint.recipe.reading.read import read, read_text
 from mezzotint.run_folder import RunFolder
 from mezzotint.tasks.check import _dry_run, check, page
 from mezzotint.tasks.check.memory import Activations, Outline
@@ -125,7 +126,7 @@ def test_a_setting_in_a_hint_is_quoted_as_a_shell_wants_it(here: Path, capsys: C
     ],
 )
 def test_sample_takes_what_user_interfaces_call_its_switches(words: list[str], asked: dict[str, Any]) -> None:
-    from mezzotint.tasks.sample._words import parse
+    from mezzotint.tasks.sample._args import parse
 
     found = parse(["model", "--prompt=x", *words])
     assert {name: getattr(found, name) for name in asked} == asked

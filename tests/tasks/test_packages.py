@@ -59,8 +59,8 @@ def test_a_package_that_is_named_on_the_command_line_is_imported(
     with pytest.raises(RecipeError) as caught:
         parse(words, "train")
     assert caught.value.code == "E1161"
-    reading, flags = parse_with([*words, "--allow-package=other,strangers", "--json"], "check", {"--json": ""})
-    assert flags == {"--json": ""}
+    reading, line = parse_with([*words, "--allow-package=other,strangers", "--json"], "check")
+    assert "--json" in line
     assert reading.packages == ("other", "strangers")
     optimizer = reading.recipe.optim.optimizer
     assert isinstance(optimizer, Library)
@@ -69,8 +69,8 @@ def test_a_package_that_is_named_on_the_command_line_is_imported(
     update = Update(weights, OptimSettings(optimizer=optimizer), separate_masters=False)
     assert (tmp_path / "canary").exists()
     assert not update._steps["denoiser"].is_by_tensor, "what is not known is never taken apart"
-    line = announce.command(RunFolder(tmp_path / "run"), Launch(), reading.packages)
-    assert line.endswith(" --allow-package=other --allow-package=strangers")
+    command = announce.command(RunFolder(tmp_path / "run"), Launch(), reading.packages)
+    assert command.endswith(" --allow-package=other --allow-package=strangers")
 
 
 def test_the_switch_wants_a_name_and_a_recipe_cannot_say_it() -> None:

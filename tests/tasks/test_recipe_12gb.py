@@ -7,7 +7,8 @@ import re
 import pytest
 import torch
 
-from mezzotint.recipe.reading.read import MODELS, read, shipped_recipes
+from mezzotint.assets import MODELS
+from mezzotint.recipe.reading.read import read, shipped_recipes
 from mezzotint.shapes import Size
 from mezzotint.tasks.check.memory import Outline, memory_of
 from mezzotint.training.optimizers import _torch_class

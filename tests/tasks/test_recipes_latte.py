@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from mezzotint import outside
+from mezzotint.assets import MODELS
 from mezzotint.cli import main
-from mezzotint.recipe.reading.read import MODELS, read, shipped_recipes
+from mezzotint.recipe.reading.read import read, shipped_recipes
 from mezzotint.shapes import Size
 from mezzotint.tasks.check.memory import Outline, memory_of
 

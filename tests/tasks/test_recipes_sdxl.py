@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from mezzotint.assets import MODELS
 from mezzotint.cli import main
-from mezzotint.recipe.reading.read import MODELS, read, shipped_recipes
+from mezzotint.recipe.reading.read import read, shipped_recipes
 from mezzotint.shapes import Size
 from mezzotint.tasks.check.memory import Outline, memory_of
 from mezzotint.training.optimizers.base import CHUNK

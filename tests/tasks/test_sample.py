@@ -16,17 +16,18 @@ import torch
 from PIL import Image
 
 from mezzotint import __version__
-from mezzotint.cli import VERBS, main
+from mezzotint.cli import main
 from mezzotint.errors import CheckpointError, MezzotintError, RecipeError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling import grids, pictures
 from mezzotint.sampling.prompt_file import Line, read_line
-from mezzotint.sampling.sample import Request, sample
+from mezzotint.sampling.sample import Request, Sampling, sample
 from mezzotint.shapes import Size
 from mezzotint.tasks.sample import _model
 from mezzotint.tasks.sample import sample as verb
-from mezzotint.tasks.sample._words import FLAGS, parse
+from mezzotint.tasks.sample._args import parse
 
 FOLDER = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 QUICK = ("--size=32x32", "--steps=2", "--guidance=1", "run.device=cpu")
@@ -88,10 +89,9 @@ def test_a_picture_can_be_drawn_again_from_what_it_says(tmp_path: Path) -> None:
 def test_the_verb_draws_what_the_library_call_draws(tmp_path: Path) -> None:
     ((pixels, _),) = draw(tmp_path, "--prompt=a red circle", "--seed=5").values()
     family = Family.load(ModelSettings(path=FOLDER))
-    (picture,) = sample(
-        family, [Request("a red circle", Size(32, 32), seed=5)], schedule=family.schedule,
-        prediction=family.prediction, steps=2, guidance=1.0, solver="ddim", device="cpu",
-    )  # fmt: skip
+    settings = SampleSettings(steps=2, guidance=(1.0,), solver="ddim")
+    how = Sampling(family.schedule, family.prediction, "cpu", settings)
+    (picture,) = sample(family, [Request("a red circle", Size(32, 32), seed=5)], how)
     assert np.array_equal(picture.pixels, pixels)
 
 
@@ -255,8 +255,8 @@ def test_zero_terminal_snr_of_the_recipe_is_sampled_as_it_was_trained(trained: A
     opened.family.parts()["denoiser"].register_forward_pre_hook(lambda _, inputs: seen.append(float(inputs[1].max())))
     request = Request("a", Size(32, 32))
     assert opened.objective.schedule.zero_terminal
-    list(sample(opened.family, [request], schedule=opened.objective.schedule, prediction=opened.objective.prediction,
-                steps=2, guidance=1.0, solver="ddim", device="cpu"))  # fmt: skip
+    settings = SampleSettings(steps=2, guidance=(1.0,), solver="ddim")
+    list(sample(opened.family, [request], Sampling(opened.objective.schedule, opened.objective.form, "cpu", settings)))
     assert seen[0] == 999
     with pytest.raises(RecipeError) as caught:
         verb.run([str(trained.root / "zero"), "--prompt=a", "--solver=heun", *QUICK, f"--out={out}"])
@@ -459,11 +459,6 @@ def test_settings_and_prompts_are_told_apart() -> None:
 
 
 # --- the command line -----------------------------------------------------------------------------------------------
-
-
-def test_help_lists_what_the_verb_takes() -> None:
-    (entry,) = [entry for entry in VERBS if entry.name == "sample"]
-    assert entry.switches == FLAGS
 
 
 def test_a_mistyped_line_is_answered_without_torch() -> None:

@@ -15,8 +15,9 @@ from PIL import Image
 from mezzotint.errors import RecipeError
 from mezzotint.families.latte import Family
 from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling import pictures, video
-from mezzotint.sampling.sample import Request, initial_noise, sample, step_noise
+from mezzotint.sampling.sample import Request, Sampling, initial_noise, sample, step_noise
 from mezzotint.shapes import Size
 from mezzotint.tasks.sample import sample as verb
 
@@ -52,12 +53,10 @@ def test_a_clip_is_as_long_as_those_the_model_was_made_for_and_one_frame_is_a_pi
 def test_clips_drawn_together_are_those_drawn_alone(solver: Any) -> None:
     family = Family.tiny(seed=2)
     asked = [Request(f"{n} cats", Size(32, 32, 9), seed=5, index=n) for n in range(2)]
-    given: dict[str, Any] = {
-        "schedule": family.schedule, "prediction": family.prediction, "steps": 4, "guidance": 3.0, "solver": solver,
-        "device": "cpu", "spacing": "library",
-    }  # fmt: skip
-    together = list(sample(family, asked, **given, batch_size=2))
-    alone = list(sample(family, asked[1:], **given))
+    settings = SampleSettings(steps=4, guidance=(3.0,), solver=solver, spacing="library", batch_size=2)
+    how = Sampling(family.schedule, family.prediction, "cpu", settings)
+    together = list(sample(family, asked, how))
+    alone = list(sample(family, asked[1:], how))
     assert together[1].pixels.shape == (9, 32, 32, 3)
     difference = together[1].pixels.astype(int) - alone[0].pixels.astype(int)
     assert np.abs(difference).max() <= 1

@@ -54,14 +54,14 @@ def test_a_model_that_is_a_run_is_gone_on_with(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     run = run_at(tmp_path / "logs", "20260102-090000")
     for path, resume in (("logs/fox-{stamp}", "latest"), (str(run), "auto")):
-        made = continuing.found(read_text("schema: 1", overrides=[f"model.path='{path}'", "run.resume=never"]))
+        made = continuing.with_run(read_text("schema: 1", overrides=[f"model.path='{path}'", "run.resume=never"]))
         assert str(made.recipe.model.path) == "base"
         assert (Path(made.recipe.run.folder or "").absolute(), made.recipe.run.resume) == (run, resume)
         assert any("is gone on with" in note for note in made.notes)
     with pytest.raises(CheckpointError, match="wolf"):
-        continuing.found(read_text("schema: 1", overrides=["model.path='logs/wolf-{stamp}'"]))
+        continuing.with_run(read_text("schema: 1", overrides=["model.path='logs/wolf-{stamp}'"]))
     plain = read_text("schema: 1", overrides=["model.path=base"])
-    assert continuing.found(plain) is plain
+    assert continuing.with_run(plain) is plain
 
 
 def test_the_newest_average_is_the_furthest_export_of_the_newest_run_that_has_one(
@@ -70,14 +70,14 @@ def test_the_newest_average_is_the_furthest_export_of_the_newest_run_that_has_on
     monkeypatch.chdir(tmp_path)
     words = ["optim.ema.rule=constant", "optim.ema.start='logs/fox-{stamp}'"]
     with pytest.raises(CheckpointError, match="no run of this name has exported an average"):
-        continuing.found(read_text("schema: 1", overrides=words))
+        continuing.with_run(read_text("schema: 1", overrides=words))
     run = run_at(tmp_path / "logs", "20260102-090000")
     run_at(tmp_path / "logs", "20260103-090000")
     for name in ("fox-ep09-gs00900-ema", "fox-ep10-gs01000-ema", "fox-ep11-gs01100", "fox-ep02-gs00020-ema"):
         (run / "exports" / name).mkdir(parents=True)
         (run / "exports" / name / "model_index.json").write_text("{}")
     (run / "exports" / "fox-ep12-gs01200-ema").mkdir()
-    start = continuing.found(read_text("schema: 1", overrides=words)).recipe.optim.ema.start
+    start = continuing.with_run(read_text("schema: 1", overrides=words)).recipe.optim.ema.start
     assert start is not None
     assert start.name == "fox-ep10-gs01000-ema"
 
@@ -87,7 +87,7 @@ def test_a_model_that_that_trainer_has_converted_is_found_by_its_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ckpt_cache" / "sd_v1-5_vae").mkdir(parents=True)
-    made = continuing.found(read_text("schema: 1", overrides=["model.path=sd_v1-5_vae"]))
+    made = continuing.with_run(read_text("schema: 1", overrides=["model.path=sd_v1-5_vae"]))
     assert made.recipe.model.path == Path("ckpt_cache/sd_v1-5_vae")
     (tmp_path / "sd_v1-5_vae").mkdir()
-    assert continuing.found(read_text("schema: 1", overrides=["model.path=sd_v1-5_vae"])).notes == ()
+    assert continuing.with_run(read_text("schema: 1", overrides=["model.path=sd_v1-5_vae"])).notes == ()

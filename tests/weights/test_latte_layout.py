@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from mezzotint.assets import MODELS
 from mezzotint.errors import WeightsError
 from mezzotint.nets.causal_vae import CausalVAE, CausalVAEConfig
 from mezzotint.nets.latte import Latte, LatteConfig
-from mezzotint.recipe.reading.read import MODELS
 from mezzotint.weights.files.tensor_files import InFile, TensorInfo
 from mezzotint.weights.folder import state
 from mezzotint.weights.layouts.latte import LAYOUT, UNREAD, for_diffusers, of_autoencoder, of_denoiser

@@ -24,8 +24,8 @@ from PIL import Image
 
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.sample import SolverName
-from mezzotint.sampling.sample import Request, sample
+from mezzotint.recipe.sections.sample import SampleSettings, SolverName
+from mezzotint.sampling.sample import Request, Sampling, sample
 from mezzotint.shapes import Size
 from mezzotint.weights.folder import components
 
@@ -75,18 +75,11 @@ def pictures(family: Family, prompts: Prompts, settings: argparse.Namespace) -> 
     """One picture for each prompt, in their order."""
     size = Size(world.PIXELS, world.PIXELS)
     requests = [Request(text, size, seed=settings.seed, index=number) for number, (text, _) in enumerate(prompts)]
-    drawn = sample(
-        family,
-        requests,
-        schedule=family.schedule,
-        prediction=family.prediction,
-        steps=settings.steps,
-        guidance=settings.guidance,
-        solver=settings.solver,
-        device="cpu",
-        batch_size=settings.batch,
+    chosen = SampleSettings(
+        steps=settings.steps, guidance=(settings.guidance,), solver=settings.solver, batch_size=settings.batch
     )
-    return (picture.pixels for picture in drawn)
+    how = Sampling(family.schedule, family.prediction, "cpu", chosen)
+    return (picture.pixels for picture in sample(family, requests, how))
 
 
 def judged(drawn: Sequence[Pixels], prompts: Prompts, kind: world.PromptKind) -> dict[str, Any]:

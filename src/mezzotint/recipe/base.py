@@ -144,8 +144,26 @@ def named(value: Any) -> Any:
     return value
 
 
-NamedPath = Annotated[Path, BeforeValidator(named)]
-"""A path that says where."""
+@dataclass(frozen=True, slots=True)
+class Located:
+    """What `reading.read.located` makes of a path; every field that holds one has this mark.
+
+    how: "found" is where it exists, beside the recipe or in the current folder; "absolute" is in the current folder,
+    whether it exists or not; "home" opens `~` alone; "as written" leaves it to the task. shipped: of paths that are
+    looked for, what else it may name: a model or a data set that travels with Mezzotint.
+    """
+
+    how: Literal["found", "absolute", "home", "as written"]
+    shipped: Literal["models", "data"] | None = None
+
+
+_Named = Annotated[Path, BeforeValidator(named)]
+InputPath = Annotated[_Named, Located("found")]
+ModelPath = Annotated[_Named, Located("found", "models")]
+DataPath = Annotated[_Named, Located("found", "data")]
+OutputPath = Annotated[_Named, Located("home")]
+PublishedPath = Annotated[_Named, Located("absolute")]
+PlainPath = Annotated[_Named, Located("as written")]
 
 
 def as_list(value: Any) -> Any:

@@ -75,14 +75,9 @@ def write_undersized(
     found = undersized(catalogue, rows, settings)
     if not len(found):
         return None
-    path, aside = folder / UNDERSIZED, folder / f".{UNDERSIZED}.{os.getpid()}.partial"
-    with durable.storage_errors(path):
-        with open(aside, "w", encoding="utf-8", newline="\n") as file:
-            file.writelines(_undersized_lines(catalogue, found, settings))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-        durable.sync_folder(folder)
+    path = folder / UNDERSIZED
+    with durable.replacing(path) as aside, open(aside, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(_undersized_lines(catalogue, found, settings))
     return path
 
 

@@ -58,18 +58,11 @@ def write(
     (`_oddities`); then those of pictures beside clips, in the set `stills`. lost_tokens: of captions that are cut, by
     row. Raises StorageError."""
     path = folder / FILE
-    aside = folder / f".{FILE}.{os.getpid()}.partial"
-    with durable.storage_errors(path):
-        with open(aside, "w", encoding="ascii") as file:
-            file.writelines(json.dumps(line) + "\n" for line in _lines(catalogue, settings, lost_tokens or {}))
-            if catalogue.stills is not None:
-                file.writelines(
-                    json.dumps({"set": "stills", **line}) + "\n" for line in _lines(catalogue.stills, None, {})
-                )
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-        durable.sync_folder(folder)
+    with durable.replacing(path) as aside, open(aside, "w", encoding="ascii") as file:
+        file.writelines(json.dumps(line) + "\n" for line in _lines(catalogue, settings, lost_tokens or {}))
+        if catalogue.stills is not None:
+            stills = _lines(catalogue.stills, None, {})
+            file.writelines(json.dumps({"set": "stills", **line}) + "\n" for line in stills)
     return path
 
 

@@ -66,15 +66,15 @@ class Denoiser:
         index = preconditioning.nearest(self._table, level)
         if not self._form.tells_sigma:
             level = self._table[index]
-        told = self._form.model_t(level, index)
+        c_noise = self._form.model_t(level, index)
         if self._form.in_sigma:
-            found = self._form.factors(level)
+            scaling = self._form.factors(level)
         elif kind == "x0":
             zero, one = torch.zeros_like(level), torch.ones_like(level)
-            found = Scaling(zero, one, 1.0 / (level**2 + 1.0).sqrt(), told)
+            scaling = Scaling(zero, one, 1.0 / (level**2 + 1.0).sqrt(), c_noise)
         else:
-            found = preconditioning.scaling(cast(ScalingName, kind), level)
-        return replace(found, c_noise=told)
+            scaling = preconditioning.scaling(cast(ScalingName, kind), level)
+        return replace(scaling, c_noise=c_noise)
 
     def _bounded(self, clean: Tensor) -> Tensor:
         ratio = self._thresholding.ratio

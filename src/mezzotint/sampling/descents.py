@@ -16,7 +16,7 @@ diffusers does the same, it does it here:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast, get_args
 
 import torch
@@ -27,39 +27,36 @@ from torch import Tensor
 
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.sample import SolverName
+from mezzotint.sampling.base import Noise
 from mezzotint.sampling.solvers import ExactLms
 
 Denoise = Callable[[Tensor, float], Tensor]
 """(x (B, C, …), σ) → the clean picture, float32."""
-Noise = Callable[[int], Tensor]
-"""Standard normal noise in the shape of x, for a step by number."""
 
 DESCENTS: tuple[SolverName, ...] = ("ddim", "euler", "euler-a", "heun", "lms", "dpm++", "dpm++-2s-a", "lcm")
 """Solvers that visit any levels."""
 
 
-def descend(
-    name: SolverName, x: Tensor, levels: Tensor, denoise: Denoise, noise: Noise, *, last: int | None = None
-) -> Tensor:
-    """x at the first level → x at level number `last`; None is the last of all, where no noise is left.
+class SigmaSampler:
+    """A descent through levels. levels: (n + 1,), falling, 0 at the end. last: the number of the level at which it is
+    left; None is the last of all, where no noise is left."""
 
-    x: (B, C, …) float32. levels: (n + 1,), falling, 0 at the end. noise: asked for the numbers of steps from 0.
-    """
-    states = list(trajectory(name, x, levels, denoise, noise, last=last))
-    return states[-1] if states else x
+    def __init__(self, name: SolverName, levels: Tensor, *, last: int | None = None) -> None:
+        self._values = [float(level) for level in levels]
+        self._count = len(self._values) - 1 if last is None else last
+        self._step = _STEPS[name](self._values) if self._count else None
 
+    def __len__(self) -> int:
+        return self._count
 
-def trajectory(
-    name: SolverName, x: Tensor, levels: Tensor, denoise: Denoise, noise: Noise, *, last: int | None = None
-) -> Iterator[Tensor]:
-    """As `descend`: x after every step."""
-    values = [float(level) for level in levels]
-    stop = len(values) - 1 if last is None else last
-    for number in range(stop):
-        if number == 0:
-            step = _STEPS[name](values)
-        x = step(number, x, denoise, noise)
-        yield x
+    def start(self, noise: Tensor) -> Tensor:
+        """Where the descent begins. noise: (B, C, …) standard normal."""
+        return noise * math.sqrt(1.0 + self._values[0] ** 2)
+
+    def step(self, number: int, x: Tensor, network: Denoise, noise: Noise) -> Tensor:
+        """x at the next level, float32."""
+        assert self._step is not None
+        return self._step(number, x, network, noise)
 
 
 def require(name: SolverName, why: str) -> None:
@@ -90,8 +87,7 @@ def _stock(scheduler: Any, values: list[float], *, twice: bool = False, unit: bo
     def once(x: Tensor, sigma: float, after: float, clean: Tensor) -> Tensor:
         inside, outside = (math.sqrt(1 + s**2) if unit else 1.0 for s in (sigma, after))
         place = scheduler.timesteps[scheduler.step_index or 0]
-        made = scheduler.step((x - clean) / sigma, place, x / inside, return_dict=False)
-        return cast(Tensor, made[0]) * outside
+        return cast(Tensor, scheduler.step((x - clean) / sigma, place, x / inside, return_dict=False)[0]) * outside
 
     def step(number: int, x: Tensor, denoise: Denoise, noise: Noise) -> Tensor:
         here, after = values[number], values[number + 1]

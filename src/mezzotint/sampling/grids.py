@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
+
+from mezzotint import durable
 
 Pixels = NDArray[np.uint8]
 Font = ImageFont.ImageFont | ImageFont.FreeTypeFont
@@ -91,9 +92,8 @@ def png(image: Image.Image) -> bytes:
 def save(image: Image.Image, path: Path) -> None:
     """Writes a PNG; a reader never sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    image.save(aside, format="PNG")
-    os.replace(aside, path)
+    with durable.swapped_in(path, durably=False) as aside:
+        image.save(aside, format="PNG")
 
 
 def _tile(pixels: Pixels) -> Image.Image:

@@ -15,11 +15,11 @@ EDM_RANGE = (0.002, 80.0)
 """Lowest and highest level of EDM's own networks (Karras et al. 2022, table 1)."""
 
 
-def chosen_spacing(asked: Spacing, schedule: Schedule, prediction: str) -> str:
+def chosen_spacing(spacing: Spacing, schedule: Schedule, prediction: str) -> str:
     """What `auto` is: leading, or trailing where the schedule ends in pure noise, unless epsilon is predicted, which
     tells nothing of the picture there."""
-    if asked != "auto":
-        return asked
+    if spacing != "auto":
+        return spacing
     return "trailing" if schedule.zero_terminal and prediction != "epsilon" else "leading"
 
 
@@ -44,14 +44,14 @@ def timesteps(spacing: str, count: int, steps: int) -> list[int]:
     """Indices of a table of `count` levels, falling; spacing: of `sample.spacing`, without auto."""
     match spacing:
         case "leading":  # offset 1, as Stable Diffusion's own pipelines
-            found = [k * (count // steps) + 1 for k in reversed(range(steps))]
+            indices = [k * (count // steps) + 1 for k in reversed(range(steps))]
         case "trailing":
-            found = [int(t) - 1 for t in np.round(np.arange(count, 0, -count / steps))]
+            indices = [int(t) - 1 for t in np.round(np.arange(count, 0, -count / steps))]
         case "linspace":
-            found = [int(t) for t in np.round(np.linspace(count - 1, 0, steps))]
+            indices = [int(t) for t in np.round(np.linspace(count - 1, 0, steps))]
         case _:
             raise AssertionError(spacing)
-    return [min(t, count - 1) for t in found[:steps]]
+    return [min(t, count - 1) for t in indices[:steps]]
 
 
 def kept(descent: Tensor, share: float) -> int:

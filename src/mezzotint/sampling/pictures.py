@@ -66,27 +66,27 @@ def _unusual(settings: SampleSettings) -> dict[str, str]:
     """Further settings that are not what they usually are, by path; of a second model the name of its file, since its
     weights are told by their fingerprint. What a picture began with is told where it is drawn."""
     usual = SampleSettings()
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for name in ("sigmas", "sigma_min", "sigma_max", "rho", "unconditional"):
         value = getattr(settings, name)
         if value != getattr(usual, name):
-            found[name] = f"{value}"
+            texts[name] = f"{value}"
     sections = {"thresholding": settings.thresholding, "framing": settings.framing, "refiner": settings.refiner}
     for section, inner in sections.items():
         if inner != getattr(usual, section):
             dumped = inner.model_dump(mode="json")
-            found |= {f"{section}.{key}": _word(value) for key, value in dumped.items() if value is not None}
-    return found
+            texts |= {f"{section}.{key}": _word(value) for key, value in dumped.items() if value is not None}
+    return texts
 
 
 def _word(value: object) -> str:
     return Path(value).name if isinstance(value, str) else json.dumps(value)
 
 
-def png(pixels: NDArray[np.uint8], told: Mapping[str, str]) -> bytes:
-    """The file. pixels: (H, W, 3) uint8. told: how it was drawn, by name; kept in the chunks `mezzotint` and
+def png(pixels: NDArray[np.uint8], texts: Mapping[str, str]) -> bytes:
+    """The file. pixels: (H, W, 3) uint8. texts: how it was drawn, by name; kept in the chunks `mezzotint` and
     `parameters`."""
-    plain = {name: value.replace("\0", " ").encode("utf-8", "replace").decode() for name, value in told.items()}
+    plain = {name: value.replace("\0", " ").encode("utf-8", "replace").decode() for name, value in texts.items()}
     info = PngInfo()
     for name, text in ((PARAMETERS, parameters(plain)), (OWN, json.dumps(plain, ensure_ascii=False))):
         # not Latin-1 as Pillow would write it: several readers take plain text chunks for UTF-8
@@ -109,24 +109,24 @@ def told_by(image: Image.Image) -> dict[str, str]:
     return chunks if OWN in chunks else {}
 
 
-def parameters(told: Mapping[str, str]) -> str:
+def parameters(texts: Mapping[str, str]) -> str:
     """How a picture was drawn, as AUTOMATIC1111's web UI writes it: the prompt, the negative one, one line of the rest.
-    told: as `facts` gives it, and what is known of the model."""
-    solver, name = told.get("solver", ""), told.get("model_name", told.get("model", ""))
-    schedule = {"karras": "Karras", "edm": "Karras"}.get(told.get("sigmas", ""), "")
+    texts: as `facts` gives it, and what is known of the model."""
+    solver, name = texts.get("solver", ""), texts.get("model_name", texts.get("model", ""))
+    schedule = {"karras": "Karras", "edm": "Karras"}.get(texts.get("sigmas", ""), "")
     rest = {
-        "Steps": told.get("steps", ""),
+        "Steps": texts.get("steps", ""),
         "Sampler": next((theirs for ours, theirs in _SAMPLERS.items() if ours == solver), solver),
         "Schedule type": schedule,
-        "CFG scale": f"{float(told.get('guidance', 'nan')):g}",
-        "Seed": told.get("seed", ""),
-        "Size": told.get("size", ""),
+        "CFG scale": f"{float(texts.get('guidance', 'nan')):g}",
+        "Seed": texts.get("seed", ""),
+        "Size": texts.get("size", ""),
         "Model": _quoted(name),
-        "Denoising strength": told.get("strength", "") if "image" in told else "",
-        "Version": f"mezzotint {told.get(OWN, __version__)}",
+        "Denoising strength": texts.get("strength", "") if "image" in texts else "",
+        "Version": f"mezzotint {texts.get(OWN, __version__)}",
     }
-    negative = told.get("negative_prompt", "")
-    lines = [told.get("prompt", ""), f"Negative prompt: {negative}" if negative else ""]
+    negative = texts.get("negative_prompt", "")
+    lines = [texts.get("prompt", ""), f"Negative prompt: {negative}" if negative else ""]
     return "\n".join(
         [*lines[:1], *filter(None, lines[1:]), ", ".join(f"{key}: {value}" for key, value in rest.items() if value)]
     )
@@ -142,11 +142,11 @@ def ending(size: Size) -> str:
     return ".png" if size.frames == 1 else ".mp4"
 
 
-def file(pixels: NDArray[np.uint8], told: Mapping[str, str], clip: ClipSampleSettings) -> bytes:
+def file(pixels: NDArray[np.uint8], texts: Mapping[str, str], clip: ClipSampleSettings) -> bytes:
     """The file: a PNG of a picture (H, W, 3), an MP4 of a clip (F, H, W, 3)."""
     if pixels.ndim == 3:
-        return png(pixels, told)
-    written: bytes = _video().mp4(pixels, told, rate=clip.rate, codec=clip.codec, quality=clip.quality)
+        return png(pixels, texts)
+    written: bytes = _video().mp4(pixels, texts, rate=clip.rate, codec=clip.codec, quality=clip.quality)
     return written
 
 

@@ -6,7 +6,6 @@ keys of EveryDream2's sample_prompts.json, and our own words for the same. Impor
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
@@ -15,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn, cast, get_args
 
-import yaml
-
 from mezzotint import outside
-from mezzotint.errors import RecipeError
+from mezzotint.errors import RecipeError, did_you_mean
+from mezzotint.recipe.reading import yaml_rules
+from mezzotint.recipe.reading.yaml_rules import Place
 from mezzotint.recipe.sections.sample import SOLVER_CLASSES, SolverName
 
 NEW_EACH_TIME = -1
@@ -123,43 +122,43 @@ def size_of(aspect: float, resolution: float) -> tuple[int, int]:
 def read_line(text: str, where: str) -> Line:
     """A prompt with options behind it. Raises RecipeError E1073."""
     prompt, *options = _OPTION.split(" " + text)
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for option in options:
         name, _, value = option.strip().partition(" ")
         if name not in _LINE_OPTIONS:
             known = ", ".join(f"--{word} {meaning}" for word, meaning in _LINE_OPTIONS.items())
             raise RecipeError(f"{where}: --{name} is no option of a prompt; there are {known}", code="E1073")
-        if name in given or (not value.strip() and name != "n"):
+        if name in values or (not value.strip() and name != "n"):
             raise RecipeError(f"{where}: --{name} is written once, with its value behind it", code="E1073")
-        given[name] = value.strip()
+        values[name] = value.strip()
     return Line(
         prompt.strip(),
-        negative=given.get("n"),
-        width=_side(given, "w", where),
-        height=_side(given, "h", where),
-        steps=_above_0(given, "s", where),
-        seed=_number(given, "d", where),
-        guidance=_scale(given, where),
+        negative=values.get("n"),
+        width=_side(values, "w", where),
+        height=_side(values, "h", where),
+        steps=_above_0(values, "s", where),
+        seed=_number(values, "d", where),
+        guidance=_scale(values, where),
         where=where,
     )
 
 
-def _number(given: dict[str, str], name: str, where: str) -> int | None:
-    text = given.get(name)
+def _number(options: dict[str, str], name: str, where: str) -> int | None:
+    text = options.get(name)
     if text is not None and re.fullmatch(r"-?\d{1,19}", text) is None:
         raise RecipeError(f"{where}: --{name} is a whole number, got {text!r}", code="E1073")
     return None if text is None else int(text)
 
 
-def _above_0(given: dict[str, str], name: str, where: str) -> int | None:
-    number = _number(given, name, where)
+def _above_0(options: dict[str, str], name: str, where: str) -> int | None:
+    number = _number(options, name, where)
     if number is not None and number < 1:
         raise RecipeError(f"{where}: --{name} must be above 0, got {number}", code="E1073")
     return number
 
 
-def _side(given: dict[str, str], name: str, where: str) -> int | None:
-    number = _above_0(given, name, where)
+def _side(options: dict[str, str], name: str, where: str) -> int | None:
+    number = _above_0(options, name, where)
     if number is not None and number % _SIDES:
         near = max(_SIDES, round(number / _SIDES) * _SIDES)
         raise RecipeError(
@@ -168,8 +167,8 @@ def _side(given: dict[str, str], name: str, where: str) -> int | None:
     return number
 
 
-def _scale(given: dict[str, str], where: str) -> tuple[float, ...]:
-    text = given.get("l")
+def _scale(options: dict[str, str], where: str) -> tuple[float, ...]:
+    text = options.get("l")
     if text is None:
         return ()
     if re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text) is None:
@@ -179,7 +178,6 @@ def _scale(given: dict[str, str], where: str) -> tuple[float, ...]:
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
-_Place = tuple[str | int, ...]
 _Name = Literal["guidance", "solver", "steps"]
 
 _WORDS: dict[str, _Name] = {"cfgs": "guidance", "scheduler": "solver", "num_inference_steps": "steps"}
@@ -230,9 +228,9 @@ class _Document:
             notes=tuple(dict.fromkeys(self._notes)),
         )
 
-    def _settings(self, top: Mapping[str, Any], place: _Place) -> dict[str, Any]:
+    def _settings(self, top: Mapping[str, Any], place: Place) -> dict[str, Any]:
         """What is said for all, or of one, by the names of the section `sample`."""
-        readers: dict[str, Callable[[Any, _Place], Any]] = {
+        readers: dict[str, Callable[[Any, Place], Any]] = {
             "negative_prompt": self._text_of,
             "seed": self._whole,
             "size": self._size,
@@ -241,28 +239,28 @@ class _Document:
             "steps": lambda value, at: self._whole(value, at, least=1, most=1000),
             "batch_size": lambda value, at: self._whole(value, at, least=1),
         }
-        found = {}
+        settings = {}
         if "resolution" in top:
             side = self._whole(top["resolution"], (*place, "resolution"), least=8, multiple=8)
-            found["size"] = (side, side)
+            settings["size"] = (side, side)
         for key, value in top.items():
             name = _WORDS.get(key, key)
             if name in readers:
-                found[name] = readers[name](value, (*place, key))
-        return found
+                settings[name] = readers[name](value, (*place, key))
+        return settings
 
-    def _line(self, sample: Any, place: _Place, seed: int | None) -> Line:
-        given = self._mapping(sample, place, _OF_ONE)
-        said = self._settings(given, place)
-        random = self._flag(given.get("random_caption", False), (*place, "random_caption"))
-        if "prompt" not in given and not random:
+    def _line(self, sample: Any, place: Place, seed: int | None) -> Line:
+        options = self._mapping(sample, place, _OF_ONE)
+        said = self._settings(options, place)
+        random = self._flag(options.get("random_caption", False), (*place, "random_caption"))
+        if "prompt" not in options and not random:
             self._refuse(place, "has no prompt", 'write "prompt": "…", or "random_caption": true')
         aspect = None
-        if "aspect_ratio" in given and "size" not in said:
-            aspect = self._number(given["aspect_ratio"], (*place, "aspect_ratio"), least=0.1, most=10.0)
+        if "aspect_ratio" in options and "size" not in said:
+            aspect = self._number(options["aspect_ratio"], (*place, "aspect_ratio"), least=0.1, most=10.0)
         width, height = said.get("size", (None, None))
         return Line(
-            self._text_of(given.get("prompt", ""), (*place, "prompt")),
+            self._text_of(options.get("prompt", ""), (*place, "prompt")),
             negative=said.get("negative_prompt"),
             width=width,
             height=height,
@@ -275,41 +273,41 @@ class _Document:
             where=f"{self._path} {_words_of(place)}",
         )
 
-    def _solver(self, value: Any, place: _Place) -> SolverName:
+    def _solver(self, value: Any, place: Place) -> SolverName:
         name = self._text_of(value, place)
         plain = name.removesuffix("_k")
         known = {solver: solver for solver in get_args(SolverName)} | SOLVER_CLASSES | _SHAPES | _NEAR
         if plain not in known:
-            self._refuse(place, f"there is no solver {name!r}", _advice(name, known))
+            self._refuse(place, f"there is no solver {name!r}", did_you_mean(name, known, _all(known)))
         if plain in _NEAR:
             self._notes.append(f"{self._path}: {plain} is not offered; {known[plain]} draws instead")
         if plain != name:
             self._notes.append(f"{self._path}: {name} is drawn with timesteps spaced as sample.spacing says")
         return cast(SolverName, known[plain])
 
-    def _scales(self, value: Any, place: _Place) -> tuple[float, ...]:
+    def _scales(self, value: Any, place: Place) -> tuple[float, ...]:
         values = value if isinstance(value, list) else [value]
         if not values:
             self._refuse(place, "is empty", "write a scale, or leave the key out")
         return tuple(self._number(one, place, least=0.0, most=1e6) for one in values)
 
-    def _size(self, value: Any, place: _Place) -> tuple[int, int]:
+    def _size(self, value: Any, place: Place) -> tuple[int, int]:
         if not isinstance(value, list) or len(value) != 2:
             self._refuse(place, f"is {_shown(value)}", "write [width, height] in pixels, multiples of 8")
         width, height = (self._whole(one, place, least=8, multiple=8) for one in value)
         return width, height
 
-    def _text_of(self, value: Any, place: _Place) -> str:
+    def _text_of(self, value: Any, place: Place) -> str:
         if not isinstance(value, str):
             self._refuse(place, f"is {_shown(value)}", "write a text in double quotes")
         return value
 
-    def _flag(self, value: Any, place: _Place) -> bool:
+    def _flag(self, value: Any, place: Place) -> bool:
         if not isinstance(value, bool):
             self._refuse(place, f"is {_shown(value)}", "write true or false")
         return value
 
-    def _whole(self, value: Any, place: _Place, least: int = -(2**63), most: int = 2**63 - 1, multiple: int = 1) -> int:
+    def _whole(self, value: Any, place: Place, least: int = -(2**63), most: int = 2**63 - 1, multiple: int = 1) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most or value % multiple:
             kind = f"a multiple of {multiple}" if multiple > 1 else "a whole number"
             limits = f" of at least {least}" if least > -(2**63) else ""
@@ -317,59 +315,37 @@ class _Document:
             self._refuse(place, f"is {_shown(value)}", f"write {kind}{limits}")
         return value
 
-    def _number(self, value: Any, place: _Place, *, least: float, most: float) -> float:
+    def _number(self, value: Any, place: Place, *, least: float, most: float) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
             self._refuse(place, f"is {_shown(value)}", f"write a number from {least:g} to {most:g}")
         return float(value)
 
-    def _list(self, value: Any, place: _Place) -> list[Any]:
+    def _list(self, value: Any, place: Place) -> list[Any]:
         if not isinstance(value, list):
             self._refuse(place, f"is {_shown(value)}", "write a list, [ … ]")
         return value
 
-    def _mapping(self, value: Any, place: _Place, known: Collection[str]) -> dict[str, Any]:
+    def _mapping(self, value: Any, place: Place, known: Collection[str]) -> dict[str, Any]:
         if not isinstance(value, dict):
             self._refuse(place, f"is {_shown(value)}", 'write { "key": value, … }')
         for key in value:
             if key not in known:
-                self._refuse((*place, key), "unknown key", _advice(key, known))
+                self._refuse((*place, key), "unknown key", did_you_mean(key, known, _all(known)))
         return cast(dict[str, Any], value)
 
-    def _refuse(self, place: _Place, what: str, remedy: str) -> NoReturn:
-        line = _line_of(self._text, place)
+    def _refuse(self, place: Place, what: str, remedy: str) -> NoReturn:
+        line = yaml_rules.line_of(self._text, place)
         where = f"{self._path} line {line}" if line else f"{self._path}"
         words = _words_of(place)
         raise RecipeError(f"{where}: {words + ' ' if words else ''}{what}; {remedy}", code="E1073")
 
 
-def _words_of(place: _Place) -> str:
+def _words_of(place: Place) -> str:
     return "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in place).removeprefix(".")
 
 
-def _line_of(text: str, place: _Place) -> int | None:
-    """The line on which a place of a JSON text begins, counted from 1: YAML, of which JSON is a part, keeps lines. None
-    for the few texts that only JSON allows, such as those indented with tabs."""
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, RecursionError):
-        return None
-    found: int | None = None
-    for word in place:
-        if isinstance(node, yaml.MappingNode):
-            pairs = [(key, value) for key, value in node.value if key.value == word]
-            if not pairs:
-                break
-            key, node = pairs[-1]
-            found = key.start_mark.line + 1
-        elif isinstance(node, yaml.SequenceNode):
-            node = node.value[cast(int, word)]
-            found = node.start_mark.line + 1
-    return found
-
-
-def _advice(name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
+def _all(known: Collection[str]) -> str:
+    return f"there are {', '.join(sorted(known))}"
 
 
 def _shown(value: Any) -> str:

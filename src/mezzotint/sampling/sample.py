@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 
@@ -18,9 +17,10 @@ from mezzotint.diffusion.forms import Form
 from mezzotint.diffusion.noise import normal
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.sections.sample import FramingSettings, SampleSettings, SolverName, Spacing
+from mezzotint.recipe.sections.sample import FramingSettings, SampleSettings, SolverName
+from mezzotint.sampling.base import Noise, descend
 from mezzotint.sampling.denoiser import Denoiser
-from mezzotint.sampling.descents import descend, require
+from mezzotint.sampling.descents import SigmaSampler, require
 from mezzotint.sampling.guidance import Predict, guided, together, zeros_like
 from mezzotint.sampling.levels import kept, levels
 from mezzotint.sampling.solvers import ONLY_BY_LEVELS, Solver
@@ -74,58 +74,39 @@ class Picture:
     pixels: NDArray[np.uint8]
 
 
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How pictures are drawn. schedule, form: as the denoiser was trained; a kind alone is its usual `Form`. settings:
+    `recipe.sample`, of its scales of guidance the first. span: which part of the descent."""
+
+    schedule: Schedule
+    form: Form | str
+    device: torch.device | str
+    settings: SampleSettings = field(default_factory=SampleSettings)
+    span: Span = WHOLE
+
+
 def embedded(family: ModelFamily, requests: Sequence[Request]) -> list[Request]:
     """The requests with their embeddings, kept on the CPU, so that they can be drawn when the text encoder is gone.
 
     Each text is encoded once. Requires the family's text encoder.
     """
-    made: dict[str, TextEmbedding] = {}
+    texts: dict[str, TextEmbedding] = {}
     with torch.no_grad():
         for caption in dict.fromkeys(text for r in requests for text in (r.prompt, r.negative)):
-            made[caption] = _moved(family.encode_text([caption]), "cpu")
-    return [replace(r, text=made[r.prompt], negative_text=made[r.negative]) for r in requests]
+            texts[caption] = _moved(family.encode_text([caption]), "cpu")
+    return [replace(r, text=texts[r.prompt], negative_text=texts[r.negative]) for r in requests]
 
 
-def sample(
-    family: ModelFamily,
-    requests: Sequence[Request],
-    *,
-    schedule: Schedule,
-    prediction: str | Form,
-    steps: int,
-    guidance: float,
-    solver: SolverName,
-    device: torch.device | str,
-    spacing: Spacing = "auto",
-    guidance_rescale: float = 0.0,
-    batch_size: int = 4,
-    settings: SampleSettings | None = None,
-    span: Span = WHOLE,
-) -> Iterator[Picture]:
+def sample(family: ModelFamily, requests: Sequence[Request], how: Sampling) -> Iterator[Picture]:
     """Draws the pictures, in the order of the requests.
 
-    schedule, prediction: as the denoiser was trained; a kind alone is its usual `Form`. guidance: scale of
-    classifier-free guidance; 1 switches it off. spacing, guidance_rescale: see `recipe.sample`. batch_size: how many
-    pictures of one kind (`alike`) that follow each other are drawn together at most. settings: what the other words
-    leave open, levels, thresholding, the unconditional text, framing; None takes the defaults. Sizes are multiples of
-    the family's grid. Requires the family's denoiser and VAE, and its text encoder for requests without embeddings.
-    Raises RecipeError E1070 as `Solver` and `levels` do.
+    As many of one kind (`alike`) that follow each other are drawn together as the settings' batch size says. Sizes are
+    multiples of the family's grid. Requires the family's denoiser and VAE, and its text encoder for requests without
+    embeddings. Raises RecipeError E1070 as `Solver` and `levels` do.
     """
-    for some in alike(requests, batch_size):
-        latents = sample_latents(
-            family,
-            some,
-            schedule=schedule,
-            prediction=prediction,
-            steps=steps,
-            guidance=guidance,
-            solver=solver,
-            device=device,
-            spacing=spacing,
-            guidance_rescale=guidance_rescale,
-            settings=settings,
-            span=span,
-        )
+    for some in alike(requests, how.settings.batch_size):
+        latents = sample_latents(family, some, how)
         for request, pixels in zip(some, family.decode_media(latents), strict=True):
             yield Picture(request, as_bytes(pixels, request.size.frames))
 
@@ -134,78 +115,95 @@ def alike(requests: Sequence[Request], batch_size: int) -> Iterator[list[Request
     """Requests that follow each other and can be drawn together: of one size, steps, guidance and solver, `batch_size`
     at most."""
     for _, group in groupby(requests, key=lambda r: (r.size, *_kind(r))):
-        found = list(group)
-        for first in range(0, len(found), batch_size):
-            yield found[first : first + batch_size]
+        some = list(group)
+        for first in range(0, len(some), batch_size):
+            yield some[first : first + batch_size]
 
 
 @torch.no_grad()
-def sample_latents(
-    family: ModelFamily,
-    requests: Sequence[Request],
-    *,
-    schedule: Schedule,
-    prediction: str | Form,
-    steps: int,
-    guidance: float,
-    solver: SolverName,
-    device: torch.device | str,
-    spacing: Spacing = "auto",
-    guidance_rescale: float = 0.0,
-    settings: SampleSettings | None = None,
-    span: Span = WHOLE,
-) -> Tensor:
+def sample_latents(family: ModelFamily, requests: Sequence[Request], how: Sampling) -> Tensor:
     """Latents (B, C, h, w) float32 for requests of one size, steps, guidance and solver; with `span.leave` those of the
-    level that is left, x_0 + σ ε. Parameters as for `sample`; no VAE is needed."""
+    level that is left, x_0 + σ ε. Raises as `sample`; no VAE is needed."""
     assert len(set(map(_kind, requests))) == 1, "requests of one kind"
-    first = requests[0]
-    steps, guidance = first.steps or steps, guidance if first.guidance is None else first.guidance
-    solver = first.solver or solver
-    settings = (settings or SampleSettings()).model_copy(update={"spacing": spacing})
     denoiser = family.parts()["denoiser"]
     was_training = denoiser.training
     denoiser.eval()
+
+    def noise(number: int) -> Tensor:
+        return step_noise(family, requests, number, how.span.stage).to(how.device)
+
     try:
-        form = Form(prediction) if isinstance(prediction, str) else prediction
-        text, negative = _texts(family, requests, device, settings)
-        said = partial(_said, family, requests, settings.framing)
-        why = _by_levels(solver, settings, first, span)
-        if why:
-            require(solver, why)
-            network = partial(_both, said, text, negative if guidance != 1.0 else None)
-            known = Denoiser(network, schedule, form, scale=guidance, rescale=guidance_rescale,
-                             thresholding=settings.thresholding)  # fmt: skip
-            visited = levels(settings, schedule, form.solved, steps)
-            return _descend(family, requests, known, visited, solver, span, device)
-        descent = Solver(solver, schedule, form.solved, steps=steps, device=device, spacing=spacing)
-        x = descent.start(initial_noise(family, requests).to(device))
-        predict = partial(_denoise, said, form, schedule.to(device))
-        for number, t in enumerate(descent.timesteps):
-            seen = descent.model_input(x, t)
-            predicted = guided(predict, seen, t, text=text, negative=negative, scale=guidance, rescale=guidance_rescale)
-            fresh = step_noise(family, requests, number).to(device) if descent.is_stochastic else None
-            x = descent.step(predicted, t, x, fresh)
-        return x
+        fresh = initial_noise(family, requests, how.span.stage).to(how.device)
+        if _by_levels(requests[0].solver or how.settings.solver, how.settings, requests[0], how.span):
+            return _descend_in_sigma(family, requests, how, fresh, noise)
+        return _descend_in_timesteps(family, requests, how, fresh, noise)
     finally:
         denoiser.train(was_training)
 
 
-def require_solver(
-    solver: SolverName, schedule: Schedule, prediction: str, settings: SampleSettings, spacing: Spacing = "auto"
-) -> None:
+def require_solver(solver: SolverName, schedule: Schedule, prediction: str, settings: SampleSettings) -> None:
     """Raises RecipeError E1070 when such a model cannot be drawn from in this way."""
-    settings = settings.model_copy(update={"spacing": spacing})
     why = _by_levels(solver, settings, None, WHOLE)
     if why:
         require(solver, why)
         levels(settings, schedule, prediction, settings.steps)
     else:
-        Solver(solver, schedule, prediction, steps=settings.steps, device="cpu", spacing=spacing)
+        Solver(solver, schedule, prediction, steps=settings.steps, device="cpu", spacing=settings.spacing)
+
+
+def _descend_in_timesteps(
+    family: ModelFamily, requests: Sequence[Request], how: Sampling, fresh: Tensor, noise: Noise
+) -> Tensor:
+    """From noise down the timesteps that a scheduler of diffusers visits."""
+    steps, guidance, solver, form = _of_one_kind(requests[0], how)
+    sampler = Solver(solver, how.schedule, form.solved, steps=steps, device=how.device, spacing=how.settings.spacing)
+    text, negative = _texts(family, requests, how.device, how.settings)
+    predict = partial(_denoise, partial(_said, family, requests, how.settings.framing), form,
+                      how.schedule.to(how.device))  # fmt: skip
+
+    def network(seen: Tensor, t: Tensor) -> Tensor:
+        return guided(
+            predict, seen, t, text=text, negative=negative, scale=guidance, rescale=how.settings.guidance_rescale
+        )
+
+    return descend(sampler, sampler.start(fresh), network, noise)
+
+
+def _descend_in_sigma(
+    family: ModelFamily, requests: Sequence[Request], how: Sampling, fresh: Tensor, noise: Noise
+) -> Tensor:
+    """From noise, or from what requests start with, down levels of noise to where the span ends."""
+    settings, span = how.settings, how.span
+    steps, guidance, solver, form = _of_one_kind(requests[0], how)
+    require(solver, _by_levels(solver, settings, requests[0], span))
+    text, negative = _texts(family, requests, how.device, settings)
+    said = partial(_said, family, requests, settings.framing)
+    network = Denoiser(
+        partial(_both, said, text, negative if guidance != 1.0 else None), how.schedule, form, scale=guidance,
+        rescale=settings.guidance_rescale, thresholding=settings.thresholding,
+    )  # fmt: skip
+    visited = levels(settings, how.schedule, form.solved, steps)
+    starts = [r.start for r in requests if r.start is not None]
+    assert len(starts) in (0, len(requests)), "all requests start with something, or none"
+    first = kept(visited, span.begin) if starts else 0
+    sampler = SigmaSampler(solver, visited[first:], last=max(0, kept(visited, span.leave) - first))
+    if not starts:
+        return descend(sampler, sampler.start(fresh), network, noise)
+    x = torch.cat(starts).to(how.device, torch.float32)
+    return descend(sampler, x if span.noised else x + float(visited[first]) * fresh, network, noise)
+
+
+def _of_one_kind(first: Request, how: Sampling) -> tuple[int, float, SolverName, Form]:
+    """Steps, guidance and solver of requests of one kind, or else those of the settings; and the form."""
+    settings = how.settings
+    guidance = settings.guidance[0] if first.guidance is None else first.guidance
+    form = Form(how.form) if isinstance(how.form, str) else how.form
+    return first.steps or settings.steps, guidance, first.solver or settings.solver, form
 
 
 def _by_levels(solver: SolverName, settings: SampleSettings, request: Request | None, span: Span) -> str:
     """What asks for a descent by levels instead of timesteps, in words; "" when nothing does."""
-    asked = {
+    reasons = {
         f"sample.sigmas={settings.sigmas}": settings.sigmas != "schedule",
         "sample.spacing=stability": settings.spacing == "stability",
         "sample.thresholding": settings.thresholding.ratio is not None,
@@ -213,42 +211,14 @@ def _by_levels(solver: SolverName, settings: SampleSettings, request: Request | 
         "a picture to begin with (sample.image)": request is not None and request.start is not None,
         f"{solver}": solver in ONLY_BY_LEVELS,
     }
-    return next((what for what, so in asked.items() if so), "")
+    return next((what for what, so in reasons.items() if so), "")
 
 
-def _descend(
-    family: ModelFamily,
-    requests: Sequence[Request],
-    denoiser: Denoiser,
-    descent: Tensor,
-    solver: SolverName,
-    span: Span,
-    device: torch.device | str,
-) -> Tensor:
-    """From noise, or from what requests start with, down to where the span ends."""
-    starts = [r.start for r in requests if r.start is not None]
-    assert len(starts) in (0, len(requests)), "all requests start with something, or none"
-    first = kept(descent, span.begin) if starts else 0
-    last = kept(descent, span.leave)
-    fresh = initial_noise(family, requests, span.stage).to(device)
-    sigma = float(descent[first])
-    if not starts:
-        x = fresh * math.sqrt(1.0 + sigma**2)
-    else:
-        x = torch.cat(starts).to(device, torch.float32)
-        x = x if span.noised else x + sigma * fresh
-
-    def noise(number: int) -> Tensor:
-        return step_noise(family, requests, number, span.stage).to(device)
-
-    return descend(solver, x, descent[first:], denoiser, noise, last=max(0, last - first))
-
-
-def _both(predict: Predict, text: TextEmbedding, negative: TextEmbedding | None, seen: Tensor, told: Tensor) -> Tensor:
+def _both(predict: Predict, text: TextEmbedding, negative: TextEmbedding | None, seen: Tensor, t: Tensor) -> Tensor:
     """The network's output for negative texts and texts at once; without negative texts for texts alone."""
     if negative is None:
-        return predict(seen, told.expand(len(seen)), text)
-    return predict(torch.cat((seen, seen)), told.expand(2 * len(seen)), together((negative, text)))
+        return predict(seen, t.expand(len(seen)), text)
+    return predict(torch.cat((seen, seen)), t.expand(2 * len(seen)), together((negative, text)))
 
 
 def initial_noise(family: ModelFamily, requests: Sequence[Request], stage: int = 0) -> Tensor:
@@ -283,8 +253,8 @@ def as_bytes(pixels: Tensor, frames: int = 1) -> NDArray[np.uint8]:
     """Pixels (3, H, W) or (3, F, H, W) in [−1, 1] → (H, W, 3) or (F, H, W, 3) uint8, rounded to the nearest. frames:
     of a clip, those that were asked for, where its latents make more."""
     levels = ((pixels.float() + 1.0) * 127.5).round().clamp(0, 255).movedim(0, -1)
-    found: NDArray[np.uint8] = levels.to("cpu", torch.uint8).numpy()
-    return found if found.ndim == 3 else found[:frames]
+    picture: NDArray[np.uint8] = levels.to("cpu", torch.uint8).numpy()
+    return picture if picture.ndim == 3 else picture[:frames]
 
 
 def _said(
@@ -292,11 +262,11 @@ def _said(
     requests: Sequence[Request],
     framing: FramingSettings,
     shown: Tensor,
-    told: Tensor,
+    model_t: Tensor,
     text: TextEmbedding,
 ) -> Tensor:
     """What the family's network says while sampling, where there is no x_0 and no noise to tell apart."""
-    seen = Noised(x_0=shown, noise=shown, x_t=shown, model_input=shown, model_t=told, level=told.float())
+    seen = Noised(x_0=shown, noise=shown, x_t=shown, model_input=shown, model_t=model_t, level=model_t.float())
     framed = _framing(requests, framing, len(shown), shown.device)
     # a learnt variance is not asked for
     return family.predict(seen, family.condition(text, None, framed))[:, : shown.shape[1]]
@@ -304,8 +274,8 @@ def _said(
 
 def _denoise(said: Predict, form: Form, schedule: Schedule, x_t: Tensor, t: Tensor, text: TextEmbedding) -> Tensor:
     """The same in the kind that solvers of timesteps know."""
-    shown, told = form.seen(x_t, t, schedule)
-    return form.as_velocity(said(shown, told, text), x_t, t, schedule)
+    shown, model_t = form.seen(x_t, t, schedule)
+    return form.as_velocity(said(shown, model_t, text), x_t, t, schedule)
 
 
 def _framing(requests: Sequence[Request], framing: FramingSettings, count: int, device: torch.device) -> Framing:
@@ -316,8 +286,8 @@ def _framing(requests: Sequence[Request], framing: FramingSettings, count: int, 
     def pair(first: int, second: int) -> Tensor:
         return torch.tensor([[first, second]], device=device).expand(count, 2)
 
-    def sides(asked: tuple[int, int] | None) -> Tensor:
-        width, height = asked or (size.width, size.height)
+    def sides(framed: tuple[int, int] | None) -> Tensor:
+        width, height = framed or (size.width, size.height)
         return pair(height, width)
 
     negative = torch.arange(count, device=device) < count - len(requests)

@@ -2,6 +2,11 @@
 
 Diffusers' stochastic schedulers draw from a generator; here their noise is given from outside, so that it can be
 addressed, and a picture is the same whatever it is drawn together with.
+
+`sample.spacing=library` takes the classes as they are by default: DDIM and DDPM cut what they take the clean latents to
+be at −1 and 1, PNDM begins with Runge–Kutta steps (nine more calls of the denoiser), and no timestep is shifted by one.
+Open-Sora-Plan draws so. The noise schedule is the model's own, also for Heun and DPM2, whose classes would by default
+take one that no such model was trained on.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from diffusers.schedulers.scheduling_dpmsolver_singlestep import DPMSolverSingle
 from diffusers.schedulers.scheduling_euler_ancestral_discrete import EulerAncestralDiscreteScheduler
 from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
 from diffusers.schedulers.scheduling_heun_discrete import HeunDiscreteScheduler
+from diffusers.schedulers.scheduling_k_dpm_2_ancestral_discrete import KDPM2AncestralDiscreteScheduler
 from diffusers.schedulers.scheduling_k_dpm_2_discrete import KDPM2DiscreteScheduler
 from diffusers.schedulers.scheduling_lms_discrete import LMSDiscreteScheduler
 from diffusers.schedulers.scheduling_pndm import PNDMScheduler
@@ -30,7 +36,7 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.sample import SolverName as SolverName
 from mezzotint.recipe.sections.sample import Spacing
-from mezzotint.sampling import library_solvers
+from mezzotint.sampling.base import Network, Noise
 from mezzotint.sampling.levels import chosen_spacing
 
 ONLY_BY_LEVELS: frozenset[str] = frozenset({"dpm++-2s-a", "lcm"})
@@ -77,38 +83,32 @@ class Solver:
         if name == "dpm++-single":  # what the library does by itself, in a warning of its own words
             self._scheduler.register_to_config(lower_order_final=True)
         self._scheduler.set_timesteps(steps, device=device)
-        self.is_stochastic = name in STOCHASTIC
-        """Whether `step` needs noise."""
         self.timesteps: Tensor = self._scheduler.timesteps
         """(n,) on the device, falling: what the denoiser is told at each of its calls."""
+
+    def __len__(self) -> int:
+        return len(self.timesteps)
 
     def start(self, noise: Tensor) -> Tensor:
         """Where the descent begins. noise: (B, C, h, w) standard normal."""
         return cast(Tensor, noise * self._scheduler.init_noise_sigma)
 
-    def model_input(self, x: Tensor, t: Tensor) -> Tensor:
-        """What the denoiser sees of x at timestep t."""
-        return cast(Tensor, self._scheduler.scale_model_input(x, t))
-
-    def step(self, predicted: Tensor, t: Tensor, x: Tensor, noise: Tensor | None = None) -> Tensor:
-        """One step down, from x at timestep t, with the denoiser's output. Works in float32.
-
-        noise: (B, C, h, w) standard normal, fresh at each step; of stochastic solvers alone.
-        """
-        assert (noise is not None) == self.is_stochastic, self._name
-        output = predicted.float()
+    def step(self, number: int, x: Tensor, network: Network, noise: Noise) -> Tensor:
+        """One step down, in float32. network: its output for a scaled input at a timestep. noise: asked by stochastic
+        solvers alone."""
+        t = self.timesteps[number]
+        output = network(cast(Tensor, self._scheduler.scale_model_input(x, t)), t).float()
         match self._name:
             case "euler-a":
-                return self._ancestral_step(output, x, cast(Tensor, noise))
+                return self._ancestral_step(output, x, noise(number))
             case "ddpm":
-                return self._ddpm_step(output, int(t), x, cast(Tensor, noise))
+                return self._ddpm_step(output, int(t), x, noise(number))
             case "dpm2-a":
-                return cast(Tensor, self._scheduler.given(output, t, x, cast(Tensor, noise)))
+                return cast(Tensor, self._scheduler.with_noise(output, t, x, noise(number)))
             case "dpm++-sde":
-                made = self._scheduler.step(output, t, x, variance_noise=noise, return_dict=False)
+                return cast(Tensor, self._scheduler.step(output, t, x, variance_noise=noise(number)).prev_sample)
             case _:
-                made = self._scheduler.step(output, t, x, return_dict=False)
-        return cast(Tensor, made[0])
+                return cast(Tensor, self._scheduler.step(output, t, x, return_dict=False)[0])
 
     def _ddpm_step(self, output: Tensor, t: int, x: Tensor, noise: Tensor) -> Tensor:
         """A draw from q(x_{t'} | x_t, x_0), t' the next timestep of the descent (Ho et al. 2020, arXiv:2006.11239, eq.
@@ -171,46 +171,67 @@ def _refuse_what_cannot_be(name: SolverName, schedule: Schedule, prediction: str
         )
 
 
+class Dpm2Ancestral(KDPM2AncestralDiscreteScheduler):  # type: ignore[misc]
+    """diffusers' ancestral DPM2 (Karras et al. 2022, arXiv:2206.00364), whose noise can be given."""
+
+    def with_noise(self, output: Tensor, t: Tensor, x: Tensor, noise: Tensor) -> Tensor:
+        """One step: to the middle, or from there to σ_down and up by noise of σ_up."""
+        if self.state_in_first_order:
+            return cast(Tensor, self.step(output, t, x, return_dict=False)[0])
+        place = (self.step_index or 0) - 1
+        sigma, middle, up, down = (
+            table[place] for table in (self.sigmas, self.sigmas_interpol, self.sigmas_up, self.sigmas_down)
+        )
+        if self.config.prediction_type == "epsilon":
+            slope = output
+        else:
+            slope = (x - (output * (-middle / (middle**2 + 1) ** 0.5) + x / (middle**2 + 1))) / middle
+        begun: Tensor = vars(self)["sample"]
+        self.sample = None
+        self._step_index += 1
+        return cast(Tensor, begun + slope * (down - sigma) + noise * up)
+
+
+_CLASSES: dict[str, tuple[Any, dict[str, Any], dict[str, Any] | None]] = {
+    "ddim": (DDIMScheduler, {"clip_sample": False, "set_alpha_to_one": False}, {}),
+    "ddpm": (DDPMScheduler, {"clip_sample": False}, {}),
+    "deis": (DEISMultistepScheduler, {}, {}),
+    "dpm++": (DPMSolverMultistepScheduler, {"algorithm_type": "dpmsolver++"}, {}),
+    "dpm++-sde": (
+        DPMSolverMultistepScheduler, {"algorithm_type": "sde-dpmsolver++"}, {"algorithm_type": "sde-dpmsolver++"},
+    ),
+    "dpm++-single": (DPMSolverSinglestepScheduler, {}, {}),
+    "dpm2": (KDPM2DiscreteScheduler, {}, {}),
+    "euler": (EulerDiscreteScheduler, {}, {}),
+    "euler-a": (EulerAncestralDiscreteScheduler, {}, {}),
+    "heun": (HeunDiscreteScheduler, {}, {}),
+    "pndm": (PNDMScheduler, {"skip_prk_steps": True}, {}),  # no Runge–Kutta start, as Stable Diffusion's own file says
+    "unipc": (UniPCMultistepScheduler, {}, {}),
+    "dpm2-a": (Dpm2Ancestral, {}, {}),
+    "lms": (ExactLms, {}, None),
+}  # fmt: skip
+"""By solver, diffusers' class, how Stable Diffusion sets it up, and how `sample.spacing=library` does: None refuses."""
+_TAKE_ZERO_SNR = ("euler", "euler-a", "dpm++", "dpm++-sde", "unipc")
+
+
 def _scheduler(name: SolverName, schedule: Schedule, prediction: str, spacing: str) -> Any:
+    kind, usual, library = _CLASSES[name]
     config: dict[str, Any] = {
         "num_train_timesteps": schedule.num_timesteps,
         "trained_betas": schedule.betas().tolist(),
         "prediction_type": {"epsilon": "epsilon", "v": "v_prediction", "x0": "sample"}[prediction],
-        "timestep_spacing": spacing,
-        "steps_offset": 1,
     }
     if spacing == "library":
-        told = ("num_train_timesteps", "trained_betas", "prediction_type")
-        return library_solvers.scheduler(name, {key: config[key] for key in told})
-    zero = {"rescale_betas_zero_snr": schedule.zero_terminal}
-    match name:
-        case "ddim":
-            return DDIMScheduler(**config, clip_sample=False, set_alpha_to_one=False)
-        case "ddpm":
-            return DDPMScheduler(**config, clip_sample=False)
-        case "euler":
-            return EulerDiscreteScheduler(**config, **zero)
-        case "euler-a":
-            return EulerAncestralDiscreteScheduler(**config, **zero)
-        case "heun":
-            return HeunDiscreteScheduler(**config)
-        case "lms":
-            return ExactLms(**config)
-        case "pndm":  # without the Runge–Kutta start, as Stable Diffusion's own file says
-            return PNDMScheduler(**config, skip_prk_steps=True)
-        case "dpm2":
-            return KDPM2DiscreteScheduler(**config)
-        case "dpm++":
-            return DPMSolverMultistepScheduler(**config, **zero, algorithm_type="dpmsolver++")
-        case "dpm++-sde":
-            return DPMSolverMultistepScheduler(**config, **zero, algorithm_type="sde-dpmsolver++")
-        case "deis":
-            return DEISMultistepScheduler(**config)
-        case "dpm++-single":
-            return DPMSolverSinglestepScheduler.from_config(config)
-        case "dpm2-a":
-            return library_solvers.Dpm2Ancestral(**config)
-        case "unipc":
-            return UniPCMultistepScheduler(**config, **zero)
-        case _:
-            raise AssertionError(name)
+        if library is None:
+            known = ", ".join(name for name, (_, _, one) in _CLASSES.items() if one is not None)
+            raise RecipeError(
+                f"sample.spacing is library, and {name} is not drawn with diffusers' defaults; take one of {known}, or "
+                "another sample.spacing",
+                code="E1070",
+            )
+        return kind(**config, **library)
+    if name != "dpm++-single":  # which knows no spacing
+        config |= {"timestep_spacing": spacing, "steps_offset": 1}
+    if name in _TAKE_ZERO_SNR:
+        config["rescale_betas_zero_snr"] = schedule.zero_terminal
+    return kind(**config, **usual)

@@ -25,33 +25,33 @@ _ENCODERS: Mapping[Codec, tuple[str, ...]] = {
 }
 
 
-def encoder(asked: Codec, available: Collection[str] | None = None) -> tuple[str, str]:
+def encoder(usual: Codec, available: Collection[str] | None = None) -> tuple[str, str]:
     """The encoder of this PyAV for a codec, and a sentence for the reader when it had to be another codec's, else "".
 
     available: names of encoders; None asks PyAV. Raises RecipeError E1467 when there is none at all.
     """
     there = codecs_available if available is None else available
-    for codec in (asked, *(other for other in _ENCODERS if other != asked)):
-        found = next((name for name in _ENCODERS[codec] if name in there), None)
-        if found is not None:
-            said = f"this PyAV has no encoder for {asked}: clips are written as {codec} (sample.clip.codec={codec})"
-            return found, "" if codec == asked else said
+    for codec in (usual, *(other for other in _ENCODERS if other != usual)):
+        name = next((name for name in _ENCODERS[codec] if name in there), None)
+        if name is not None:
+            said = f"this PyAV has no encoder for {usual}: clips are written as {codec} (sample.clip.codec={codec})"
+            return name, "" if codec == usual else said
     raise RecipeError(
         "this PyAV can write neither h264 nor mpeg4; install another build of it: `pip install av`", code="E1467"
     )
 
 
 def mp4(
-    frames: NDArray[np.uint8], told: Mapping[str, str], *, rate: float, codec: Codec = "h264", quality: int = 10
+    frames: NDArray[np.uint8], texts: Mapping[str, str], *, rate: float, codec: Codec = "h264", quality: int = 10
 ) -> bytes:
-    """The file. frames: (F, H, W, 3) uint8, H and W even. told: texts by name. rate: frames a second. quality: 1 …
+    """The file. frames: (F, H, W, 3) uint8, H and W even. texts: texts by name. rate: frames a second. quality: 1 …
     31, see `sample.clip.quality`. Raises RecipeError E1467."""
     name = encoder(codec)[0]
     exact = Fraction(rate).limit_denominator(1001)
     file = io.BytesIO()
     with open_container(file, "w", format="mp4") as container:
-        container.metadata["title"] = told.get("prompt", "")[:200]
-        container.metadata["comment"] = json.dumps(dict(told), ensure_ascii=False)
+        container.metadata["title"] = texts.get("prompt", "")[:200]
+        container.metadata["comment"] = json.dumps(dict(texts), ensure_ascii=False)
         stream = container.add_stream(name, rate=exact, options=_options(name, quality))
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = "yuv420p"  # what every player knows

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
-from mezzotint.errors import RecipeError, StorageError
-from mezzotint.recipe.reading.read import ASSETS, SCHEMA_COMMENT, shipped_recipes
+from mezzotint.assets import ASSETS
+from mezzotint.errors import RecipeError, StorageError, did_you_mean
+from mezzotint.recipe.reading.read import SCHEMA_COMMENT, shipped_recipes
+from mezzotint.tasks.reading import words
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -16,10 +17,9 @@ def run(arguments: Sequence[str]) -> int:
     Raises RecipeError: E1012 for another number of words, E1011 for an unknown name, E1014 where a file lies already;
     StorageError E1701 where the destination cannot be written. Folders that are missing are made.
     """
-    if not 1 <= len(arguments) <= 2 or arguments[0].startswith("-"):
-        raise RecipeError("mezzotint cp: write mezzotint cp NAME [DESTINATION]", code="E1012")
-    source = _shipped(arguments[0])
-    target = _target(source, arguments[1] if len(arguments) == 2 else "")
+    name, *destination = words.parse(arguments, "cp").plain
+    source = _shipped(name)
+    target = _target(source, *destination)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -42,8 +42,7 @@ def _shipped(name: str) -> Path:
     for stem, path in known.items():
         if stem.replace("-", "_") == word:
             return path
-    near = difflib.get_close_matches(word, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known) or 'none'}"
+    hint = did_you_mean(word, known, f"there are {', '.join(known) or 'none'}")
     raise RecipeError(f"no recipe {name} ships with Mezzotint; {hint}", code="E1011")
 
 
@@ -60,7 +59,7 @@ def _text(source: Path) -> str:
     return text
 
 
-def _target(source: Path, destination: str) -> Path:
+def _target(source: Path, destination: str = "") -> Path:
     if not destination:
         return Path(source.name)
     target = Path(destination).expanduser()

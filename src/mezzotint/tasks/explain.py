@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
-from mezzotint.errors import CODES, RecipeError, explain_code
+from mezzotint.errors import CODES, RecipeError, did_you_mean, explain_code
 from mezzotint.recipe import reference
 from mezzotint.recipe.reading.paths import one_line
+from mezzotint.tasks.reading import words
 
 
 def run(arguments: Sequence[str]) -> int:
     """Prints the explanation of each word. Raises RecipeError: E1012 without a word, E1013 for an unknown one."""
-    if not arguments:
-        what = "write a setting, a section or a code: mezzotint explain optim.lr"
-        raise RecipeError(f"mezzotint explain: {what}", code="E1012")
-    print("\n\n".join(explained(word) for word in arguments))
+    print("\n\n".join(explained(word) for word in words.parse(arguments, "explain").plain))
     return 0
 
 
@@ -26,7 +23,6 @@ def explained(word: str) -> str:
         return reference.explain(word)
     text = explain_code(word)
     if text is None:
-        near = difflib.get_close_matches(word.upper(), CODES, n=1)
-        hint = f"did you mean {near[0]}?" if near else "codes are written like E1007"
+        hint = did_you_mean(word.upper(), CODES, "codes are written like E1007")
         raise RecipeError(f"there is no error code {word}; {hint}", code="E1013")
     return f"{word.upper()}\n{reference.wrapped(one_line(text))}"

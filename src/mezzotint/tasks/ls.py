@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mezzotint import registry
-from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import MODELS, SCHEMA_COMMENT, shipped_recipes
-from mezzotint.tasks.reading import foreign
+from mezzotint.assets import MODELS
+from mezzotint.errors import RecipeError, did_you_mean
+from mezzotint.recipe.reading.read import SCHEMA_COMMENT, shipped_recipes
+from mezzotint.tasks.reading import foreign, words
 
 
 def run(arguments: Sequence[str]) -> int:
     """Lists everything, or the kinds that are named. Raises RecipeError E1012 for an unknown kind."""
-    kinds = _kinds()
-    for word in arguments:
+    kinds, named = _kinds(), words.parse(arguments, "ls").plain
+    for word in named:
         if word not in kinds:
-            near = difflib.get_close_matches(word, kinds, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it lists {', '.join(kinds)}"
+            hint = did_you_mean(word, kinds, f"it lists {', '.join(kinds)}")
             raise RecipeError(f"mezzotint ls does not know {word!r}; {hint}", code="E1012")
-    for kind in arguments or kinds:
+    for kind in named or kinds:
         entries = kinds[kind]()
         width = max((len(name) for name in entries), default=0)
         print(kind)

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mezzotint.errors import RecipeError
 from mezzotint.recipe import reference
+from mezzotint.tasks.reading import words
 
 
 def run(arguments: Sequence[str]) -> int:
     """Prints JSON Schema, with `--markdown` the reference page. Raises RecipeError E1012 for anything else."""
-    match list(arguments):
-        case []:
-            print(reference.json_schema_text(), end="")
-        case ["--markdown"]:
-            print(reference.markdown(), end="")
-        case [other, *_]:
-            raise RecipeError(f"mezzotint schema does not know {other!r}; it takes --markdown or nothing", code="E1012")
+    as_page = "--markdown" in words.parse(arguments, "schema")
+    print(reference.markdown() if as_page else reference.json_schema_text(), end="")
     return 0

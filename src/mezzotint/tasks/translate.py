@@ -11,29 +11,18 @@ from textwrap import wrap
 
 from mezzotint.dialects.base import Translation
 from mezzotint.dialects.shared.writing import as_yaml
-from mezzotint.errors import RecipeError
 from mezzotint.runtimes.shared.launch import Launch
-from mezzotint.tasks.reading import foreign
-from mezzotint.tasks.reading.arguments import FOREIGN, process_count, take
-
-FLAGS = {
-    "--as=NAME": "the dialect of the line after `--`; `mezzotint ls dialects` lists them",
-    "--processes=N": "as N processes would share the batches",
-}
+from mezzotint.tasks.reading import foreign, words
 
 
 def run(arguments: Sequence[str]) -> int:
     """`mezzotint translate --as NAME [--processes=N] -- …`. Raises RecipeError: E1012 for words it does not know, and
     as `Dialect.translate`."""
-    asked = take(arguments, "translate")
-    if asked.dialect is None:
-        raise RecipeError(f"mezzotint translate: name the dialect; write {FOREIGN.format('translate')}", code="E1012")
-    unknown = [*asked.words, *(flag for flag in asked.given if flag != "--processes")]
-    if unknown:
-        what = f"{unknown[0]!r} is not understood; it takes --as NAME, --processes=N, and the foreign line after --"
-        raise RecipeError(f"mezzotint translate: {what}", code="E1012")
-    place = foreign.launched(Launch.read(), process_count(asked, "translate"))
-    print(text(foreign.translation(asked.dialect, asked.foreign, place), asked.dialect), end="")
+    line = words.parse(arguments, "translate")
+    if line.dialect is None:
+        raise line.wrong(f"name the dialect; write mezzotint translate {line.verb.form}")
+    place = foreign.launched(Launch.read(), line.whole("--processes", 1))
+    print(text(foreign.translation(line.dialect, line.foreign, place), line.dialect), end="")
     return 0
 
 

@@ -8,10 +8,7 @@ This is the middle between the stores, which know only bytes, and those who fill
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -299,16 +296,9 @@ def _write_layout(folder: Path, identity: str, old: object, new: LatentLayout | 
 def write_durably(path: Path, data: bytes) -> None:
     """Writes a small file so that it is there in full or not at all. Raises CacheError E1301 or
     StorageError E1708 when it cannot."""
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(aside, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-        durable.sync_folder(path.parent)
+        with durable.swapped_in(path) as aside:
+            aside.write_bytes(data)
     except OSError as error:
-        with suppress(OSError):
-            aside.unlink()
         raise explained(path.parent, error, len(data)) from error

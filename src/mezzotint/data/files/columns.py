@@ -8,8 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
-import os
-import shutil
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping
@@ -84,18 +82,13 @@ def written(place: Path) -> Iterator[None]:
 def write(folder: Path, columns: Columns, about: Mapping[str, Any]) -> None:
     """Writes columns and what is said about them (JSON values) under a name that appears only when all is on disk.
     A folder already there under this name is replaced. Raises StorageError E1720."""
-    aside = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
-    shutil.rmtree(aside, ignore_errors=True)
     with written(folder):
-        aside.mkdir(parents=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    with written(folder), durable.swapped_in(folder) as aside:
+        aside.mkdir()
         files = {name: _write_column(aside / f"{name}.npy", column) for name, column in columns.items()}
         body = {"about": dict(about), "files": files}
         (aside / "manifest.json").write_text(json.dumps({**body, "seal": _seal(body)}), "ascii")
-        durable.sync_file(aside / "manifest.json")
-        durable.sync_folder(aside)
-        durable.remove_tree(folder)
-        os.replace(aside, folder)
-        durable.sync_folder(folder.parent)
 
 
 def read(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -123,10 +116,7 @@ def _seal(body: Mapping[str, Any]) -> str:
 
 
 def _write_column(path: Path, column: NDArray[Any]) -> dict[str, int]:
-    with open(path, "wb") as file:
-        np.save(file, np.ascontiguousarray(column), allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
+    np.save(path, np.ascontiguousarray(column), allow_pickle=False)
     return _marks(path)
 
 

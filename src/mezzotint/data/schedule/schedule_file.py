@@ -38,14 +38,8 @@ def write(
     """Writes `ep{N}_batch_schedule.txt` into a folder that is there, N the epoch from 0, whole or not at all. UTF-8.
     Raises StorageError."""
     path = folder / f"ep{epoch.epoch}_batch_schedule.txt"
-    aside = folder / f".{path.name}.{os.getpid()}.partial"
-    with durable.storage_errors(path):
-        with open(aside, "w", encoding="utf-8", newline="\n") as file:
-            file.writelines(lines(epoch, rows, catalogue, settings))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-        durable.sync_folder(folder)
+    with durable.replacing(path) as aside, open(aside, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(lines(epoch, rows, catalogue, settings))
     return path
 
 

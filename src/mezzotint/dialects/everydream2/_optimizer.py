@@ -6,7 +6,6 @@ Rates and schedules count batches there and optimizer steps here, so that they a
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -14,6 +13,7 @@ from typing import Any
 
 from mezzotint.dialects.base import Draft
 from mezzotint.dialects.everydream2._rows import OPTIMIZERS
+from mezzotint.errors import did_you_mean
 from mezzotint.recipe.counting import counted
 
 BASE, TEXT = "optimizer:base", "optimizer:text_encoder_overrides"
@@ -148,10 +148,10 @@ def _rule(draft: Draft, level: str) -> dict[str, Any]:
     name = str(_first(draft, level, "optimizer", last="adamw8bit")).lower()
     where = f"{level}.optimizer" if draft.given[f"{level}.optimizer"] else f"{BASE}.optimizer"
     if name not in OPTIMIZERS:
-        near = difflib.get_close_matches(name, OPTIMIZERS, n=1)
-        remedy = f"did you mean {near[0]}?" if near else f"write one of {', '.join(OPTIMIZERS)}"
+        listed = f"write one of {', '.join(OPTIMIZERS)}"
         why = _REFUSED.get(name, f"{name!r} is no optimizer; that trainer would take adamw8bit without a word")
-        draft.refuse(where, why, remedy if name not in _REFUSED else f"write one of {', '.join(OPTIMIZERS)}", "E1018")
+        remedy = listed if name in _REFUSED else did_you_mean(name, OPTIMIZERS, listed)
+        draft.refuse(where, why, remedy, "E1018")
         return {"kind": "adamw"}
     betas = list(_first(draft, level, "betas", last=(0.9, 0.999)))
     eps = _first(draft, level, "epsilon", last=1e-8)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import MappingProxyType
 
+from mezzotint.assets import ASSETS
 from mezzotint.dialects.base import Dialect, Draft
 from mezzotint.dialects.mindone_sdxl import _data, _launch, _model, _optim, _run
 from mezzotint.dialects.mindone_sdxl._rows import FLAGS, NO_CONFIG
@@ -19,7 +20,6 @@ from mezzotint.dialects.mindone_sdxl._tools import TOOLS
 from mezzotint.dialects.shared import setting_files, timestep_bias
 from mezzotint.dialects.shared.targets import Config, read_text
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import ASSETS
 
 SCRIPT = "train.py"
 SHIPPED = ASSETS / "mindone"

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from mezzotint.assets import ASSETS
 from mezzotint.dialects.base import Draft, Outcome, Row, Tool
 from mezzotint.dialects.mindone_sdxl._model import model
 from mezzotint.dialects.mindone_sdxl._targets import TARGETS
 from mezzotint.dialects.shared.targets import Config, read_text
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import ASSETS
 from mezzotint.recipe.sections.sample import SDXL_SIZES
 
 _WEIGHT = "checkpoints/sd_xl_base_1.0_ms.ckpt"

@@ -7,14 +7,13 @@ Understood are `--a=b`, `--a = b`, `--a b`, several values after one flag, switc
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mezzotint.errors import Problem
+from mezzotint.errors import Problem, did_you_mean, most_alike
 
 Form = Literal["text", "texts", "whole", "number", "numbers", "switch"]
 Value = str | int | float | bool | tuple[str, ...] | tuple[float, ...] | None
@@ -127,8 +126,8 @@ def _spec(typed: str, specs: Mapping[str, Spec], parsed: Parsed) -> Spec | None:
         shown = ", ".join(f"--{flag}" for flag in fits[:4]) + (", …" if len(fits) > 4 else "")
         parsed.problems.append(Problem(typed, f"may be {shown}", "write it out", "E1016"))
         return None
-    near = difflib.get_close_matches(typed.lstrip("-").replace("-", "_"), specs, n=1)
-    remedy = f"did you mean --{near[0]}?" if near else "the script has no such flag"
+    near = most_alike(typed.lstrip("-").replace("-", "_"), specs)
+    remedy = f"did you mean --{near}?" if near else "the script has no such flag"
     parsed.problems.append(Problem(typed, "unknown flag", remedy, "E1016"))
     return None
 
@@ -165,9 +164,8 @@ def value_of(spec: Spec, taken: Sequence[str]) -> tuple[Value, str]:
     if not text.strip():
         return None, "has an empty value; was a variable of the shell meant that is not set?"
     if spec.choices and text not in spec.choices:
-        near = difflib.get_close_matches(text, spec.choices, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        return None, f"takes {', '.join(spec.choices)}, got {shown(text)}{hint}"
+        hint = did_you_mean(text, spec.choices)
+        return None, f"takes {', '.join(spec.choices)}, got {shown(text)}" + (f"; {hint}" if hint else "")
     if spec.form == "text":
         return text, ""
     return _number(text, whole=spec.form == "whole")

@@ -4,7 +4,6 @@ the nearest, and every value has to be of its key's kind. Null, and a text witho
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,7 @@ from typing import Any
 from mezzotint import outside
 from mezzotint.dialects.shared import reading
 from mezzotint.dialects.shared.reading import Parsed, Spec, Value
-from mezzotint.errors import Problem
+from mezzotint.errors import Problem, did_you_mean, most_alike
 
 _LIMIT = 4_000_000
 """Bytes; a thousand times a file of settings."""
@@ -105,9 +104,10 @@ def _advice(key: str, specs: Mapping[str, Spec]) -> str:
     inside = f"{home}." if home else ""
     levels = {known.removeprefix(inside).partition(".")[0] for known in specs if known.startswith(inside)} - set(beside)
     beside |= {level: f"{inside}{level}" for level in levels}
-    near = [beside[one] for one in difflib.get_close_matches(last, beside, n=1, cutoff=0.7)]
-    near = near or difflib.get_close_matches(key, specs, n=1, cutoff=0.8)
-    return f"did you mean {near[0]}?" if near else "the trainer has no such key"
+    near = most_alike(last, beside, cutoff=0.7)
+    if near is not None:
+        return f"did you mean {beside[near]}?"
+    return did_you_mean(key, specs, "the trainer has no such key", cutoff=0.8)
 
 
 def _value(spec: Spec, raw: Any) -> tuple[Value, str]:

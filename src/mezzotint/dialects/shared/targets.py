@@ -6,7 +6,6 @@ A key of the file is a flag of the draft, `yaml:` before its dotted name, so tha
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -15,7 +14,7 @@ from typing import Any, Literal
 from mezzotint.dialects.base import Draft
 from mezzotint.dialects.shared import setting_files
 from mezzotint.dialects.shared.reading import shown
-from mezzotint.errors import Problem, RecipeError
+from mezzotint.errors import Problem, RecipeError, did_you_mean, most_alike
 from mezzotint.recipe.reading import yaml_rules
 from mezzotint.recipe.reading.yaml_rules import Place
 
@@ -144,8 +143,8 @@ class Config:
         target = self._targets.get(name)
         if target is None:
             alike = [known for known, one in self._targets.items() if one.role == role and not one.refused]
-            near = difflib.get_close_matches(name, alike, n=1, cutoff=0.0) if alike else []
-            remedy = f"the nearest {role} is {near[0]}" if near else ""
+            near = most_alike(name, alike, cutoff=0.0)
+            remedy = f"the nearest {role} is {near}" if near else ""
             self.refuse((*place, "target"), f"{written} is not known", remedy, "E1080")
             return None
         if target.refused:
@@ -165,8 +164,7 @@ class Config:
         for key, raw in given.items():
             param = params.get(key)
             if param is None:
-                near = difflib.get_close_matches(str(key), params, n=1)
-                remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(params) or 'none'}"
+                remedy = did_you_mean(str(key), params, f"known are {', '.join(params) or 'none'}")
                 self.refuse((*place, key), "unknown key", remedy, "E1016")
                 continue
             value = self._value((*place, key), param, raw)

@@ -21,10 +21,10 @@ from mezzotint.recipe.reading.paths import Setting, by_path, owner, sections, se
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """tree: what the file and the command line say together. given: the paths that the command line set."""
+    """tree: what the file and the command line say together. paths: the paths that the command line set."""
 
     tree: dict[str, Any]
-    given: frozenset[str]
+    paths: frozenset[str]
     problems: tuple[Problem, ...]
 
 
@@ -41,24 +41,24 @@ def apply(tree: dict[str, Any], overrides: Sequence[str]) -> Applied:
     for a value that the YAML rules refuse.
     """
     result = copy.deepcopy(tree)
-    given: set[str] = set()
+    paths: set[str] = set()
     problems: list[Problem] = []
     for text in overrides:
         try:
-            given.update(_apply_one(result, text))
+            paths.update(_apply_one(result, text))
         except _Refused as refused:
             problems.append(refused.problem)
         except RecipeError as error:
             problems.extend(error.problems)
-    return Applied(result, frozenset(given), tuple(problems))
+    return Applied(result, frozenset(paths), tuple(problems))
 
 
 def _apply_one(tree: dict[str, Any], text: str) -> list[str]:
-    found = re.fullmatch(r"\s*([^\s=+]+?)\s*(\+?)=(.*)", text, re.DOTALL)
-    if not found:
+    parts = re.fullmatch(r"\s*([^\s=+]+?)\s*(\+?)=(.*)", text, re.DOTALL)
+    if not parts:
         known = text if text in by_path() else "optim.lr"
         raise _Refused(text[:60], "is not written key=value", f"write it like {known}=VALUE, without spaces")
-    path, append, raw = found[1], bool(found[2]), found[3]
+    path, append, raw = parts[1], bool(parts[2]), parts[3]
     if path in sections():
         return _merge(tree, path, yaml_rules.value(raw, path), append)
     place = owner(path)
@@ -87,15 +87,15 @@ def _merge(tree: dict[str, Any], path: str, value: Any, append: bool) -> list[st
     if append or not isinstance(value, dict):
         example = next(p for p in by_path() if p.startswith(path + "."))
         raise _Refused(path, "is a group of settings", f"write {example}=VALUE, or {path}={{key: value, …}}", "E1002")
-    given = []
+    paths = []
     for key, inner in value.items():
         inside = f"{path}.{key}"
         if inside in sections() and isinstance(inner, dict):
-            given += _merge(tree, inside, inner, append=False)
+            paths += _merge(tree, inside, inner, append=False)
         else:
             _set(tree, inside, inner)
-            given.append(inside)
-    return given
+            paths.append(inside)
+    return paths
 
 
 def _value_for(setting: Setting, rest: tuple[str, ...], raw: str, path: str, append: bool) -> Any:

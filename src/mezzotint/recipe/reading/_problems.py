@@ -8,7 +8,6 @@ and the rest is checked again, so that a check of two sections speaks up beside 
 from __future__ import annotations
 
 import copy
-import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mezzotint import __version__
+from mezzotint.errors import did_you_mean
 from mezzotint.recipe.reading.foreign_names import value_of
 from mezzotint.recipe.reading.nearest import advice, nearest
 from mezzotint.recipe.reading.paths import Shape, by_path, one_line, owner, sections, sections_in, word_of
@@ -140,8 +140,8 @@ def _issue(place: Place, entry: dict[str, Any], *, propose: bool) -> Issue:
     if entry["type"] == "union_tag_invalid":
         place = (*place, str(entry["ctx"]["discriminator"]).strip("'"))
     path = dotted(place)
-    found = owner(path)
-    setting = found[0] if found else None
+    owned = owner(path)
+    setting = owned[0] if owned else None
     kind = entry["type"]
     if kind == "extra_forbidden":
         if path in by_path():  # a setting of another member of a choice, such as another optimizer's
@@ -177,13 +177,12 @@ def _choice_hint(setting: Any, entry: dict[str, Any]) -> str:
     return _near_choice(setting.path, entry["input"], ", ".join(setting.shape.choices))
 
 
-def _near_choice(path: str, given: object, listed: str) -> str:
+def _near_choice(path: str, text: object, listed: str) -> str:
     choices = listed.split(", ")
-    meant = value_of(path, given)
+    meant = value_of(path, text)
     if meant is not None and meant.partition(" ")[0] in choices:
         return f"did you mean {meant}?"
-    near = difflib.get_close_matches(str(given).lower(), choices, n=1)
-    return f"did you mean {near[0]}?" if near else ""
+    return did_you_mean(str(text).lower(), choices)
 
 
 def _schema_hint(version: object) -> str:

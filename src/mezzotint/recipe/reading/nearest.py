@@ -63,7 +63,7 @@ def advice(path: str) -> str:
 
 
 def _score(path: str, name: str, setting: Setting) -> float:
-    wanted = _words(name)
+    query = _words(name)
     first = first_sentence(setting.help)
     rest = setting.help[len(first) :]
     fields = (
@@ -72,23 +72,23 @@ def _score(path: str, name: str, setting: Setting) -> float:
         (0.6, _words(first)),
         (0.25, _words(rest)),
     )
-    found = [max((worth for worth, known in fields if word in known), default=0.0) for word in wanted]
-    cover = sum(found) / max(1, len(found))
-    phrase = 0.7 if len(wanted) > 1 and " ".join(wanted) in " ".join(_words(first)) else 0.0
-    return cover + phrase + _explained(setting.name, wanted) + _name_score(path, name, setting.path)
+    worths = [max((worth for worth, known in fields if word in known), default=0.0) for word in query]
+    cover = sum(worths) / max(1, len(worths))
+    phrase = 0.7 if len(query) > 1 and " ".join(query) in " ".join(_words(first)) else 0.0
+    return cover + phrase + _explained(setting.name, query) + _name_score(path, name, setting.path)
 
 
 def _score_section(path: str, name: str, section: str) -> float:
-    wanted = _words(name)
-    found = sum(1.0 for word in wanted if word in _words(section.rpartition(".")[2]))
+    query = _words(name)
+    hits = sum(1.0 for word in query if word in _words(section.rpartition(".")[2]))
     last = section.rpartition(".")[2]
-    return found / max(1, len(wanted)) + _explained(last, wanted) + _name_score(path, name, section)
+    return hits / max(1, len(query)) + _explained(last, query) + _name_score(path, name, section)
 
 
-def _explained(name: str, wanted: Sequence[str]) -> float:
+def _explained(name: str, query: Sequence[str]) -> float:
     """Up to 0.5: how much of a known name was asked for. `max_train_steps` means `steps`, not `max_bad_steps`."""
     words = _words(name)
-    return 0.5 * sum(word in wanted for word in words) / max(1, len(words))
+    return 0.5 * sum(word in query for word in words) / max(1, len(words))
 
 
 def _name_score(path: str, name: str, known: str) -> float:

@@ -156,8 +156,8 @@ def _walk(section: type[Section], prefix: str, defaults: dict[str, Any]) -> Iter
             shape = shape_of(info.annotation, tuple(info.metadata))
             yield Setting(path, shape, one_line(info.description), default, change_of(section, name), section, name)
         for inner in nested:
-            given = default if isinstance(default, dict) else {}
-            yield from _walk(inner, path + ".", given or inner().model_dump(mode="json", by_alias=True))
+            values = default if isinstance(default, dict) else {}
+            yield from _walk(inner, path + ".", values or inner().model_dump(mode="json", by_alias=True))
 
 
 def _walk_sections(section: type[Section], prefix: str) -> Iterator[tuple[str, str]]:

@@ -4,32 +4,25 @@ the origin of every value, or everything that is wrong with it at once. Nothing 
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_origin
 
-from mezzotint.errors import Problem, RecipeError
+from mezzotint.assets import ASSETS, DATA, MODELS
+from mezzotint.errors import Problem, RecipeError, did_you_mean
+from mezzotint.recipe.base import Located, Section
 from mezzotint.recipe.reading import _secrets, yaml_rules
 from mezzotint.recipe.reading._overrides import apply
 from mezzotint.recipe.reading._problems import Issue, Place, check, dotted
-from mezzotint.recipe.reading.paths import by_path
+from mezzotint.recipe.reading.paths import Shape, by_path, shape_of
 from mezzotint.recipe.reading.yaml_rules import Document
 from mezzotint.recipe.recipe import Recipe
 
-_PACKAGE = Path(__file__).resolve().parents[2]
-ASSETS = _PACKAGE / "assets"
-"""What travels in the wheel: recipes, model configurations, tokenizers."""
-
-MODELS = ASSETS / "models"
-"""Models that ship with Mezzotint, a folder each; `model.path` may be its name."""
-
-DATA = ASSETS / "data"
-"""Data sets that ship with Mezzotint, a folder each; `data.path` may be its name."""
+S = TypeVar("S", bound=Section)
 
 _MOST = 50
 """So many problems are told of one recipe."""
@@ -76,7 +69,7 @@ class Reading:
 
     def _said(self, path: str) -> str:
         """Where a setting, or one within it, was written; "" for a default."""
-        inside = (said for given, said in self.origin.items() if given == path or given.startswith(f"{path}."))
+        inside = (said for written, said in self.origin.items() if written == path or written.startswith(f"{path}."))
         return self.origin.get(path) or next(inside, "")
 
 
@@ -107,57 +100,48 @@ def digest_of(recipe: Recipe) -> str:
 def shipped_recipes() -> dict[str, Path]:
     """Recipes that travel with Mezzotint, by name, sorted: those of the package, and of the source tree it runs
     from."""
-    found: dict[str, Path] = {}
+    recipes: dict[str, Path] = {}
     for folder in (_source_recipes(), ASSETS / "recipes"):
         if folder is not None and folder.is_dir():
-            found |= {path.stem: path for path in folder.glob("*.yaml")}
-    return dict(sorted(found.items()))
+            recipes |= {path.stem: path for path in folder.glob("*.yaml")}
+    return dict(sorted(recipes.items()))
 
 
 def located(reading: Reading) -> Recipe:
-    """The recipe with the paths of `model`, `optim.ema.start`, `data.path`, `data.holdout.path`,
-    `data.clips.stills_path`, `run.start.optimizer`, `run.export.folder` and those of `sample` made absolute, all but
-    `run.export.folder` where they were found, and `~` opened everywhere.
+    """The recipe with every path as its field's mark says (`recipe.base.Located`).
 
     What is not found stays as written, for the task to say so; `places` lists where it was looked for.
     """
-    recipe, beside = reading.recipe, reading.path.parent if reading.path else None
-    config = locate(recipe.model.config, beside, shipped=MODELS) if recipe.model.config is not None else None
-    place = locate(recipe.model.path, beside, shipped=MODELS)
-    vae = locate(recipe.model.vae, beside) if recipe.model.vae is not None else None
-    text = locate(recipe.model.text_encoder, beside) if recipe.model.text_encoder is not None else None
-    over = tuple(locate(path, beside) for path in recipe.model.over)
-    named = {"path": place, "config": config, "vae": vae, "over": over, "text_encoder": text}
-    model = recipe.model.model_copy(update=named)
-    optim = recipe.optim
-    if optim.ema.start is not None:
-        start = locate(optim.ema.start, beside, shipped=MODELS)
-        optim = optim.model_copy(update={"ema": optim.ema.model_copy(update={"start": start})})
-    cache = recipe.data.cache.model_copy(update={"path": recipe.data.cache.path.expanduser()})
-    folders = tuple(locate(path, beside, shipped=DATA) for path in recipe.data.path)
-    sets = {name: locate(path, beside, shipped=DATA) for name, path in recipe.data.holdout.path.items()}
-    holdout = recipe.data.holdout.model_copy(update={"path": sets})
-    beside_clips = tuple(locate(path, beside, shipped=DATA) for path in recipe.data.clips.stills_path)
-    clips = recipe.data.clips.model_copy(update={"stills_path": beside_clips})
-    data = recipe.data.model_copy(update={"path": folders, "cache": cache, "holdout": holdout, "clips": clips})
-    drawn = recipe.sample
-    files = {"file": drawn.file, "image": drawn.image}
-    found = {name: locate(path, beside) if path is not None else None for name, path in files.items()}
-    second = drawn.refiner.path
-    refiner = drawn.refiner.model_copy(
-        update={"path": locate(second, beside, shipped=MODELS) if second is not None else None}
-    )
-    sample = drawn.model_copy(update=found | {"refiner": refiner})
-    folder = recipe.run.folder.expanduser() if recipe.run.folder is not None else None
-    resume = str(Path(recipe.run.resume).expanduser()) if recipe.run.resume.startswith("~") else recipe.run.resume
-    export = recipe.run.export
-    if export.folder is not None:
-        export = export.model_copy(update={"folder": export.folder.expanduser().absolute()})
-    begin = recipe.run.start
-    if begin.optimizer is not None:
-        begin = begin.model_copy(update={"optimizer": locate(begin.optimizer, beside)})
-    run = recipe.run.model_copy(update={"folder": folder, "resume": resume, "export": export, "start": begin})
-    return recipe.model_copy(update={"model": model, "optim": optim, "data": data, "sample": sample, "run": run})
+    return _with_paths(reading.recipe, reading.path.parent if reading.path else None)
+
+
+def _with_paths(section: S, beside: Path | None) -> S:
+    changes: dict[str, Any] = {}
+    for name, info in type(section).model_fields.items():
+        before = getattr(section, name)
+        after = _with_path(before, shape_of(info.annotation, tuple(info.metadata)), beside)
+        if after != before:
+            changes[name] = after
+    return section.model_copy(update=changes) if changes else section
+
+
+def _with_path(value: Any, shape: Shape, beside: Path | None) -> Any:
+    """A setting with the paths in it located."""
+    if isinstance(value, Section):
+        return _with_paths(value, beside)
+    if isinstance(value, dict) and shape.is_map:
+        return {key: _with_path(one, shape.item(0), beside) for key, one in value.items()}
+    if isinstance(value, tuple) and get_origin(shape.base) is tuple:
+        return tuple(_with_path(one, shape.item(index), beside) for index, one in enumerate(value))
+    mark = next((mark for mark in shape.marks if isinstance(mark, Located)), None)
+    match mark:
+        case Located("found", shipped) if value is not None:
+            return locate(value, beside, shipped={None: None, "models": MODELS, "data": DATA}[shipped])
+        case Located("absolute") if value is not None:
+            return value.expanduser().absolute()
+        case Located("home") if str(value).startswith("~"):
+            return type(value)(Path(value).expanduser())
+    return value
 
 
 def locate(path: Path, beside: Path | None, *, shipped: Path | None = None) -> Path:
@@ -175,24 +159,24 @@ def places(path: Path, beside: Path | None, *, shipped: Path | None = None) -> t
         return (opened,)
     roots = [root for root in (beside, Path.cwd()) if root is not None]
     named = [shipped / opened] if shipped is not None and len(opened.parts) == 1 else []
-    found = [Path(root, opened).absolute() for root in roots] + named
-    return tuple(dict.fromkeys(found))
+    candidates = [Path(root, opened).absolute() for root in roots] + named
+    return tuple(dict.fromkeys(candidates))
 
 
 def _reading(text: str, name: str, path: Path | None, overrides: Sequence[str]) -> Reading:
     document = yaml_rules.load(text, name)
     applied = apply(document.tree, overrides)
     recipe, issues = check(applied.tree)
-    problems = _secret_problems(text, document, applied.tree, applied.given)
+    problems = _secret_problems(text, document, applied.tree, applied.paths)
     hidden = {problem.where for problem in problems}
     problems += [*document.problems, *applied.problems]
     for issue in issues:
         if issue.where not in hidden:
-            problems.append(_problem(issue, document, applied.given))
+            problems.append(_problem(issue, document, applied.paths))
     if problems or recipe is None:
         raise RecipeError(name, problems=_shortened(_in_order(problems)))
     notes = tuple(_renamed(applied.tree))
-    return Reading(recipe, name, path, _origin(document, applied.given), digest_of(recipe), notes)
+    return Reading(recipe, name, path, _origin(document, applied.paths), digest_of(recipe), notes)
 
 
 _RENAMED = {"run.preview.weights": {"shadow": "ema"}}
@@ -209,21 +193,21 @@ def _renamed(tree: Mapping[str, Any]) -> Iterator[str]:
             yield f"{path}: {value} is now called {words[value]}"
 
 
-def _problem(issue: Issue, document: Document, given: frozenset[str]) -> Problem:
+def _problem(issue: Issue, document: Document, typed: frozenset[str]) -> Problem:
     place = issue.place
-    if issue.code == "E1003" and not _from_command_line(issue.where, given):
+    if issue.code == "E1003" and not _from_command_line(issue.where, typed):
         place = tuple(issue.where.split("."))
-    line = None if _touches(issue, given) else _line_of(place, document.lines)
+    line = None if _touches(issue, typed) else _line_of(place, document.lines)
     return Problem(issue.where, issue.what, issue.remedy, issue.code, line)
 
 
-def _touches(issue: Issue, given: frozenset[str]) -> bool:
+def _touches(issue: Issue, typed: frozenset[str]) -> bool:
     """Whether the command line set what is wrong; of a check of several settings, the one it is shown at."""
-    return _from_command_line(issue.where if issue.code == "E1003" else dotted(issue.place), given)
+    return _from_command_line(issue.where if issue.code == "E1003" else dotted(issue.place), typed)
 
 
-def _from_command_line(path: str, given: frozenset[str]) -> bool:
-    return any(path == one or path.startswith(one + ".") for one in given)
+def _from_command_line(path: str, typed: frozenset[str]) -> bool:
+    return any(path == one or path.startswith(one + ".") for one in typed)
 
 
 def _line_of(place: Place, lines: dict[Place, int]) -> int | None:
@@ -234,19 +218,19 @@ def _line_of(place: Place, lines: dict[Place, int]) -> int | None:
     return None
 
 
-def _secret_problems(text: str, document: Document, tree: dict[str, Any], given: frozenset[str]) -> list[Problem]:
+def _secret_problems(text: str, document: Document, tree: dict[str, Any], typed: frozenset[str]) -> list[Problem]:
     what = "looks like {}; recipes are copied and shared"
     remedy = "remove it, and keep it in the environment or the tool's own login"
-    found: dict[tuple[int | None, str], Problem] = {}
+    problems: dict[tuple[int | None, str], Problem] = {}
     for place, kind in _secrets.in_tree(tree):
         where = dotted(place)
-        line = None if _from_command_line(where, given) else _line_of(place, document.lines)
-        found[line, where] = Problem(where, what.format(kind), remedy, "E1009", line)
-    seen = {line for line, _ in found}
+        line = None if _from_command_line(where, typed) else _line_of(place, document.lines)
+        problems[line, where] = Problem(where, what.format(kind), remedy, "E1009", line)
+    seen = {line for line, _ in problems}
     for line, kind in _secrets.in_lines(text):
         if line not in seen:
-            found[line, "comment"] = Problem("text", what.format(kind), remedy, "E1009", line)
-    return list(found.values())
+            problems[line, "comment"] = Problem("text", what.format(kind), remedy, "E1009", line)
+    return list(problems.values())
 
 
 def _in_order(problems: list[Problem]) -> list[Problem]:
@@ -264,9 +248,9 @@ def _shortened(problems: list[Problem]) -> list[Problem]:
     return [*problems[:_MOST], Problem("…", rest, "`mezzotint ls` lists complete ones", last.code, last.line)]
 
 
-def _origin(document: Document, given: frozenset[str]) -> dict[str, str]:
+def _origin(document: Document, typed: frozenset[str]) -> dict[str, str]:
     origin = {dotted(place): f"line {line}" for place, line in document.lines.items() if place}
-    for path in given:
+    for path in typed:
         origin = {key: value for key, value in origin.items() if not key.startswith(path + ".")}
         origin[path] = COMMAND_LINE
     return origin
@@ -284,24 +268,24 @@ def _find(source: str | Path) -> Path:
         for known, where in shipped.items():
             if known.replace("-", "_") == name.replace("-", "_"):
                 return where
-    near = difflib.get_close_matches(name, [*shipped, *_files_beside(path)], n=1, cutoff=0.5)
+    hint = did_you_mean(name, [*shipped, *_files_beside(path)], cutoff=0.5)
     if Path("runs", path, "recipe.yaml").is_file():
-        near = [str(Path("runs", path))]
-    hint = f"did you mean {near[0]}?" if near else "`mezzotint ls` lists the shipped recipes"
+        hint = f"did you mean {Path('runs', path)}?"
     if path.suffix not in (".yaml", ".yml"):
+        hint = hint or "`mezzotint ls` lists the shipped recipes"
         raise RecipeError(f"there is no recipe {source}; {hint}", code="E1011")
     place = " in the current folder" if len(path.parts) == 1 else ""
-    said = hint if near else "a name without .yaml is a shipped recipe, which `mezzotint ls` lists"
-    raise RecipeError(f"there is no file {source}{place}; {said}", code="E1011")
+    hint = hint or "a name without .yaml is a shipped recipe, which `mezzotint ls` lists"
+    raise RecipeError(f"there is no file {source}{place}; {hint}", code="E1011")
 
 
 def _files_beside(path: Path) -> list[str]:
     try:
-        return [str(found) for found in path.parent.glob("*.yaml")]
+        return [str(file) for file in path.parent.glob("*.yaml")]
     except OSError:
         return []
 
 
 def _source_recipes() -> Path | None:
-    root = _PACKAGE.parent.parent
+    root = ASSETS.parents[2]
     return root / "recipes" if (root / "pyproject.toml").is_file() else None

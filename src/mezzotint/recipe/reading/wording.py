@@ -41,8 +41,8 @@ def say(entry: dict[str, Any], setting: Setting | None) -> tuple[str, str]:
         words, name = _RANGE[kind]
         return "E1007", f"must be {words} {number(context[name])}, {got}"
     if kind in _TYPE:
-        wanted, _, hint = _TYPE[kind].partition("; ")
-        return "E1002", f"must be {wanted}, {got}" + (f"; {hint}" if hint else "")
+        expected, _, hint = _TYPE[kind].partition("; ")
+        return "E1002", f"must be {expected}, {got}" + (f"; {hint}" if hint else "")
     if kind == "literal_error":
         choices = setting.shape.choices if setting else ()
         listed = ", ".join(choices) or str(context["expected"]).replace("'", "")

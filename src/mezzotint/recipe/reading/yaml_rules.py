@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -205,10 +205,10 @@ def _take(event: Any, builder: _Builder, name: str) -> None:
         builder.problems.append(_at(event, _dotted(place), what))
     if isinstance(event, yaml.ScalarEvent):
         # `implicit[0]`: written plain, without quotes or block marks
-        found = scalar(event.value) if event.implicit[0] and event.tag is None else event.value
+        leaf = scalar(event.value) if event.implicit[0] and event.tag is None else event.value
         if event.anchor:
-            builder.anchors[event.anchor] = (found, 1)
-        _put(builder, place, found)
+            builder.anchors[event.anchor] = (leaf, 1)
+        _put(builder, place, leaf)
         return
     if len(builder.stack) >= MAX_DEPTH:
         raise RecipeError(name, problems=[_at(event, _dotted(place[:3]), f"nested deeper than {MAX_DEPTH} levels")])
@@ -247,25 +247,25 @@ def _expand(event: Any, builder: _Builder, place: Place, name: str) -> Any:
         what = f"*{event.anchor} lies within itself" if known else f"no &{event.anchor} stands before this alias"
         builder.problems.append(_at(event, _dotted(place), f"{what}; write the value out"))
         return None
-    found, nodes = builder.anchors[event.anchor]
+    value, nodes = builder.anchors[event.anchor]
     builder.alias_nodes += nodes
     builder.nodes += nodes
     if builder.alias_nodes > MAX_ALIAS_NODES:
         what = f"aliases bring in more than {MAX_ALIAS_NODES} values; write them out"
         raise RecipeError(name, problems=[_at(event, _dotted(place), what)])
-    return copy.deepcopy(found)
+    return copy.deepcopy(value)
 
 
-def _put(builder: _Builder, place: Place, found: Any) -> None:
+def _put(builder: _Builder, place: Place, value: Any) -> None:
     if not builder.stack:
-        builder.root = found
+        builder.root = value
         return
     here = builder.stack[-1]
     if isinstance(here.value, list):
-        here.value.append(found)
+        here.value.append(value)
         return
     if not here.skip and here.key is not None:
-        here.value[here.key] = found
+        here.value[here.key] = value
     here.key = None
 
 
@@ -368,5 +368,26 @@ def _dotted(place: Place) -> str:
     return ".".join(str(part) for part in place)
 
 
-def _kind(found: Any) -> str:
-    return "a list" if isinstance(found, list) else f"the text {str(found)[:40]!r}"
+def _kind(value: Any) -> str:
+    return "a list" if isinstance(value, list) else f"the text {str(value)[:40]!r}"
+
+
+def line_of(text: str, place: Place) -> int | None:
+    """The line on which a place of a JSON text begins, counted from 1: YAML, of which JSON is a part, keeps lines. None
+    for the few texts that only JSON allows, such as those indented with tabs."""
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, RecursionError):
+        return None
+    line: int | None = None
+    for word in place:
+        if isinstance(node, yaml.MappingNode):
+            pairs = [(key, value) for key, value in node.value if key.value == word]
+            if not pairs:
+                break
+            key, node = pairs[-1]
+            line = key.start_mark.line + 1
+        elif isinstance(node, yaml.SequenceNode):
+            node = node.value[cast(int, word)]
+            line = node.start_mark.line + 1
+    return line

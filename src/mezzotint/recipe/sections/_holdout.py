@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt, WithJsonSchema, field_validator, model_validator
 
-from mezzotint.recipe.base import ALLOW, FREE, NamedPath, Section, Share
+from mezzotint.recipe.base import ALLOW, FREE, DataPath, Section, Share
 
 
 def _called_val(value: Any) -> Any:
@@ -17,7 +17,7 @@ def _called_val(value: Any) -> Any:
 
 
 HeldOutFolders = Annotated[
-    dict[str, NamedPath],
+    dict[str, DataPath],
     BeforeValidator(_called_val),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}]}),
 ]

@@ -14,13 +14,13 @@ from pydantic import (
     model_validator,
 )
 
-from mezzotint.recipe.base import ALLOW, FREE, NamedPath, Section, as_list
+from mezzotint.recipe.base import ALLOW, FREE, DataPath, Section, as_list
 
 FORMATS = ("clip-list", "videofolder")
 """The values of `data.format` whose samples are clips."""
 
 Side = Annotated[int, Field(ge=8, le=4096, multiple_of=8)]
-Paths = Annotated[tuple[NamedPath, ...], BeforeValidator(as_list)]
+Paths = Annotated[tuple[DataPath, ...], BeforeValidator(as_list)]
 
 
 class ClipsSettings(Section):

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from mezzotint.recipe.base import ALLOW, FREE, NamedPath, Section, Share, as_list
+from mezzotint.recipe.base import ALLOW, FREE, DataPath, Located, OutputPath, Section, Share, as_list
 from mezzotint.recipe.sections._bucket_sizes import Sizes
 from mezzotint.recipe.sections._holdout import HoldoutSettings as HoldoutSettings
 from mezzotint.recipe.sections._holdout import RatingSettings as RatingSettings
@@ -24,7 +24,7 @@ from mezzotint.recipe.sections.captions import ColumnSettings as ColumnSettings
 from mezzotint.recipe.sections.clips import FORMATS as CLIP_FORMATS
 from mezzotint.recipe.sections.clips import ClipsSettings
 
-Paths = Annotated[tuple[NamedPath, ...], BeforeValidator(as_list)]
+Paths = Annotated[tuple[DataPath, ...], BeforeValidator(as_list)]
 TABLES = (256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1088, 1152, 1280, 1536)
 """The resolutions for which `data.buckets.shape=table` has a list of sizes."""
 
@@ -77,7 +77,7 @@ class CacheSettings(Section):
     text: Annotated[bool, ALLOW] = False
     """Encode captions once; the run then loads no text encoder. Refused when the text encoder is trained."""
 
-    path: Annotated[NamedPath, FREE] = Path("~/.cache/mezzotint")
+    path: Annotated[OutputPath, FREE] = Path("~/.cache/mezzotint")
     """The folder of caches and data indexes. It may be shared by runs and processes; deleting it costs only time."""
 
     content: Annotated[Literal["moments", "sample"], ALLOW] = "moments"
@@ -129,7 +129,7 @@ class DataSettings(Section):
     hub_config: Annotated[str | None, ALLOW] = None
     """With a data set of the hub: which of its configurations is read. None takes the only one."""
 
-    hub_cache: Annotated[Path | None, FREE] = None
+    hub_cache: Annotated[Path | None, Located("as written"), FREE] = None
     """With a data set of the hub: the folder where the library `datasets` keeps what it has fetched. None takes that
     library's own (`HF_DATASETS_CACHE`)."""
 

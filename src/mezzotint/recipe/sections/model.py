@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
-from mezzotint.recipe.base import ALLOW, FREE, NEVER, NamedPath, Section, as_list
+from mezzotint.recipe.base import ALLOW, FREE, NEVER, InputPath, ModelPath, Section, as_list
 from mezzotint.recipe.families.latte import LatteSettings
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
-Paths = Annotated[tuple[NamedPath, ...], BeforeValidator(as_list)]
+Paths = Annotated[tuple[InputPath, ...], BeforeValidator(as_list)]
 
 
 class ModelSettings(Section):
@@ -21,21 +21,21 @@ class ModelSettings(Section):
     """The kind of model: a file name in `families/`. `sd` is Stable Diffusion 1.x and 2.x, `sdxl` SDXL's base model and
     its refiner, `latte` LatteT2V of Open-Sora-Plan v1.1, text to video."""
 
-    path: Annotated[NamedPath, FREE] = Path("tiny-sd")
+    path: Annotated[ModelPath, FREE] = Path("tiny-sd")
     """A folder in diffusers' layout (model_index.json, unet/, vae/, text_encoder/, tokenizer/, scheduler/), a model in
     one file (.safetensors, .ckpt, .pt, .bin), or the name of a model that ships with Mezzotint. Relative paths are
     looked up beside the recipe, then in the current folder. What counts on resume is the content, not the path. Of
     family `latte`: a folder as it was released (config.json and weights; `vae` in it or beside it), one in diffusers'
     layout (transformer/), or a file (.safetensors, .pt, .ckpt of torch or MindSpore) with `model.config`."""
 
-    config: Annotated[NamedPath | None, FREE] = None
+    config: Annotated[ModelPath | None, FREE] = None
     """For a model in one file: a folder with its configurations, tokenizer and scheduler, in diffusers' layout. None
     takes those that ship and fit the file's tensors: SD 1.x, SD 2.x, SDXL, its refiner. Of family `latte` the length of
     its clips is not told by its tensors: `latte-17f`, `latte-65f` or `latte-221f`, or a folder with config.json. With
     `weights=random` it takes the place of the folder that `path` names: the networks are those of its configurations;
     of family `latte` the denoiser. Beside a folder whose weights are read it has no effect."""
 
-    vae: Annotated[NamedPath | None, FREE] = None
+    vae: Annotated[InputPath | None, FREE] = None
     """An autoencoder that takes the place of the model's own: its folder (config.json and weights), another model's
     folder, or its .safetensors file. For SDXL one that is repaired for half precision (fp16-fix). It is also what an
     export has. None keeps the model's; of family `latte` that of the folder `vae` in it or beside it."""
@@ -45,7 +45,7 @@ class ModelSettings(Section):
     such as the denoiser that a run has trained (`run.export.parts: trained`), or of all. `mezzotint merge` lays them
     over in the same way, and writes the result. Exports have them. Of families `sd` and `sdxl`."""
 
-    text_encoder: Annotated[NamedPath | None, FREE] = None
+    text_encoder: Annotated[InputPath | None, FREE] = None
     """Of family `latte`: the folder of T5 v1.1 XXL's encoder with its tokenizer (DeepFloyd/t5-v1_1-xxl), or one with
     the folders text_encoder/ and tokenizer/. None takes those of the model's own folder. Exports do not repeat it."""
 

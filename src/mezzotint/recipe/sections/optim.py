@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from mezzotint import registry
-from mezzotint.recipe.base import ALLOW, NEVER, RECORDED, NamedPath, Section, Share
+from mezzotint.recipe.base import ALLOW, NEVER, RECORDED, ModelPath, Section, Share
 from mezzotint.recipe.optimizers.base import Optimizer
 
 
@@ -195,7 +195,7 @@ class EmaSettings(Section):
     """With `rule: constant`, instead of `decay`: how much of the start shall be left in the average when the run ends.
     decay = strength^(interval/steps) is worked out, printed and recorded. 0.01–0.15 is sensible."""
 
-    start: Annotated[NamedPath | None, NEVER] = None
+    start: Annotated[ModelPath | None, NEVER] = None
     """A model whose weights the average starts from, a folder or a single file; None starts from the trained
     weights."""
 

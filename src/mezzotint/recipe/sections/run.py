@@ -8,7 +8,22 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from mezzotint import registry
-from mezzotint.recipe.base import ALLOW, FREE, NEVER, RECORDED, Interval, Intervals, NamedPath, Section, Share, as_list
+from mezzotint.recipe.base import (
+    ALLOW,
+    FREE,
+    NEVER,
+    RECORDED,
+    InputPath,
+    Interval,
+    Intervals,
+    Located,
+    OutputPath,
+    PlainPath,
+    PublishedPath,
+    Section,
+    Share,
+    as_list,
+)
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 
@@ -82,7 +97,7 @@ class ExportSettings(Section):
     single_file_dtype: Annotated[Literal["fp32", "fp16", "bf16"] | None, FREE] = None
     """The type of the weights in single files; None takes `run.export.dtype`."""
 
-    single_file_folder: Annotated[NamedPath | None, FREE] = None
+    single_file_folder: Annotated[PlainPath | None, FREE] = None
     """Where single files lie, those of `parts: trained` too; None puts each beside its folder, or into exports/."""
 
     mindspore_optimizer: Annotated[bool, FREE] = False
@@ -96,7 +111,7 @@ class ExportSettings(Section):
     """Export the model, too, when a signal stops the run, once the checkpoint is written. It takes as long as an export
     does, for which a cluster may not wait."""
 
-    folder: Annotated[NamedPath | None, FREE] = None
+    folder: Annotated[PublishedPath | None, FREE] = None
     """Another folder in which the finished model lies, file by file, when the run has ended: the average when there is
     one, otherwise the trained weights. It may be the run folder. Only what an earlier end has put there is replaced."""
 
@@ -221,7 +236,7 @@ class ProfileSettings(Section):
     """How many steps are looked at, after two that warm up; the run goes on as it would have. 0 looks at none. Steps
     take longer while they are watched; their results are the same."""
 
-    folder: Annotated[NamedPath | None, FREE] = None
+    folder: Annotated[PlainPath | None, FREE] = None
     """Where the traces lie, one of each process, for chrome://tracing or Perfetto. None is `logs/profile` in the run
     folder."""
 
@@ -233,7 +248,7 @@ class StartSettings(Section):
     """How many optimizer steps lie behind these weights. Rates, data and draws are those of the step after it, and the
     run ends at `run.steps`, these included. What else a run remembers (average, loss scale) begins anew."""
 
-    optimizer: Annotated[NamedPath | None, NEVER] = None
+    optimizer: Annotated[InputPath | None, NEVER] = None
     """The optimizer's moments from MindONE's `optimizer.ckpt`; what is not in it begins at zero and is named. Null
     begins all of them at zero."""
 
@@ -252,7 +267,7 @@ class LiveFileSettings(Section):
     `run.export.from_epoch`, `run.export.dtype` and `run.export.single_file_dtype`. What changes is said and recorded,
     so that going on repeats it; the rest is refused by name, and a broken file changes nothing."""
 
-    path: Annotated[NamedPath | None, FREE] = None
+    path: Annotated[PlainPath | None, FREE] = None
     """The file: a recipe with some of these settings, or the file of another trainer. None reads none."""
 
     dialect: Annotated[str | None, FREE] = None
@@ -274,7 +289,7 @@ class RunSettings(Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"), FREE] = "run"
     """The run's name: letters, digits, dot, hyphen, underscore. Without `run.folder` the run lies in `runs/NAME`."""
 
-    folder: Annotated[NamedPath | None, FREE] = None
+    folder: Annotated[OutputPath | None, FREE] = None
     """The run folder; checkpoints, exports, samples and logs lie in it. None makes it `runs/NAME` in the current
     folder. {stamp} in its last part is the time of the start, as in `runs/fox-{stamp}`: every start makes a folder of
     its own, unless `run.resume` is `auto` or `latest` and there is one, of which the newest counts."""
@@ -372,7 +387,7 @@ class RunSettings(Section):
     start: StartSettings = StartSettings()
     """Going on from foreign weights."""
 
-    resume: Annotated[str, FREE] = "auto"
+    resume: Annotated[str, Located("home"), FREE] = "auto"
     """`auto` goes on from the newest checkpoint of the run folder if there is one; `latest` insists on one; `never`
     insists on a new run; anything else is the path of a checkpoint or run folder to go on from."""
 

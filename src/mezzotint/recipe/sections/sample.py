@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from mezzotint.recipe.base import FREE, NamedPath, Section, Share, as_list
+from mezzotint.recipe.base import FREE, InputPath, ModelPath, Section, Share, as_list
 from mezzotint.recipe.sections.sample_clip import ClipSampleSettings
 
 Scales = Annotated[tuple[NonNegativeFloat, ...], Field(min_length=1), BeforeValidator(as_list)]
@@ -140,7 +140,7 @@ class RefinerSettings(Section):
     """A second model that draws the end of the descent, as SDXL's refiner does. Of the verb `sample`; the previews of a
     run are drawn without it."""
 
-    path: Annotated[NamedPath | None, FREE] = None
+    path: Annotated[ModelPath | None, FREE] = None
     """The second model: a folder or a file, with the same latents. It is told the same prompts, and negative prompts by
     its text encoder. null draws without one."""
 
@@ -197,7 +197,7 @@ class SampleSettings(Section):
     """Steps of the sampler; more is slower and smoother. `heun`, `dpm2` and `dpm++-2s-a` call the denoiser twice a
     step."""
 
-    file: Annotated[NamedPath | None, FREE] = None
+    file: Annotated[InputPath | None, FREE] = None
     """A file of prompts instead of `sample.prompts`: a `.txt` with one a line, or a `.json` with settings for all and
     for each (prompt, negative_prompt, seed, size, aspect_ratio, guidance, random_caption). It is read anew before each
     preview; one that cannot be used then leaves the last good one in force."""
@@ -253,7 +253,7 @@ class SampleSettings(Section):
     framing: FramingSettings = FramingSettings()
     """Sizes that the model is told."""
 
-    image: Annotated[NamedPath | None, FREE] = None
+    image: Annotated[InputPath | None, FREE] = None
     """A picture to begin with instead of plain noise, scaled and cut in the middle to the size drawn. Of the verb
     `sample`; the previews of a run are drawn without it."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from PIL import Image, ImageDraw
@@ -33,14 +32,14 @@ def draw(folder: Path, count: int, side: int) -> None:
     StorageError."""
     if folder.is_dir():
         return
-    aside = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     with durable.storage_errors(folder):
-        aside.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    with durable.replacing(folder, durably=False) as aside:
+        aside.mkdir()
         for number in range(count):
             image, caption = picture(number, side)
             image.save(aside / f"{number:05d}.png", compress_level=1)
             (aside / f"{number:05d}.txt").write_text(caption + "\n", "utf-8")
-        os.replace(aside, folder)
 
 
 def picture(number: int, side: int) -> tuple[Image.Image, str]:

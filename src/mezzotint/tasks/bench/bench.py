@@ -4,7 +4,6 @@ nothing is saved but the numbers: a JSON document, a table, and a plot of loss a
 from __future__ import annotations
 
 import json
-import math
 import re
 import sys
 from collections.abc import Sequence
@@ -28,20 +27,10 @@ from mezzotint.tasks.bench import _page, _pictures
 from mezzotint.tasks.bench._flops import flops_of_samples, peak_flops
 from mezzotint.tasks.bench._run import Measured, measure
 from mezzotint.tasks.places import free_folder
-from mezzotint.tasks.reading.arguments import parse_with, take
+from mezzotint.tasks.reading.arguments import parse_with
+from mezzotint.tasks.reading.words import Words
 from mezzotint.tasks.train.environment import environment
 
-FLAGS = {
-    "--steps=N": "how many steps; without it the run's own length, at most 101",
-    "--warm-up=N": "steps that the numbers leave out; 5 without it, or a quarter of a short run",
-    "--fast": "a second row, with caches and on GPUs compiled",
-    "--as-written": "of a foreign line, only the row as it is written",
-    "--rounds=N": "measure the rows N times in turn, so that a machine that slows favours none; 1 without it",
-    "--stand-in=N": "train on N drawn pictures in the place of the recipe's",
-    "--target=LOSS": "tell whether the last micro-batch's loss is below it",
-    "--json": "the JSON document instead of the table",
-    "--out=FOLDER": "where the results go; without it a new folder in bench/",
-}
 _FILES = ("bench.json", "bench.txt", "bench.png")
 MOST_STEPS = 101
 """Steps of a run whose length says nothing else: those of the published protocol."""
@@ -69,8 +58,8 @@ def run(arguments: Sequence[str]) -> int:
 
     Under torchrun or accelerate launch all processes train together and the first one tells. Raises what `train` does.
     """
-    reading, flags = parse_with(arguments, "bench", FLAGS)
-    options = _options(flags, dialect=take(arguments, "bench").dialect)
+    reading, line = parse_with(arguments, "bench")
+    options = _options(line)
     if options.out is not None:
         for name in _FILES:
             durable.refuse_taken(options.out / name, remedy="give another folder with --out")
@@ -83,8 +72,8 @@ def run(arguments: Sequence[str]) -> int:
         reading = replace(reading, notes=(*reading.notes, *told))
         document, measured = bench(reading, recipe, options, runtime, launch)
         if runtime.is_first:
-            for line in _written(document, measured, options):
-                print(line)
+            for text in _written(document, measured, options):
+                print(text)
             sys.stdout.flush()
         runtime.barrier()
     return 0
@@ -213,40 +202,17 @@ def _written(document: dict[str, Any], measured: Sequence[Measured], options: Op
     return [*page, "", f"bench.json, bench.txt and bench.png lie in {folder}"]
 
 
-def _options(flags: dict[str, str], *, dialect: str | None) -> Options:
+def _options(line: Words) -> Options:
     """What the switches say. A foreign line has a second row, and the target of the protocol that is published for
     it."""
-    target = _number(flags, "--target")
-    if target is None:
-        target = PUBLISHED_TARGETS.get(dialect or "")
+    target = line.number("--target")
     return Options(
-        steps=_count(flags, "--steps", 1),
-        warm_up=_count(flags, "--warm-up", 0),
-        fast="--fast" in flags or (dialect is not None and "--as-written" not in flags),
-        rounds=_count(flags, "--rounds", 1) or 1,
-        stand_in=_count(flags, "--stand-in", 1),
-        target=target,
-        as_json="--json" in flags,
-        out=Path(flags["--out"]).expanduser() if "--out" in flags else None,
+        steps=line.whole("--steps", 1),
+        warm_up=line.whole("--warm-up", 0),
+        fast="--fast" in line or (line.dialect is not None and "--as-written" not in line),
+        rounds=line.whole("--rounds", 1) or 1,
+        stand_in=line.whole("--stand-in", 1),
+        target=PUBLISHED_TARGETS.get(line.dialect or "") if target is None else target,
+        as_json="--json" in line,
+        out=line.path("--out"),
     )
-
-
-def _count(flags: dict[str, str], flag: str, least: int) -> int | None:
-    if flag not in flags:
-        return None
-    text = flags[flag]
-    if not (text.isascii() and text.isdecimal() and least <= int(text) <= 10**9):
-        raise RecipeError(f"mezzotint bench: {flag} is a whole number of at least {least}, got {text!r}", code="E1012")
-    return int(text)
-
-
-def _number(flags: dict[str, str], flag: str) -> float | None:
-    if flag not in flags:
-        return None
-    try:
-        value = float(flags[flag])
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise RecipeError(f"mezzotint bench: {flag} is a number, got {flags[flag]!r}", code="E1012")
-    return value

@@ -46,14 +46,6 @@ from mezzotint.training import state
 from mezzotint.training.callbacks import wandb_log
 from mezzotint.weights.folder import publishing
 
-FLAGS = {
-    "--json": "one JSON document instead of the page",
-    "--all": "every setting, defaults included",
-    "--dry": "runs two real steps and tells how long the run would take",
-    "--processes=N": "as N processes would share the batches",
-}
-
-
 _OF_PATHS = ("E1020", "E1201", "E1401", "E1402", "E1406")
 """What is wrong when a path leads nowhere, or to something else."""
 
@@ -106,16 +98,17 @@ def run(arguments: Sequence[str]) -> int:
 
     Raises the problem that was found, or a RecipeError with all of them when they are several.
     """
-    reading, flags = parse_with(arguments, "check", FLAGS)
+    reading, line = parse_with(arguments, "check")
     launch = Launch.read()
     if launch.rank:
         return 0  # the first process looks for all
-    processes = _processes(flags.get("--processes"), launch)
-    checked = check(reading, processes=processes, dry="--dry" in flags, words=_without_switches(arguments))
-    if "--json" in flags:
+    processes = line.whole("--processes", 1) or launch.world_size
+    words = line.written(leaving=[switch.name for switch in line.verb.switches])
+    checked = check(reading, processes=processes, dry="--dry" in line, words=words)
+    if "--json" in line:
         print(json.dumps(page.document(checked), indent=1, ensure_ascii=False))
     elif not _is_lost(checked):
-        print("\n".join(page.page(checked, every_setting="--all" in flags)))
+        print("\n".join(page.page(checked, every_setting="--all" in line)))
     sys.stdout.flush()  # before the problems, which go to stderr
     _raise(checked)
     return OutOfMemory.exit_status if checked.fits is False else 0
@@ -124,13 +117,6 @@ def run(arguments: Sequence[str]) -> int:
 def _is_lost(checked: Checked) -> bool:
     """Whether a wrong path is all that is wrong: it is then told alone, not below a report on half of the run."""
     return bool(checked.problems) and all(error.code in _OF_PATHS for error in checked.problems)
-
-
-def _without_switches(arguments: Sequence[str]) -> list[str]:
-    """The words of another verb for the same recipe."""
-    known = {flag.partition("=")[0] for flag in FLAGS}
-    end = list(arguments).index("--") if "--" in arguments else len(arguments)
-    return [word for word in arguments[:end] if word.partition("=")[0] not in known] + list(arguments[end:])
 
 
 def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Sequence[str] = ()) -> Checked:
@@ -258,7 +244,7 @@ def _require_drawing(recipe: Recipe, outline: Outline) -> None:
     if recipe.run.preview.every is None:
         return
     objective, drawn = Objective(recipe.objective, outline.family.schedule, outline.prediction), recipe.sample
-    require_solver(drawn.solver, objective.schedule, objective.form.solved, drawn, drawn.spacing)
+    require_solver(drawn.solver, objective.schedule, objective.form.solved, drawn)
 
 
 def _look_at_ema_start(checked: Checked, outline: Outline, start: ModelSettings) -> None:
@@ -410,14 +396,6 @@ def _memory_at_hand(device: torch.device, cap: str | None) -> int | None:
 def _progress(done: int, total: int) -> None:
     if total >= 1000 and done * 10 // total > (done - 1) * 10 // total:
         print(f"looking at pictures: {done:,} of {total:,}", file=sys.stderr)
-
-
-def _processes(given: str | None, launch: Launch) -> int:
-    if given is None:
-        return launch.world_size
-    if not given.isdecimal() or int(given) < 1:
-        raise RecipeError(f"mezzotint check: --processes is a whole number above 0, got {given!r}", code="E1012")
-    return int(given)
 
 
 def _raise(checked: Checked) -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
+from mezzotint.assets import MODELS
 from mezzotint.data.catalogue import findings
 from mezzotint.data.catalogue.catalogue import readable
 from mezzotint.data.formats.shared.folder_repeats import seen_in
 from mezzotint.recipe.counting import counted
-from mezzotint.recipe.reading.read import MODELS
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.tasks.assemble import Dataset

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mezzotint import durable
 from mezzotint.errors import RecipeError, StorageError, WeightsError
-from mezzotint.tasks.convert._words import Wish, parse
+from mezzotint.tasks.convert.args import ConvertArgs, parse
 from mezzotint.weights import kinds
 from mezzotint.weights.files import mindspore, pickled, tensor_files
 from mezzotint.weights.files.tensor_files import SIZES, TYPES, TensorInfo
@@ -54,13 +54,13 @@ class Model:
 def run(arguments: Sequence[str]) -> int:
     """Converts and says what came of it.
 
-    Raises RecipeError E1012 for words that make no wish; WeightsError E1401 to E1416 for a source that cannot be read,
+    Raises RecipeError E1012 for words it does not know; WeightsError E1401 to E1416 for a source that cannot be read,
     or a destination that is taken (E1410); StorageError E1701.
     """
-    wish = parse(arguments)
-    require_free(wish.destination, "convert")
-    print(f"{wish.source} → {wish.destination}")
-    for line in _with_store(wish):
+    args = parse(arguments)
+    require_free(args.destination, "convert")
+    print(f"{args.source} → {args.destination}")
+    for line in _with_store(args):
         print(f"  {line}")
     return 0
 
@@ -72,14 +72,14 @@ def single_file_of(folder: Path, place: Path, dtype: DTypeName | None = None, en
     with durable.storage_errors(target):
         place.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)
-    for _ in _convert(Wish(folder, target, dtype=dtype, store=place)):
+    for _ in _convert(ConvertArgs(folder, target, dtype=dtype, store=place)):
         pass
     return target
 
 
-def _with_store(wish: Wish) -> Iterator[str]:
-    with store_beside(wish.destination) as store:
-        yield from _convert(replace(wish, store=store))
+def _with_store(args: ConvertArgs) -> Iterator[str]:
+    with store_beside(args.destination) as store:
+        yield from _convert(replace(args, store=store))
 
 
 @contextmanager
@@ -96,97 +96,97 @@ def store_beside(destination: Path) -> Iterator[Path]:
         yield Path(name)
 
 
-def _convert(wish: Wish) -> Iterator[str]:
-    to_file = wish.destination.suffix in (".safetensors", mindspore.SUFFIX)
-    if wish.source.is_dir():
-        opened = _opened_folder(wish)
+def _convert(args: ConvertArgs) -> Iterator[str]:
+    to_file = args.destination.suffix in (".safetensors", mindspore.SUFFIX)
+    if args.source.is_dir():
+        opened = _opened_folder(args)
         is_pickled = any(_pickled(opened.folder.root / name) for name in opened.layout.parts)
-        if wish.destination.suffix == ".safetensors" and not is_pickled:
-            yield from _folder_to_file(wish, opened)
+        if args.destination.suffix == ".safetensors" and not is_pickled:
+            yield from _folder_to_file(args, opened)
             return
-        model = _from_folder(wish, opened)
-        yield from _to_file(wish, model) if to_file else _to_folder(wish, model)
-    elif to_file and _is_something_else(wish):
-        yield from _plainly(wish)
+        model = _from_folder(args, opened)
+        yield from _to_file(args, model) if to_file else _to_folder(args, model)
+    elif to_file and _is_something_else(args):
+        yield from _plainly(args)
     else:
-        single = _opened(wish)
+        single = _opened(args)
         if not to_file:
-            yield from _file_to_folder(wish, single)
-        elif _target_layout(wish, tuple(single.layout.parts)) is single.layout:
-            yield from _file_to_file(wish, single)
+            yield from _file_to_folder(args, single)
+        elif _target_layout(args, tuple(single.layout.parts)) is single.layout:
+            yield from _file_to_file(args, single)
         else:
-            yield from _to_file(wish, _of_file(wish, single))
+            yield from _to_file(args, _of_file(args, single))
 
 
-def _is_something_else(wish: Wish) -> bool:
+def _is_something_else(args: ConvertArgs) -> bool:
     """Whether the source is a pickle or MindSpore's and no whole model: it becomes safetensors all the same."""
-    if wish.destination.suffix == mindspore.SUFFIX or not wish.source.is_file():
+    if args.destination.suffix == mindspore.SUFFIX or not args.source.is_file():
         return False
-    if mindspore.is_mindspore(wish.source):
-        return kinds.refusal(tensor_files.read_header(wish.source), None) is not None
-    if wish.source.suffix not in pickled.SUFFIXES or not pickled.is_pickled(wish.source):
+    if mindspore.is_mindspore(args.source):
+        return kinds.refusal(tensor_files.read_header(args.source), None) is not None
+    if args.source.suffix not in pickled.SUFFIXES or not pickled.is_pickled(args.source):
         return False
-    return kinds.refusal(tensor_files.read_header(_copy_of(wish)), None) is not None
+    return kinds.refusal(tensor_files.read_header(_copy_of(args)), None) is not None
 
 
-def _target_layout(wish: Wish, components: Sequence[str]) -> KeyMap:
+def _target_layout(args: ConvertArgs, components: Sequence[str]) -> KeyMap:
     """How the destination's file is laid out. Raises WeightsError E1406 when there is no such file of such a model."""
-    to_mindspore = wish.destination.suffix == mindspore.SUFFIX
+    to_mindspore = args.destination.suffix == mindspore.SUFFIX
     layout = known_layouts.for_components(components, style="mindone" if to_mindspore else "")
     if layout is None:
         what = "SDXL and its refiner are written as checkpoints of MindSpore's" if to_mindspore else "no layout fits"
         raise WeightsError(
-            f"{wish.source}: has {', '.join(components)}; {what}, write a name that ends in .safetensors", code="E1406"
+            f"{args.source}: has {', '.join(components)}; {what}, write a name that ends in .safetensors", code="E1406"
         )
     return layout
 
 
-def _plainly(wish: Wish) -> Iterator[str]:
+def _plainly(args: ConvertArgs) -> Iterator[str]:
     """Tensors of something else out of a pickle or a checkpoint of MindSpore's, under the names that they have."""
-    copy = wish.source if mindspore.is_mindspore(wish.source) else _copy_of(wish)
+    copy = args.source if mindspore.is_mindspore(args.source) else _copy_of(args)
     header = tensor_files.read_header(copy)
     tensors = tensor_files.read(copy)
-    if wish.dtype is not None:
-        tensors = writing.cast_component(wish.source, tensors, wish.dtype)
-    tensor_files.write(tensors, wish.destination)
+    if args.dtype is not None:
+        tensors = writing.cast_component(args.source, tensors, args.dtype)
+    tensor_files.write(tensors, args.destination)
     yield f"looks like {kinds.of_tensors(header)}; its tensors keep their names"
     yield _types("tensors", tensors)
 
 
-def _copy_of(wish: Wish) -> Path:
-    assert wish.store is not None
-    return pickled.as_safetensors(wish.source, wish.store)
+def _copy_of(args: ConvertArgs) -> Path:
+    assert args.store is not None
+    return pickled.as_safetensors(args.source, args.store)
 
 
-def _opened(wish: Wish) -> SingleFile:
+def _opened(args: ConvertArgs) -> SingleFile:
     return open_single(
-        wish.source,
+        args.source,
         None,
-        config=wish.config,
-        averaged=wish.ema == "use",
-        prediction=wish.prediction,
-        store=wish.store,
+        config=args.config,
+        averaged=args.ema == "use",
+        prediction=args.prediction,
+        store=args.store,
     )
 
 
-def _file_to_folder(wish: Wish, single: SingleFile) -> Iterator[str]:
+def _file_to_folder(args: ConvertArgs, single: SingleFile) -> Iterator[str]:
     yield f"configurations of {single.folder.root.name}"
-    yield from _besides(single, wish)
-    yield from _to_folder(wish, _of_file(wish, single))
+    yield from _besides(single, args)
+    yield from _to_folder(args, _of_file(args, single))
 
 
-def _of_file(wish: Wish, single: SingleFile) -> Model:
+def _of_file(args: ConvertArgs, single: SingleFile) -> Model:
     tensors = {component: single.component(component).everything() for component in single.layout.networks}
-    _require_whole(wish.source, single.folder, single.layout, tensors)
+    _require_whole(args.source, single.folder, single.layout, tensors)
     scheduler = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
-    return Model(single.folder, single.layout, tensors, scheduler, remains_of(single, averages=wish.ema == "keep"))
+    return Model(single.folder, single.layout, tensors, scheduler, remains_of(single, averages=args.ema == "keep"))
 
 
-def _file_to_file(wish: Wish, single: SingleFile) -> Iterator[str]:
+def _file_to_file(args: ConvertArgs, single: SingleFile) -> Iterator[str]:
     """The file's own names stay, in every spelling; only values, types and the header change."""
     besides = single.besides
     lenient = (*besides.extras, *besides.unknown)
-    left = set(besides.averages) if wish.ema != "keep" else set()
+    left = set(besides.averages) if args.ema != "keep" else set()
     names = [name for name in single.header if name not in left]
     tensors = tensor_files.read(single.file, names, unchecked=lenient)
     for component in single.layout.networks:
@@ -196,64 +196,64 @@ def _file_to_file(wish: Wish, single: SingleFile) -> Iterator[str]:
         copies = {name: single.layout.average(entry.foreign) for name, entry in plain.items()}
         averaged = tensor_files.read(single.file, tuple(copies.values()))
         tensors |= {name: averaged[copy].reshape(tensors[name].shape) for name, copy in copies.items()}
-    told = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
-    prediction = scheduler_file.prediction_of(told) or "epsilon"
-    description = writing.described(single.folder, prediction, wish.destination.stem)
-    yield from _besides(single, wish)
-    yield from _written(wish, single.layout, tensors, description, single.metadata)
+    scheduler = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
+    prediction = scheduler_file.prediction_of(scheduler) or "epsilon"
+    description = writing.described(single.folder, prediction, args.destination.stem)
+    yield from _besides(single, args)
+    yield from _written(args, single.layout, tensors, description, single.metadata)
 
 
 @dataclass(frozen=True)
 class _Opened:
-    """A model's folder whose weights have not been read. scheduler: its configuration, with the wish's prediction."""
+    """A model's folder whose weights have not been read. scheduler: its configuration, with the args's prediction."""
 
     folder: ModelFolder
     layout: KeyMap
     scheduler: Mapping[str, object]
 
 
-def _opened_folder(wish: Wish) -> _Opened:
-    refuse_run(wish.source)
-    guess = kinds.of_path(wish.source)
-    folder = open_folder(wish.source) if guess is None else None
+def _opened_folder(args: ConvertArgs) -> _Opened:
+    refuse_run(args.source)
+    guess = kinds.of_path(args.source)
+    folder = open_folder(args.source) if guess is None else None
     unet = folder.config("unet") if folder is not None and folder.has("unet") else {}
     other = guess or (kinds.of_index(folder.index, unet, None) if folder is not None else None)
     held = [name for name in known_layouts.component_names() if folder is not None and folder.has(name)]
     layout = known_layouts.for_components(held)
     if folder is None or other is not None or layout is None:
         raise WeightsError(
-            f"{wish.source}: looks like {other or 'a part of a model'}; a whole model of SD 1.x, SD 2.x or SDXL is "
+            f"{args.source}: looks like {other or 'a part of a model'}; a whole model of SD 1.x, SD 2.x or SDXL is "
             "converted, and LatteT2V needs no converting: its forms are read as they are",
             code="E1406",
         )
-    if wish.destination.suffix == mindspore.SUFFIX:
-        _target_layout(wish, held)  # refused before anything is read
+    if args.destination.suffix == mindspore.SUFFIX:
+        _target_layout(args, held)  # refused before anything is read
     scheduler = folder.config("scheduler", "scheduler_config.json")
-    if wish.prediction is not None:
+    if args.prediction is not None:
         zero = bool(scheduler.get("rescale_betas_zero_snr"))
-        scheduler = scheduler_file.corrected(scheduler, prediction=wish.prediction, zero_terminal=zero)
+        scheduler = scheduler_file.corrected(scheduler, prediction=args.prediction, zero_terminal=zero)
     return _Opened(folder, layout, scheduler)
 
 
-def _from_folder(wish: Wish, opened: _Opened) -> Model:
+def _from_folder(args: ConvertArgs, opened: _Opened) -> Model:
     folder, layout = opened.folder, opened.layout
-    tensors = {name: _component(folder, name, network, wish) for name, network in layout.networks.items()}
+    tensors = {name: _component(folder, name, network, args) for name, network in layout.networks.items()}
     return Model(folder, layout, tensors, opened.scheduler, read_remains(folder.root))
 
 
-def _folder_to_file(wish: Wish, opened: _Opened) -> Iterator[str]:
+def _folder_to_file(args: ConvertArgs, opened: _Opened) -> Iterator[str]:
     """A folder's tensors into one file a few at a time, so that the model is never held as a whole."""
-    base = open_base(wish.source)
-    remains = base.remains if wish.ema == "keep" else _without_average(base.remains)
-    if wish.dtype is not None:
-        cast = partial(writing.cast, wish.source, dtype=wish.dtype)
+    base = open_base(args.source)
+    remains = base.remains if args.ema == "keep" else _without_average(base.remains)
+    if args.dtype is not None:
+        cast = partial(writing.cast, args.source, dtype=args.dtype)
         remains = replace(remains, rest=cast(remains.rest), averages=cast(remains.averages))
-    merged = Merge(replace(base, remains=remains), (), (), wish.dtype)
+    merged = Merge(replace(base, remains=remains), (), (), args.dtype)
     plan = planned(merged, opened.layout)
     yield from _left_out(opened.folder, tuple(opened.layout.networks))
     prediction = scheduler_file.prediction_of(opened.scheduler) or "epsilon"
-    description = writing.described(opened.folder, prediction, wish.destination.stem)
-    write_plan(wish.destination, merged, plan, description)
+    description = writing.described(opened.folder, prediction, args.destination.stem)
+    write_plan(args.destination, merged, plan, description)
     for component in opened.layout.networks:
         mine = [one for one in plan if one.component == component]
         numbers = sum(one.bytes // SIZES[one.kind] for one in mine)
@@ -283,22 +283,24 @@ def refuse_run(source: Path) -> None:
     raise WeightsError(f"{source}: is a run folder; name one of its exports{there}", code="E1406")
 
 
-def _component(folder: ModelFolder, component: str, network: components.Network, wish: Wish) -> dict[str, Tensor]:
+def _component(
+    folder: ModelFolder, component: str, network: components.Network, args: ConvertArgs
+) -> dict[str, Tensor]:
     """A component's tensors, also from a folder of the time when weights were pickled."""
     where = folder.root / component
-    path = _pickled_weights(where, wish)
+    path = _pickled_weights(where, args)
     if path is None:
-        found = folder.weights(component)
-        if found is None:
+        weights = folder.weights(component)
+        if weights is None:
             raise WeightsError(f"{where}: has a configuration and no weights; fetch the whole model", code="E1407")
-        path = found.path
+        path = weights.path
     return components.modern_names(network, tensor_files.read(path))
 
 
-def _pickled_weights(where: Path, wish: Wish) -> Path | None:
+def _pickled_weights(where: Path, args: ConvertArgs) -> Path | None:
     """A safetensors copy of a component's pickled weights, when it has no others."""
-    found = _pickled(where)
-    return None if found is None else _copy_of(replace(wish, source=found))
+    pickle = _pickled(where)
+    return None if pickle is None else _copy_of(replace(args, source=pickle))
 
 
 def _pickled(where: Path) -> Path | None:
@@ -309,36 +311,36 @@ def _pickled(where: Path) -> Path | None:
     return next((path for path in names if path.is_file()), None)
 
 
-def _to_folder(wish: Wish, model: Model) -> Iterator[str]:
-    _require_whole(wish.source, model.folder, model.layout, model.tensors)
+def _to_folder(args: ConvertArgs, model: Model) -> Iterator[str]:
+    _require_whole(args.source, model.folder, model.layout, model.tensors)
     replaced = {}
     for component, tensors in model.tensors.items():
-        found = tensors
-        if wish.dtype is not None:
-            found = writing.cast_component(wish.source, tensors, wish.dtype)
+        cast = tensors
+        if args.dtype is not None:
+            cast = writing.cast_component(args.source, tensors, args.dtype)
         replaced[component] = Replaced(
-            model.layout.networks[component], found, model.folder.config(component), keep_types=True
+            model.layout.networks[component], cast, model.folder.config(component), keep_types=True
         )
 
     def besides(root: Path) -> None:
         model.remains.write(root)
-        if wish.ema != "keep":
+        if args.ema != "keep":
             drop_average(root)
 
-    write_model(wish.destination, model.folder, replaced, scheduler=model.scheduler, dtype=None, besides=besides)
+    write_model(args.destination, model.folder, replaced, scheduler=model.scheduler, dtype=None, besides=besides)
     for component, new in replaced.items():
         yield _types(component, new.tensors)
     pipeline = model.folder.index.get("_class_name", "StableDiffusionPipeline")
     yield f"predicts {model.prediction}; opens with {pipeline}.from_pretrained, and as model.path"
 
 
-def _to_file(wish: Wish, model: Model) -> Iterator[str]:
-    remains = model.remains if wish.ema == "keep" else _without_average(model.remains)
-    layout = _target_layout(wish, tuple(model.tensors))
+def _to_file(args: ConvertArgs, model: Model) -> Iterator[str]:
+    remains = model.remains if args.ema == "keep" else _without_average(model.remains)
+    layout = _target_layout(args, tuple(model.tensors))
     tensors = writing.assemble(layout, model.folder, model.tensors, remains)
     yield from _left_out(model.folder, tuple(model.tensors))
-    description = writing.described(model.folder, model.prediction, wish.destination.stem)
-    yield from _written(wish, layout, tensors, description, model.remains.metadata)
+    description = writing.described(model.folder, model.prediction, args.destination.stem)
+    yield from _written(args, layout, tensors, description, model.remains.metadata)
 
 
 def _left_out(folder: ModelFolder, written: Sequence[str]) -> Iterator[str]:
@@ -349,23 +351,27 @@ def _left_out(folder: ModelFolder, written: Sequence[str]) -> Iterator[str]:
 
 
 def _written(
-    wish: Wish, layout: KeyMap, tensors: Mapping[str, Tensor], description: Description, before: Mapping[str, str]
+    args: ConvertArgs,
+    layout: KeyMap,
+    tensors: Mapping[str, Tensor],
+    description: Description,
+    before: Mapping[str, str],
 ) -> Iterator[str]:
     """Writes a single file and tells what it holds."""
-    converted = dict(tensors) if wish.dtype is None else writing.cast(wish.source, tensors, wish.dtype)
-    writing.write(wish.destination, converted, description, before)
+    converted = dict(tensors) if args.dtype is None else writing.cast(args.source, tensors, args.dtype)
+    writing.write(args.destination, converted, description, before)
     for component, parts in layout.parts.items():
         starts = tuple(part.start for part in parts)
         yield _types(component, {n: t for n, t in converted.items() if n.startswith(starts)})
-    told = ", as its header says (ModelSpec)" if wish.destination.suffix != mindspore.SUFFIX else ""
-    yield f"predicts {description.prediction}{told}"
+    header = ", as its header says (ModelSpec)" if args.destination.suffix != mindspore.SUFFIX else ""
+    yield f"predicts {description.prediction}{header}"
 
 
-def _besides(single: SingleFile, wish: Wish) -> Iterator[str]:
+def _besides(single: SingleFile, args: ConvertArgs) -> Iterator[str]:
     besides = single.besides
     if single.averaged:
         yield f"the averaged copy took the denoiser's place ({len(besides.averages)} tensors)"
-    elif besides.averages and wish.ema == "ignore":
+    elif besides.averages and args.ema == "ignore":
         yield f"left out: {len(besides.averages)} averaged tensors; --ema=use takes them, --ema=keep keeps both"
     if besides.extras:
         yield f"kept along: {tensor_files.some(besides.extras, 3)} that no network needs"

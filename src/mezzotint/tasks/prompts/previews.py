@@ -138,7 +138,7 @@ class PreviewPrompts:
         schedule, kind = self._model.objective.schedule, self._model.objective.form.solved
         asked: list[SolverName | None] = [file.settings.get("solver"), *(line.solver for line in file.lines)]
         for name in sorted({name for name in asked if name is not None}):
-            require_solver(name, schedule, kind, self._recipe.sample, self._recipe.sample.spacing)
+            require_solver(name, schedule, kind, self._recipe.sample)
         for note in file.notes:
             self._say(note)
         return file

@@ -3,17 +3,18 @@ the dialect whose line this is."""
 
 from __future__ import annotations
 
-import difflib
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from mezzotint import registry
 from mezzotint.dialects.base import Dialect
-from mezzotint.errors import RecipeError
+from mezzotint.errors import RecipeError, did_you_mean
 from mezzotint.recipe.reading.foreign_names import foreign, value_of
 from mezzotint.recipe.reading.nearest import nearest
 from mezzotint.recipe.reading.paths import by_path
+from mezzotint.tasks.reading.verbs import Verb
 
 _SHORT = {
     "o": "run.folder", "out": "run.folder", "output": "run.folder", "data": "data.path", "images": "data.path",
@@ -24,30 +25,32 @@ _SHORT = {
 """What people write short."""
 
 
-def refuse(flag: str, value: str | None, words: Sequence[str], verb: str, known: Collection[str]) -> None:
+def refuse(flag: str, value: str | None, words: Sequence[str], verb: Verb) -> NoReturn:
     """Raises RecipeError E1012 for a switch that a verb does not know.
 
-    value: what stands behind it, None without. words: all that stands behind the verb. known: its switches.
+    value: what stands behind it, None without. words: all that stands behind the verb.
     """
-    raise RecipeError(f"mezzotint {verb}{_sentence(flag, value, words, verb, known)}", code="E1012")
+    raise RecipeError(f"mezzotint {verb.name}{_sentence(flag, value, words, verb)}", code="E1012")
 
 
-def _sentence(flag: str, value: str | None, words: Sequence[str], verb: str, known: Collection[str]) -> str:
+def _sentence(flag: str, value: str | None, words: Sequence[str], verb: Verb) -> str:
+    known = [switch.name for switch in verb.known()]
+    otherwise = f"`mezzotint {verb.name} --help` lists what it takes"
+    if not verb.reads_recipe:
+        instead = verb.instead.get(flag.replace("_", "-").lower())
+        hint = instead and "write " + instead.replace("{}", shlex.quote(value) if value else "VALUE")
+        return f" has no switch {flag}; {hint or did_you_mean(flag, known, otherwise)}"
     dialect = _dialect_of(words)
     if dialect is not None:
         line = shlex.join(words)
-        return f" reads a recipe; for a line of {dialect} write mezzotint {verb} --as {dialect} -- {line}"
+        return f" reads a recipe; for a line of {dialect} write mezzotint {verb.name} --as {dialect} -- {line}"
     if flag == "--resume":
-        return f": {_going_on(value, words, verb)}"
-    near = difflib.get_close_matches(flag, known, n=1, cutoff=0.8)
+        return f": {_going_on(value, words, verb.name)}"
+    hint = did_you_mean(flag, known, cutoff=0.8)
     setting = _SHORT.get(flag.lstrip("-")) or nearest(flag.lstrip("-"))
-    if near:
-        hint = f"did you mean {near[0]}?"
-    elif setting is not None:
+    if not hint and setting is not None:
         hint = _setting_hint(flag, setting, value)
-    else:
-        hint = f"`mezzotint {verb} --help` lists what it takes; settings are written key=value, without dashes"
-    return f" has no switch {flag}; {hint}"
+    return f" has no switch {flag}; {hint or f'{otherwise}; settings are written key=value, without dashes'}"
 
 
 def _setting_hint(flag: str, setting: str, value: str | None) -> str:

@@ -42,11 +42,11 @@ def is_run(path: Path) -> bool:
 def _forked(reading: Reading, run: Path) -> Reading:
     """A reading of a run's own recipe as it is, or, where the command line names another folder, as a fork of that
     run."""
-    given = {path for path, said in reading.origin.items() if said == COMMAND_LINE}
+    typed = {path for path, said in reading.origin.items() if said == COMMAND_LINE}
     settings = reading.recipe.run
-    if "run.folder" in given and settings.folder is not None:
+    if "run.folder" in typed and settings.folder is not None:
         folder = settings.folder.expanduser()
-    elif "run.name" in given:
+    elif "run.name" in typed:
         folder = run.with_name(settings.name)
     else:
         return reading
@@ -55,14 +55,14 @@ def _forked(reading: Reading, run: Path) -> Reading:
     begun = any(folder.glob("checkpoints/step-*/manifest.json"))
     values = {"run.folder": folder, "run.resume": "auto" if begun else str(run.absolute())}
     start = "its newest checkpoint"
-    if "run.resume" in given:  # such as an earlier checkpoint of that run
+    if "run.resume" in typed:  # such as an earlier checkpoint of that run
         values, start = {"run.folder": folder}, settings.resume
     recipe = with_values(reading.recipe, values)
     note = f"{folder} is a fork of {run}: it begins from {start}, and {run} stays as it is"
     return replace(reading, recipe=recipe, fork=run, notes=reading.notes if begun else (*reading.notes, note))
 
 
-def found(reading: Reading) -> Reading:
+def with_run(reading: Reading) -> Reading:
     """The reading with everything settled that stands for a run or for what a run has left.
 
     Raises CheckpointError E1507 where a stamp stands for no run, RecipeError for a run whose recipe cannot be read.
@@ -90,10 +90,10 @@ def _of_run(reading: Reading, run: Path, resume: str) -> Reading:
     recipe = read(run / "recipe.yaml").recipe
     reading = _as_begun(reading, recipe)
     began = recipe.model
-    made = _with_model(reading, began.path, began.config, f"{run} is gone on with; its model is {began.path}")
+    again = _with_model(reading, began.path, began.config, f"{run} is gone on with; its model is {began.path}")
     values = {"run.folder": run, "run.resume": resume, "run.start": recipe.run.start, "model.over": began.over}
-    made = replace(made, recipe=with_values(made.recipe, values))
-    return _without_live(_with_schedules(made, recipe), recipe)
+    again = replace(again, recipe=with_values(again.recipe, values))
+    return _without_live(_with_schedules(again, recipe), recipe)
 
 
 def _without_live(reading: Reading, began: Recipe) -> Reading:
@@ -120,13 +120,13 @@ def _with_schedules(reading: Reading, began: Recipe) -> Reading:
 def _as_begun(reading: Reading, recipe: Recipe) -> Reading:
     """What an earlier Mezzotint made of the same line stays as it is in a run that began with it. recipe: the run's."""
     began, now = (one.model_dump(mode="json", by_alias=True) for one in (recipe, reading.recipe))
-    made, notes = reading.recipe, list(reading.notes)
+    kept, notes = reading.recipe, list(reading.notes)
     for path, former in reading.formerly.items():
         before, after = _at(began, path), _at(now, path)
         if before != after and _same(before, former):
-            made = replaced(made, path.split("."), before)
+            kept = replaced(kept, path.split("."), before)
             notes.append(f"{path} stays {shown(before)}, which the run began with; a new run takes {shown(after)}")
-    return replace(reading, recipe=made, notes=tuple(notes))
+    return replace(reading, recipe=kept, notes=tuple(notes))
 
 
 def _at(tree: Mapping[str, Any], path: str) -> Any:

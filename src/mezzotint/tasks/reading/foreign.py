@@ -36,8 +36,8 @@ def dialect(name: str) -> Dialect:
         )
     if name.replace("_", "-") not in registry.names("dialects"):
         raise RecipeError(registry.unknown("dialects", name), code="E1015")
-    found: Dialect = registry.find("dialects", name).DIALECT
-    return found
+    known: Dialect = registry.find("dialects", name).DIALECT
+    return known
 
 
 def launched(launch: Launch, processes: int | None = None) -> Launched:
@@ -49,9 +49,9 @@ def launched(launch: Launch, processes: int | None = None) -> Launched:
 def translation(name: str, arguments: Sequence[str], place: Launched) -> Translation:
     """Translates a foreign line, and proves that its recipe reads; one that starts several processes as if they were
     there. Raises RecipeError in the words of the line."""
-    found = dialect(name).translate(arguments, place, ahead=True)
-    _read(name, found, ())
-    return found
+    translated = dialect(name).translate(arguments, place, ahead=True)
+    _read(name, translated, ())
+    return translated
 
 
 def words(verb: str, name: str, arguments: Sequence[str], ours: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -59,53 +59,53 @@ def words(verb: str, name: str, arguments: Sequence[str], ours: Sequence[str]) -
     settings; the notes are printed. ours: words and switches that are laid over it. Raises RecipeError in the words of
     the line."""
     spoken = dialect(name)
-    made, notes = spoken.words(verb, arguments)
+    theirs, notes = spoken.words(verb, arguments)
     laid = {word.partition("=")[0].removesuffix("+") for word in ours}
-    made = [word for word in made if not (word.startswith("--") and word.partition("=")[0] in laid)]
+    theirs = [word for word in theirs if not (word.startswith("--") and word.partition("=")[0] in laid)]
     for note in notes:
         print(f"note: {note}", flush=True)
-    print(f"mezzotint {shlex.join([verb, *made, *ours])}", flush=True)
-    return [*made, *ours], {mine: flag for mine, flag in spoken.flags_of(verb).items() if mine not in laid}
+    print(f"mezzotint {shlex.join([verb, *theirs, *ours])}", flush=True)
+    return [*theirs, *ours], {mine: flag for mine, flag in spoken.flags_of(verb).items() if mine not in laid}
 
 
 def their_flags(sentence: str, origin: Mapping[str, str]) -> str:
     """The flags behind the switches and settings of ours that a sentence names: `of this line: data.path is
     --data_path`, "" where it names none. origin: by switch or setting, the flag it comes from."""
-    found: dict[str, int] = {}
+    places: dict[str, int] = {}
     for ours, said in origin.items():
         flag = said.removeprefix("default of ")
         at = re.search(rf"(?<![\w./-]){re.escape(ours)}(?![\w-]|\.\w)", sentence)
         if at and (flag.startswith("--") or " in " in flag) and flag not in sentence:
-            found[f"{ours} is {flag}"] = at.start()
-    return f"of this line: {', '.join(sorted(found, key=found.__getitem__))}" if found else ""
+            places[f"{ours} is {flag}"] = at.start()
+    return f"of this line: {', '.join(sorted(places, key=places.__getitem__))}" if places else ""
 
 
 def reading(name: str, arguments: Sequence[str], overrides: Sequence[str], place: Launched) -> Reading:
     """A foreign line, with `key=value` laid over it, as a recipe. Each value's origin is its flag. Raises RecipeError
     in the words of the line."""
-    found = dialect(name).translate(arguments, place)
-    made = _read(name, found, overrides)
-    given = {path: said for path, said in made.origin.items() if said == COMMAND_LINE}
-    notes = tuple(str(note) for note in found.notes)
-    recipe = _with_fixed(made.recipe, tuple(given))
-    formerly = {path: value for path, value in found.formerly.items() if path not in given}
-    origin = {**found.origin, **given}
-    return replace(made, recipe=recipe, origin=origin, notes=notes, verb=found.verb, formerly=formerly)
+    translated = dialect(name).translate(arguments, place)
+    read = _read(name, translated, overrides)
+    typed = {path: said for path, said in read.origin.items() if said == COMMAND_LINE}
+    notes = tuple(str(note) for note in translated.notes)
+    recipe = _with_fixed(read.recipe, tuple(typed))
+    formerly = {path: value for path, value in translated.formerly.items() if path not in typed}
+    origin = {**translated.origin, **typed}
+    return replace(read, recipe=recipe, origin=origin, notes=notes, verb=translated.verb, formerly=formerly)
 
 
-def _with_fixed(recipe: Recipe, given: tuple[str, ...]) -> Recipe:
+def _with_fixed(recipe: Recipe, typed: tuple[str, ...]) -> Recipe:
     """The recipe with what was laid over the line kept from a file that is read while the run goes."""
     live = recipe.run.live
-    if live.path is None or not given:
+    if live.path is None or not typed:
         return recipe
-    return with_values(recipe, {"run.live.fixed": (*live.fixed, *given)})
+    return with_values(recipe, {"run.live.fixed": (*live.fixed, *typed)})
 
 
-def _read(name: str, found: Translation, overrides: Sequence[str]) -> Reading:
+def _read(name: str, translated: Translation, overrides: Sequence[str]) -> Reading:
     try:
-        return read_text(as_yaml(found.settings, found.origin), f"--as {name}", overrides)
+        return read_text(as_yaml(translated.settings, translated.origin), f"--as {name}", overrides)
     except RecipeError as error:
-        problems = [_in_their_words(problem, found.origin) for problem in error.problems]
+        problems = [_in_their_words(problem, translated.origin) for problem in error.problems]
         raise RecipeError(f"the line of {name}", code=error.code, problems=problems) from error
 
 

@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from mezzotint import outside
+from mezzotint.assets import MODELS
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.base import with_values
-from mezzotint.recipe.reading.read import MODELS, Reading, locate
+from mezzotint.recipe.reading.read import Reading, locate
 
 _FILES = frozenset((".safetensors", ".ckpt", ".pt", ".pth", ".bin"))
 """Endings of models in one file, which are no ids though a slash stands in them."""
@@ -20,7 +21,7 @@ _FILES = frozenset((".safetensors", ".ckpt", ".pt", ".pth", ".bin"))
 _ID = re.compile(r"(?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(@(?P<revision>[\w./-]+))?")
 
 
-def found(reading: Reading, *, insist: bool) -> Reading:
+def with_folders(reading: Reading, *, insist: bool) -> Reading:
     """The reading with the folders of hub ids as its `model.path` and `model.vae`; a path that exists stays, its
     revision left off.
 
@@ -69,8 +70,8 @@ def cached(name: str, revision: str) -> Path | None:
 
 def cache_root(environ: Mapping[str, str] | None = None) -> Path:
     """Where the hub's own programs keep what they have fetched."""
-    given = os.environ if environ is None else environ
-    if given.get("HF_HUB_CACHE"):
-        return Path(given["HF_HUB_CACHE"]).expanduser()
-    home = given.get("HF_HOME") or Path(given.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    variables = os.environ if environ is None else environ
+    if variables.get("HF_HUB_CACHE"):
+        return Path(variables["HF_HUB_CACHE"]).expanduser()
+    home = variables.get("HF_HOME") or Path(variables.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
     return Path(home).expanduser() / "hub"

@@ -29,10 +29,10 @@ def settled(folder: Path, resume: str) -> Path:
     """
     if not is_open(folder):
         return folder
-    found = newest(folder) if resume in ("auto", "latest") else None
-    if found is None and resume == "latest":
+    run = newest(folder) if resume in ("auto", "latest") else None
+    if run is None and resume == "latest":
         raise nothing_to_go_on_with(folder)
-    return found or folder.with_name(folder.name.replace(STAMP, time.strftime("%Y%m%d-%H%M%S")))
+    return run or folder.with_name(folder.name.replace(STAMP, time.strftime("%Y%m%d-%H%M%S")))
 
 
 def newest(folder: Path) -> Path | None:

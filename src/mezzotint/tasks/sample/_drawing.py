@@ -28,6 +28,7 @@ from mezzotint.shapes import Size
 from mezzotint.tasks import clip_rules
 from mezzotint.tasks.places import free_folder
 from mezzotint.tasks.prompts import cleaning
+from mezzotint.tasks.sample._args import SampleArgs
 from mezzotint.tasks.sample._model import Model, find, open_model
 from mezzotint.tasks.sample._plan import (
     CONTACT,
@@ -39,7 +40,6 @@ from mezzotint.tasks.sample._plan import (
     refuse_taken,
 )
 from mezzotint.tasks.sample._stages import drawn, size_of
-from mezzotint.tasks.sample._words import Asked
 
 _TILE = 384  # pixels of a picture's longer side on a contact sheet
 _ROWS, _COLUMNS = 24, 8  # of a contact sheet; more pictures make more sheets
@@ -48,7 +48,7 @@ Pixels = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Drawing:
     """One picture. line: what its line says of itself. row, column: its place on the contact sheet. name: its
     file's."""
 
@@ -59,39 +59,39 @@ class Wanted:
     name: str
 
 
-def draw(asked: Asked, say: Callable[[str], None]) -> Iterator[str]:
+def draw(args: SampleArgs, say: Callable[[str], None]) -> Iterator[str]:
     """Draws everything and yields the lines that say where it lies. say: gets sentences on the way. What Ctrl-C ends
     has a contact sheet of what was drawn."""
-    source = find(asked.place, asked.overrides)
-    for sentence in (*asked.notes, *source.said):
+    source = find(args.place, args.overrides)
+    for sentence in (*args.notes, *source.said):
         say(sentence)
-    lines, recipe = _cleaned(*lines_of(asked, source.recipe))
+    lines, recipe = _cleaned(*lines_of(args, source.recipe))
     for sentence in cleaning.sign_notes(text for line in lines for text in (line.prompt, line.negative or "")):
         say(f"note: {sentence}")
-    planned = plan(asked, lines, recipe.sample, say)
-    out = asked.out or free_folder(Path("samples") / source.name)
-    model = open_model(source, asked.weights)
-    wanted = _wanted(planned, asked, recipe, model, is_model=source.is_model)
-    if asked.numbered:
-        wanted = _numbered(out, wanted)
+    planned = plan(args, lines, recipe.sample, say)
+    out = args.out or free_folder(Path("samples") / source.name)
+    model = open_model(source, args.weights)
+    drawings = _drawings(planned, args, recipe, model, is_model=source.is_model)
+    if args.numbered:
+        drawings = _numbered(out, drawings)
     else:
-        refuse_taken(out, [*(one.name for one in wanted), *_sheet_names(wanted)])
-    if any(one.request.size.frames > 1 for one in wanted) and (sentence := pictures.written_as(recipe.sample.clip)):
+        refuse_taken(out, [*(one.name for one in drawings), *_sheet_names(drawings)])
+    if any(one.request.size.frames > 1 for one in drawings) and (sentence := pictures.written_as(recipe.sample.clip)):
         say(sentence)
-    _tell_of_lost_words(model.family, wanted, say)
+    _tell_of_lost_words(model.family, drawings, say)
     tiles: dict[tuple[int, int], Pixels] = {}
     try:
-        _draw_all(out, wanted, model, recipe, tiles, say)
+        _draw_all(out, drawings, model, recipe, tiles, say)
     except KeyboardInterrupt:
-        there = [one for one in wanted if (one.row, one.column) in tiles]
+        there = [one for one in drawings if (one.row, one.column) in tiles]
         if there:
-            say(f"interrupted: {_where(out, there, tiles, recipe.sample, source.name, of=len(wanted))}")
+            say(f"interrupted: {_where(out, there, tiles, recipe.sample, source.name, of=len(drawings))}")
         raise
-    yield _where(out, wanted, tiles, recipe.sample, source.name)
+    yield _where(out, drawings, tiles, recipe.sample, source.name)
 
 
 def _where(
-    out: Path, drawn: Sequence[Wanted], tiles: dict[tuple[int, int], Pixels], settings: SampleSettings, title: str,
+    out: Path, drawn: Sequence[Drawing], tiles: dict[tuple[int, int], Pixels], settings: SampleSettings, title: str,
     *, of: int | None = None,
 ) -> str:  # fmt: skip
     """Writes the contact sheets and says where everything lies. of: how many were asked for, where not all are
@@ -110,9 +110,9 @@ def _cleaned(lines: Sequence[Line], recipe: Recipe) -> tuple[tuple[Line, ...], R
     return tuple(cleaning.shown(line, captions) for line in lines), cleaned
 
 
-def _wanted(
-    planned: Sequence[Planned], asked: Asked, recipe: Recipe, model: Model, *, is_model: bool
-) -> list[Wanted]:  # fmt: skip
+def _drawings(
+    planned: Sequence[Planned], args: SampleArgs, recipe: Recipe, model: Model, *, is_model: bool
+) -> list[Drawing]:  # fmt: skip
     """Every picture, those of one size after one another, so that they can be drawn together. Raises RecipeError E1007
     for a size that the model cannot draw."""
     settings = recipe.sample
@@ -120,10 +120,10 @@ def _wanted(
     if settings.image is not None and settings.size is None:
         own = size_of(settings.image)
     usual = settings.size or ((own.width, own.height) if own else (recipe.data.resolution, recipe.data.resolution))
-    given = settings.negative_prompt if asked.negative is None else asked.negative
-    negative = cleaning.cleaned(given, recipe.data.captions)
+    negative = settings.negative_prompt if args.negative is None else args.negative
+    negative = cleaning.cleaned(negative, recipe.data.captions)
     frames = clip_rules.drawn_frames(recipe, model.family.grid, own.frames if own else 1)
-    found: list[Wanted] = []
+    drawings: list[Drawing] = []
     for one in planned:
         width, height = one.size(usual)
         refuse_sides(width, height, model.family.grid.side, one.line.where)
@@ -137,9 +137,9 @@ def _wanted(
             guidance=one.guidance,
             solver=one.line.solver,
         )
-        found.append(Wanted(request, one.line, one.row, one.column, one.stem + pictures.ending(request.size)))
-    found.sort(key=lambda one: _alike(one.request))
-    return found
+        drawings.append(Drawing(request, one.line, one.row, one.column, one.stem + pictures.ending(request.size)))
+    drawings.sort(key=lambda one: _alike(one.request))
+    return drawings
 
 
 def _alike(request: Request) -> tuple[int, int, str, float]:
@@ -147,7 +147,7 @@ def _alike(request: Request) -> tuple[int, int, str, float]:
 
 
 def _draw_all(
-    out: Path, wanted: Sequence[Wanted], model: Model, recipe: Recipe, tiles: dict[tuple[int, int], Pixels],
+    out: Path, drawings: Sequence[Drawing], model: Model, recipe: Recipe, tiles: dict[tuple[int, int], Pixels],
     say: Callable[[str], None],
 ) -> None:  # fmt: skip
     """Draws and writes, each picture as soon as it is there. tiles: gets small copies by place."""
@@ -156,15 +156,15 @@ def _draw_all(
     with durable.storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     try:
-        pictured = drawn(model, [one.request for one in wanted], recipe, say)
-        for number, (one, picture) in enumerate(zip(wanted, pictured, strict=True), 1):
-            told = pictures.facts(one.request, settings) | begun | _guidance_from(one.request, settings, model)
-            told |= model.told
-            content = pictures.file(picture.pixels, told, settings.clip)
+        pictured = drawn(model, [one.request for one in drawings], recipe, say)
+        for number, (one, picture) in enumerate(zip(drawings, pictured, strict=True), 1):
+            facts = pictures.facts(one.request, settings) | begun | _guidance_from(one.request, settings, model)
+            facts |= model.facts
+            content = pictures.file(picture.pixels, facts, settings.clip)
             durable.write_new(out / one.name, content, code="E1071", remedy=ELSEWHERE)
             tiles[one.row, one.column] = _small(pictures.strip(picture.pixels))
-            if number % max(1, settings.batch_size) == 0 or number == len(wanted):
-                say(f"drawn {number} of {len(wanted)}")
+            if number % max(1, settings.batch_size) == 0 or number == len(drawings):
+                say(f"drawn {number} of {len(drawings)}")
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(
             f"{model.device} has not enough memory ({str(error).splitlines()[0]}); write --batch=1, draw smaller "
@@ -195,13 +195,18 @@ def _guidance_from(request: Request, settings: SampleSettings, model: Model) -> 
 
 
 def _write_sheets(
-    out: Path, wanted: Sequence[Wanted], tiles: dict[tuple[int, int], Pixels], settings: SampleSettings, *, title: str
+    out: Path,
+    drawings: Sequence[Drawing],
+    tiles: dict[tuple[int, int], Pixels],
+    settings: SampleSettings,
+    *,
+    title: str,
 ) -> list[Path]:
     """contact.png, and contact-2.png … where one would be too large. Under each picture what its column does not say of
     it."""
-    prompts = {one.row: one.request.prompt or "(no prompt)" for one in wanted}
-    heads = _headings(wanted)
-    notes = {(one.row, one.column): _note(one, heads[one.column], wanted, settings) for one in wanted}
+    prompts = {one.row: one.request.prompt or "(no prompt)" for one in drawings}
+    heads = _headings(drawings)
+    notes = {(one.row, one.column): _note(one, heads[one.column], drawings, settings) for one in drawings}
     written: list[Path] = []
     for top in range(0, len(prompts), _ROWS):
         for left in range(0, len(heads), _COLUMNS):
@@ -219,10 +224,10 @@ def _write_sheets(
     return written
 
 
-def _sheet_names(wanted: Sequence[Wanted]) -> list[str]:
+def _sheet_names(drawings: Sequence[Drawing]) -> list[str]:
     """Of the contact sheets that these pictures make."""
-    down = -(-len({one.row for one in wanted}) // _ROWS)
-    across = -(-len({one.column for one in wanted}) // _COLUMNS)
+    down = -(-len({one.row for one in drawings}) // _ROWS)
+    across = -(-len({one.column for one in drawings}) // _COLUMNS)
     return [f"contact{f'-{number}' if number > 1 else ''}.png" for number in range(1, down * across + 1)]
 
 
@@ -232,36 +237,37 @@ def _free_sheet(out: Path) -> Path:
     return next(path for path in names if not path.exists())
 
 
-def _numbered(out: Path, wanted: Sequence[Wanted]) -> list[Wanted]:
+def _numbered(out: Path, drawings: Sequence[Drawing]) -> list[Drawing]:
     """Nine digits for names, in the order of prompts and seeds, behind the highest number that is there: MindONE's
     form."""
     there = [int(path.stem) for path in out.glob("*") if re.fullmatch(r"\d{9}", path.stem)]
     first = max(there, default=-1) + 1
-    order = sorted(range(len(wanted)), key=lambda n: (wanted[n].row, wanted[n].column))
+    order = sorted(range(len(drawings)), key=lambda n: (drawings[n].row, drawings[n].column))
     number = {place: first + count for count, place in enumerate(order)}
     return [
-        replace(one, name=f"{number[place]:09d}{pictures.ending(one.request.size)}") for place, one in enumerate(wanted)
+        replace(one, name=f"{number[place]:09d}{pictures.ending(one.request.size)}")
+        for place, one in enumerate(drawings)
     ]
 
 
-def _headings(wanted: Sequence[Wanted]) -> dict[int, dict[str, str]]:
+def _headings(drawings: Sequence[Drawing]) -> dict[int, dict[str, str]]:
     """Of each column that has pictures: what all of it share of size, seed and, where there are several, guidance
     scale; lines that say it of themselves count only where all do."""
-    found: dict[int, dict[str, str]] = {}
-    for column in sorted({one.column for one in wanted}):
-        here = [one for one in wanted if one.column == column]
-        found[column] = {}
-        for name in _marks(here[0], wanted):
+    headings: dict[int, dict[str, str]] = {}
+    for column in sorted({one.column for one in drawings}):
+        here = [one for one in drawings if one.column == column]
+        headings[column] = {}
+        for name in _marks(here[0], drawings):
             left_open = [one for one in here if not _says_itself(one.line, name)] or here
-            values = {_marks(one, wanted)[name] for one in left_open}
+            values = {_marks(one, drawings)[name] for one in left_open}
             if len(values) == 1:
-                found[column][name] = values.pop()
-    return found
+                headings[column][name] = values.pop()
+    return headings
 
 
-def _marks(one: Wanted, wanted: Sequence[Wanted]) -> dict[str, str]:
+def _marks(one: Drawing, drawings: Sequence[Drawing]) -> dict[str, str]:
     request = one.request
-    several = len({other.request.guidance for other in wanted}) > 1
+    several = len({other.request.guidance for other in drawings}) > 1
     size = {"size": f"{request.size.width}x{request.size.height}", "seed": f"seed {request.seed}"}
     return size | ({"guidance": f"guidance {request.guidance:g}"} if several else {})
 
@@ -278,21 +284,21 @@ def _says_itself(line: Line, name: str) -> bool:
             raise AssertionError(name)
 
 
-def _note(one: Wanted, heading: dict[str, str], wanted: Sequence[Wanted], settings: SampleSettings) -> str:
+def _note(one: Drawing, heading: dict[str, str], drawings: Sequence[Drawing], settings: SampleSettings) -> str:
     """What a picture's line says of it, and its column does not."""
     line = one.line
-    found = [text for name, text in _marks(one, wanted).items() if heading.get(name) != text]
+    texts = [text for name, text in _marks(one, drawings).items() if heading.get(name) != text]
     if line.steps is not None and line.steps != settings.steps:
-        found.append(counted(line.steps, "step"))
+        texts.append(counted(line.steps, "step"))
     if line.solver is not None and line.solver != settings.solver:
-        found.append(line.solver)
+        texts.append(line.solver)
     if line.negative is not None:
-        found.append(f"not: {line.negative}" if line.negative else "no negative prompt")
-    return ", ".join(found)
+        texts.append(f"not: {line.negative}" if line.negative else "no negative prompt")
+    return ", ".join(texts)
 
 
-def _tell_of_lost_words(family: ModelFamily, wanted: Sequence[Wanted], say: Callable[[str], None]) -> None:
-    texts = list(dict.fromkeys(text for one in wanted for text in (one.request.prompt, one.request.negative) if text))
+def _tell_of_lost_words(family: ModelFamily, drawings: Sequence[Drawing], say: Callable[[str], None]) -> None:
+    texts = list(dict.fromkeys(text for one in drawings for text in (one.request.prompt, one.request.negative) if text))
     for text, lost in zip(texts, family.lost_tokens(texts), strict=True):
         if lost:
             say(f"warning: the last {lost} tokens of {text[:60]!r}… do not fit and are not seen")

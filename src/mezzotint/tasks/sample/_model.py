@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from mezzotint import outside
+from mezzotint.assets import MODELS
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import CheckpointError, RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import with_values
-from mezzotint.recipe.reading.read import MODELS, Reading, locate, located, read, read_text
+from mezzotint.recipe.reading.read import Reading, locate, located, read, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.run_folder import RunFolder
@@ -22,7 +23,7 @@ from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.shapes import Size
 from mezzotint.tasks.assemble import family_class
 from mezzotint.tasks.check import notes
-from mezzotint.tasks.sample._words import Weights
+from mezzotint.tasks.sample._args import Weights
 from mezzotint.tasks.train import resume
 from mezzotint.tasks.train.train import folder_of
 from mezzotint.training import state
@@ -48,20 +49,20 @@ class Source:
 
 @dataclass(slots=True)
 class Model:
-    """A family ready to draw. told: what pictures say of it, as text by name."""
+    """A family ready to draw. facts: what pictures say of it, as text by name."""
 
     family: ModelFamily
     objective: Objective
     precision: Precision
     device: torch.device
-    told: dict[str, str]
+    facts: dict[str, str]
 
     @property
     def own_size(self) -> Size | None:
         """The size of pictures or clips the denoiser was made for, where its configuration says so."""
         config = getattr(self.family.parts()["denoiser"], "config", None)
-        told, grid = getattr(config, "sample_size", None), self.family.grid
-        sides = told if isinstance(told, (list, tuple)) else (told, told)
+        side, grid = getattr(config, "sample_size", None), self.family.grid
+        sides = side if isinstance(side, (list, tuple)) else (side, side)
         if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
             return None
         frames = (int(getattr(config, "video_length", 1)) - 1) * grid.frames + 1
@@ -105,8 +106,8 @@ def find(place: str, overrides: Sequence[str]) -> Source:
 
 def _of_model(model: Path, place: str, overrides: Sequence[str]) -> Source:
     recipe = located(read_text("schema: 1", place, overrides))
-    told = any(word.partition("=")[0] == "model.family" for word in overrides)
-    family = None if told else family_at(model)
+    is_named = any(word.partition("=")[0] == "model.family" for word in overrides)
+    family = None if is_named else family_at(model)
     settings = with_values(recipe.model, {"path": model} | ({"family": family} if family else {}))
     of_family = (f"{place} is of family {family}",) if family else ()
     said = (*of_family, *notes.knowledge(model))
@@ -124,8 +125,8 @@ def second(recipe: Recipe) -> Source:
 def _of_run(folder: Path, place: str, overrides: Sequence[str]) -> Source:
     start = resume.choose("latest", RunFolder(folder), f"mezzotint train {folder / 'recipe.yaml'}")
     assert start.checkpoint is not None
-    found = _of_checkpoint(start.checkpoint, place, overrides)
-    return Source(found.recipe, found.name, found.checkpoint, said=start.said)
+    source = _of_checkpoint(start.checkpoint, place, overrides)
+    return Source(source.recipe, source.name, source.checkpoint, said=start.said)
 
 
 def _of_checkpoint(checkpoint: Path, place: str, overrides: Sequence[str]) -> Source:
@@ -159,10 +160,10 @@ def open_model(source: Source, weights: Weights | None) -> Model:
     family = kind.load(recipe.model, seed=recipe.run.seed)
     parts = family.parts()
     identity: dict[str, str] = {part: kind.fingerprint(recipe.model, part, seed=recipe.run.seed) for part in parts}
-    told: dict[str, str] = {}
+    facts: dict[str, str] = {}
     if source.checkpoint is not None:
-        told = _overlay(family, source.checkpoint, weights)
-        identity |= {"checkpoint": told.pop("sha256")}
+        facts = _overlay(family, source.checkpoint, weights)
+        identity |= {"checkpoint": facts.pop("sha256")}
     elif weights == "ema":
         raise _no_ema(f"{source.name} is not a run")
     precision = Precision.of(recipe.run)
@@ -172,8 +173,8 @@ def open_model(source: Source, weights: Weights | None) -> Model:
         module.to(device)
     attention.set_up(parts["denoiser"], recipe.model.attention)
     objective = Objective(recipe.objective, family.schedule, recipe.model.prediction or family.prediction)
-    told |= {"model": of_values(identity), "model_name": source.name, "family": recipe.model.family}
-    return Model(family, objective.to(device), precision, device, told)
+    facts |= {"model": of_values(identity), "model_name": source.name, "family": recipe.model.family}
+    return Model(family, objective.to(device), precision, device, facts)
 
 
 def _overlay(family: ModelFamily, checkpoint: Path, weights: Weights | None) -> dict[str, str]:

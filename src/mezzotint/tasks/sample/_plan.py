@@ -10,13 +10,14 @@ from itertools import product
 from pathlib import Path
 
 from mezzotint import durable
+from mezzotint.assets import MODELS
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.base import with_values
-from mezzotint.recipe.reading.read import MODELS, locate, located, read, read_text
+from mezzotint.recipe.reading.read import locate, located, read, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line
-from mezzotint.tasks.sample._words import Asked, read_file
+from mezzotint.tasks.sample._args import SampleArgs, read_file
 
 CONTACT = "contact.png"
 """The contact sheet, or the first of several."""
@@ -29,14 +30,14 @@ _EVERY_GRID = 8  # pixels; the sides of every model's pictures are multiples of 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One picture. line: its prompt and what that says of itself. row, column: its place on the contact sheet. asked:
-    the column's width and height; None takes the recipe's or the model's. index: addresses its noise beside the seed.
-    stem: its file's name without the ending."""
+    """One picture. line: its prompt and what that says of itself. row, column: its place on the contact sheet.
+    column_size: width and height of its column; None takes the recipe's or the model's. index: addresses its noise
+    beside the seed. stem: its file's name without the ending."""
 
     line: Line
     row: int
     column: int
-    asked: tuple[int, int] | None
+    column_size: tuple[int, int] | None
     seed: int
     guidance: float
     index: int
@@ -44,64 +45,64 @@ class Planned:
 
     def size(self, usual: tuple[int, int]) -> tuple[int, int]:
         """Width and height, where those that nobody asks anything of have those given."""
-        return self.line.size(*(self.asked or usual))
+        return self.line.size(*(self.column_size or usual))
 
 
-def look(asked: Asked) -> None:
+def look(args: SampleArgs) -> None:
     """Refuses what can be told to be wrong without the model. Raises RecipeError: whatever the recipe's reader finds,
     E1007 a size, E1071 pictures that are there already, E1072 nothing to draw, E1073 a prompt file."""
-    recipe = _recipe(asked)
+    recipe = _recipe(args)
     if recipe is None:
         return
-    lines, recipe = lines_of(asked, recipe)
-    planned = plan(asked, lines, recipe.sample, lambda _: None)
-    for width, height in asked.sizes:
+    lines, recipe = lines_of(args, recipe)
+    planned = plan(args, lines, recipe.sample, lambda _: None)
+    for width, height in args.sizes:
         refuse_sides(width, height, _EVERY_GRID)
-    if asked.out is not None and not asked.numbered:
-        refuse_taken(asked.out, [one.stem + ending for one in planned for ending in (".png", ".mp4")])
+    if args.out is not None and not args.numbered:
+        refuse_taken(args.out, [one.stem + ending for one in planned for ending in (".png", ".mp4")])
 
 
-def lines_of(asked: Asked, recipe: Recipe) -> tuple[tuple[Line, ...], Recipe]:
+def lines_of(args: SampleArgs, recipe: Recipe) -> tuple[tuple[Line, ...], Recipe]:
     """The prompts, and the recipe with what a prompt file of its own says for all of them: less than what the command
     line says. Raises RecipeError E1072 where there is no prompt, E1073."""
-    lines = asked.lines or tuple(Line(prompt) for prompt in recipe.sample.prompts)
-    if not asked.lines and recipe.sample.file is not None:
+    lines = args.lines or tuple(Line(prompt) for prompt in recipe.sample.prompts)
+    if not args.lines and recipe.sample.file is not None:
         file = read_file(recipe.sample.file)
-        given = {word.partition("=")[0] for word in asked.overrides}
-        settings = {name: value for name, value in file.settings.items() if f"sample.{name}" not in given}
+        typed = {word.partition("=")[0] for word in args.overrides}
+        settings = {name: value for name, value in file.settings.items() if f"sample.{name}" not in typed}
         recipe = with_values(recipe, {f"sample.{name}": value for name, value in settings.items()})
         lines = file.lines
     if not lines:
         raise RecipeError(
-            f"mezzotint sample: no prompt is given and {asked.place} has none; write --prompt='a red fox'", code="E1072"
+            f"mezzotint sample: no prompt is given and {args.place} has none; write --prompt='a red fox'", code="E1072"
         )
     return lines, recipe
 
 
 def plan(
-    asked: Asked, lines: Sequence[Line], settings: SampleSettings, say: Callable[[str], None]
+    args: SampleArgs, lines: Sequence[Line], settings: SampleSettings, say: Callable[[str], None]
 ) -> list[Planned]:  # fmt: skip
     """Every picture once: a line that has a size or seed of its own is not drawn again for each of those asked for. A
     seed of -1 is a new one, which is said."""
-    seeds = [_settled(seed, "", say) for seed in asked.seeds or (settings.seed,)]
+    seeds = [_settled(seed, "", say) for seed in args.seeds or (settings.seed,)]
     own = {row: _settled(line.seed, line.prompt, say) for row, line in enumerate(lines) if line.seed is not None}
     kinds = [
         list(product([own[row]] if row in own else seeds, line.guidance or settings.guidance))
         for row, line in enumerate(lines)
     ]
     across, digits = max(map(len, kinds)), max(3, len(str(max(1, len(lines) - 1))))
-    found: dict[tuple[object, ...], Planned] = {}
-    for group, size in enumerate(asked.sizes or (None,)):
+    pictures: dict[tuple[object, ...], Planned] = {}
+    for group, size in enumerate(args.sizes or (None,)):
         for row, line in enumerate(lines):
             # a line's own seed is an address of its own, wherever in the file the line stands
-            index = asked.index + (row if row not in own else 0)
+            index = args.index + (row if row not in own else 0)
             for place, (seed, guidance) in enumerate(kinds[row]):
                 column = group * across + place
                 one = Planned(
                     line, row, column, size, seed, guidance, index, f"{row:0{digits}d}-{column}-seed{seed}"
                 )  # fmt: skip
-                found.setdefault((row, one.size(size) if size else None, seed, guidance), one)
-    return list(found.values())
+                pictures.setdefault((row, one.size(size) if size else None, seed, guidance), one)
+    return list(pictures.values())
 
 
 def refuse_sides(width: int, height: int, multiple: int, where: str = "") -> None:
@@ -130,15 +131,15 @@ def _settled(seed: int, prompt: str, say: Callable[[str], None]) -> int:
     return new
 
 
-def _recipe(asked: Asked) -> Recipe | None:
+def _recipe(args: SampleArgs) -> Recipe | None:
     """The recipe that is drawn by, with its paths found; None where the word names nothing, which `find` says."""
-    path = Path(asked.place).expanduser()
+    path = Path(args.place).expanduser()
     try:
         for folder in _of_runs(path):
-            return located(read(folder / "recipe.yaml", asked.overrides))
+            return located(read(folder / "recipe.yaml", args.overrides))
         if path.suffix.lower() not in (".yaml", ".yml") and locate(path, None, shipped=MODELS).exists():
-            return located(read_text("schema: 1", asked.place, asked.overrides))
-        return located(read(asked.place, asked.overrides))
+            return located(read_text("schema: 1", args.place, args.overrides))
+        return located(read(args.place, args.overrides))
     except RecipeError as error:
         if error.code == "E1011":
             return None

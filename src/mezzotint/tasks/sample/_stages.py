@@ -19,7 +19,7 @@ from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.recipe.sections.sample import SampleSettings
-from mezzotint.sampling.sample import Picture, Request, Span, alike, as_bytes, embedded, sample_latents
+from mezzotint.sampling.sample import Picture, Request, Sampling, Span, alike, as_bytes, embedded, sample_latents
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
 from mezzotint.tasks.sample._model import Model, open_model, second
@@ -41,19 +41,19 @@ def drawn(model: Model, requests: Sequence[Request], recipe: Recipe, say: Callab
     if refiner.path is None:
         yield from _sampled(model, requests, settings, span)
         return
-    found: list[Tensor] = []
+    starts: list[Tensor] = []
     for some in alike(requests, settings.batch_size):
-        made = _latents(model, some, settings, span)
-        found += [latents[None].cpu() for latents in made]
+        batch = _latents(model, some, settings, span)
+        starts += [latents[None].cpu() for latents in batch]
     for part in model.family.parts().values():
         part.to("cpu")
     say(f"the second model: {refiner.path}")
     other = open_model(second(recipe), None)
     _require_alike(model.family, other.family, refiner.path)
-    model.told |= {"refiner.model": other.told["model"]}
+    model.facts |= {"refiner.model": other.facts["model"]}
     again = [
         replace(r, start=x, guidance=refiner.guidance, text=None, negative_text=None)
-        for r, x in zip(requests, found, strict=True)
+        for r, x in zip(requests, starts, strict=True)
     ]
     span = Span(begin=refiner.strength, noised=refiner.finish, stage=1)
     plain = with_values(settings, {"unconditional": "caption"})
@@ -79,21 +79,9 @@ def _sampled(model: Model, requests: Sequence[Request], settings: SampleSettings
 
 def _latents(model: Model, requests: Sequence[Request], settings: SampleSettings, span: Span) -> Tensor:
     known = embedded(model.family, requests)
+    how = Sampling(model.objective.schedule, model.objective.form, model.device, settings, span)
     with model.precision.autocast(model.device):
-        return sample_latents(
-            model.family,
-            known,
-            schedule=model.objective.schedule,
-            prediction=model.objective.form,
-            steps=settings.steps,
-            guidance=settings.guidance[0],
-            solver=settings.solver,
-            device=model.device,
-            spacing=settings.spacing,
-            guidance_rescale=settings.guidance_rescale,
-            settings=settings,
-            span=span,
-        )
+        return sample_latents(model.family, known, how)
 
 
 def _begun(model: Model, requests: Sequence[Request], recipe: Recipe) -> list[Request]:
@@ -101,7 +89,7 @@ def _begun(model: Model, requests: Sequence[Request], recipe: Recipe) -> list[Re
     path = recipe.sample.image
     assert path is not None
     moments: dict[Size, Tensor] = {}
-    found = []
+    requested = []
     for request in requests:
         if request.size.frames != 1:
             raise RecipeError("sample.image: clips do not begin with a picture; leave it out", code="E1091")
@@ -111,8 +99,8 @@ def _begun(model: Model, requests: Sequence[Request], recipe: Recipe) -> list[Re
         here = moments[request.size]
         address = np.array([draws.key(request.seed, "sample-image", request.index)], dtype=np.uint64)
         eps = normal(torch.from_numpy(address.view(np.int64)), (here.shape[1] // 2, *here.shape[2:]))
-        found.append(replace(request, start=posterior_sample(here, eps)))
-    return found
+        requested.append(replace(request, start=posterior_sample(here, eps)))
+    return requested
 
 
 def _pixels(path: Path, size: Size, data: DataSettings) -> Tensor:

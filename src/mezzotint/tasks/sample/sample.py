@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mezzotint.tasks.sample import _plan
-from mezzotint.tasks.sample._words import parse
+from mezzotint.tasks.sample._args import parse
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -14,11 +14,11 @@ def run(arguments: Sequence[str]) -> int:
 
     Raises RecipeError E1012 and E1070 to E1075, CheckpointError, WeightsError, StorageError, OutOfMemory E1751.
     """
-    asked = parse(arguments)
-    _plan.look(asked)
+    args = parse(arguments)
+    _plan.look(args)
     # here, not above: torch and the networks take seconds that a mistyped line should not wait for
     from mezzotint.tasks.sample._drawing import draw
 
-    for line in draw(asked, say=print):
+    for line in draw(args, say=print):
         print(line)
     return 0

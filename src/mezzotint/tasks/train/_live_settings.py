@@ -132,7 +132,7 @@ class LiveSettings:
     def _others(self, reading: Reading, paths: Sequence[str]) -> list[str]:
         """What the file gives otherwise than the run was started with, and cannot change, each in its own words."""
         mine = self.recipe.model_dump(mode="json", by_alias=True)
-        recipe = located(hub.found(continuing.found(reading), insist=False))
+        recipe = located(hub.with_folders(continuing.with_run(reading), insist=False))
         recipe = optimizers.settled(recipe, self.runtime.device.type, mine)
         changed = [one.path for one in differences(mine, recipe)]
         inside = [p for p in changed if any(p == one or one.startswith(f"{p}.") for one in paths)]
@@ -183,7 +183,7 @@ def require_possible(recipe: Recipe, now: Recipe, model: TrainableModel, caches:
         if family.learns_variance and recipe.objective.variance != "none":
             LearnedRange(objective.schedule, model.prediction)
         if recipe.run.preview.every is not None:
-            require_solver(drawn.solver, objective.schedule, objective.form.solved, drawn, drawn.spacing)
+            require_solver(drawn.solver, objective.schedule, objective.form.solved, drawn)
     before = now.model.clip_skip
     if recipe.model.clip_skip == before:
         return

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import mezzotint
-from mezzotint import threads
+from mezzotint import startup
 from mezzotint.runtimes.base import Launch, Runtime
 
 
@@ -29,8 +29,8 @@ def environment(runtime: Runtime, launch: Launch) -> dict[str, Any]:
         "launcher": launch.launcher,
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "threads_wait": threads.waiting(os.environ),
-        "openmp": threads.settings(os.environ),
+        "threads_wait": startup.waiting(os.environ),
+        "openmp": startup.settings(os.environ),
     }
     if runtime.device.type == "cuda":
         properties = torch.cuda.get_device_properties(runtime.device)

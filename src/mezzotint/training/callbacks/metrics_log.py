@@ -191,23 +191,12 @@ def truncate(folder: RunFolder, step: int) -> int:
 
 
 def _truncate(path: Path, step: int) -> int:
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    gone = 0
-    try:
-        with durable.storage_errors(path, needed=path.stat().st_size):
-            with open(path, "rb") as old, open(aside, "wb") as new:
-                for line in old:
-                    if _is_known(line, step):
-                        new.write(line)
-                    else:
-                        gone += 1
-                new.flush()
-                os.fsync(new.fileno())
-            if gone:
-                os.replace(aside, path)
-                durable.sync_folder(path.parent)
-    finally:
-        aside.unlink(missing_ok=True)
+    with open(path, "rb") as old:
+        gone = sum(not _is_known(line, step) for line in old)
+    if gone:
+        replacing = durable.replacing(path, needed=path.stat().st_size)
+        with replacing as aside, open(path, "rb") as old, open(aside, "wb") as new:
+            new.writelines(line for line in old if _is_known(line, step))
     return gone
 
 

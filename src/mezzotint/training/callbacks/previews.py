@@ -29,7 +29,7 @@ from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import grids, pictures
-from mezzotint.sampling.sample import alike, as_bytes, sample_latents
+from mezzotint.sampling.sample import Sampling, alike, as_bytes, sample_latents
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._evaluating import (
     WRITTEN,
@@ -139,23 +139,12 @@ class Previews(PreviewsElsewhere):
         return drawn
 
     def _draw(self, which: Weights, requests: PreviewRequests) -> Iterator[NDArray[np.uint8]]:
-        settings = requests.settings
+        settings, objective = requests.settings, self._model.objective
+        how = Sampling(objective.schedule, objective.form, self._device, settings)
         with evaluating(self._model.family.parts()), weights_in_use(self._model.update, which):
             for some in alike(requests.requests, settings.batch_size):
                 with self._model.precision.autocast(self._device):
-                    latents = sample_latents(
-                        self._model.family,
-                        some,
-                        schedule=self._model.objective.schedule,
-                        prediction=self._model.objective.form,
-                        steps=settings.steps,
-                        guidance=settings.guidance[0],
-                        solver=settings.solver,
-                        device=self._device,
-                        spacing=settings.spacing,
-                        guidance_rescale=settings.guidance_rescale,
-                        settings=settings,
-                    )
+                    latents = sample_latents(self._model.family, some, how)
                 for request, pixels in zip(some, self._decode(latents), strict=True):
                     yield as_bytes(pixels, request.size.frames)
 

@@ -3,7 +3,6 @@ on as it would have."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -57,11 +56,10 @@ class Profiler(Callback):
         if self._looks <= WARM_UP:
             return
         watched.stop()
-        aside = self._path.with_name(f".{self._path.name}.partial")
         with durable.storage_errors(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
+        with durable.replacing(self._path, durably=False) as aside:
             watched.export_chrome_trace(str(aside))
-            os.replace(aside, self._path)
         self._say(f"profile    {self._looks - WARM_UP} steps in {self._path}")
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint import outside
+from mezzotint.assets import ASSETS, MODELS
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files.tensor_files import settle, sync
 
@@ -78,14 +79,14 @@ def _not_there(root: Path) -> str:
 
 def shipped_names() -> tuple[str, ...]:
     """Names of the models that travel with the package."""
-    return tuple(sorted(p.name for p in _shipped_root().iterdir() if (p / "model_index.json").is_file()))
+    return tuple(sorted(p.name for p in MODELS.iterdir() if (p / "model_index.json").is_file()))
 
 
 def shipped(name: str) -> Path:
     """The folder of a model that travels with the package. Raises WeightsError E1401 listing those there are."""
     if name not in shipped_names():
         raise WeightsError(f"no model called {name!r} ships; there are: {', '.join(shipped_names())}", code="E1401")
-    return _shipped_root() / name
+    return MODELS / name
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -188,8 +189,8 @@ def tokenizer_files(folder: Path) -> dict[str, Path]:
     """The files of a tokenizer's folder by name. Models that ship share one vocabulary, CLIP's, which lies elsewhere
     and is among them here."""
     found = {path.name: path for path in sorted(folder.glob("*")) if path.is_file() and not path.name.startswith(".")}
-    if "merges.txt" not in found and "tokenizer.json" not in found and folder.is_relative_to(_shipped_root()):
-        found |= {name: _shipped_root().parent / "tokenizers" / "clip" / name for name in ("merges.txt", "vocab.json")}
+    if "merges.txt" not in found and "tokenizer.json" not in found and folder.is_relative_to(MODELS):
+        found |= {name: ASSETS / "tokenizers" / "clip" / name for name in ("merges.txt", "vocab.json")}
     return found
 
 
@@ -214,7 +215,3 @@ def finish(aside: Path, folder: Path) -> None:
 def discard(aside: Path) -> None:
     """Removes what `begin` made, where it still is."""
     shutil.rmtree(aside, ignore_errors=True)
-
-
-def _shipped_root() -> Path:
-    return Path(__file__).parents[2] / "assets" / "models"

@@ -7,12 +7,13 @@ over weaker ones: a folder's globals, its local file, a picture's own files.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
+
+from mezzotint.errors import did_you_mean
 
 Place = tuple[str | int, ...]
 """Where a value lies in its mapping: ("tags", 0, "weight")."""
@@ -188,5 +189,4 @@ _READ: Mapping[str, Callable[[Any, Place], Any]] = {
 
 def _unknown(key: str, also: tuple[str, ...]) -> str:
     known = ["main_prompt", "caption", *_READ, *also]
-    near = difflib.get_close_matches(key, known, n=1)
-    return f"unknown key; did you mean {near[0]}?" if near else f"unknown key; there are {', '.join(known)}"
+    return f"unknown key; {did_you_mean(key, known, 'there are ' + ', '.join(known))}"

@@ -1,17 +1,22 @@
-"""How the threads of torch's kernels wait: asleep, unless the user says otherwise, and set before OpenMP is loaded."""
+"""Before all else: threads of torch's kernels wait asleep, unless the user says otherwise, set before OpenMP is loaded;
+and warnings of libraries that mean nothing are not shown, others are."""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
+from torch.utils.data import DataLoader
 
-from mezzotint import cli, threads
+from mezzotint import cli, startup
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.single import Runtime
@@ -22,18 +27,18 @@ OF_THE_USER = ({"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "infinity"}, {"
 
 def test_threads_wait_asleep_where_nobody_decided_it() -> None:
     given = {"OMP_NUM_THREADS": "2", "HOME": "/"}
-    threads.wait_asleep(given, is_loaded=False)
+    startup.wait_asleep(given, is_loaded=False)
     assert given == {"OMP_NUM_THREADS": "2", "HOME": "/", "OMP_WAIT_POLICY": "passive"}
-    assert threads.waiting(given) == "asleep"
-    assert threads.settings(given) == {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
+    assert startup.waiting(given) == "asleep"
+    assert startup.settings(given) == {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
 
 
 @pytest.mark.parametrize("own", OF_THE_USER)
 def test_what_the_user_says_of_waiting_stays(own: dict[str, str]) -> None:
     given = dict(own)
-    threads.wait_asleep(given, is_loaded=False)
+    startup.wait_asleep(given, is_loaded=False)
     assert given == own
-    assert threads.waiting(given) == "as the environment says"
+    assert startup.waiting(given) == "as the environment says"
 
 
 def test_nothing_is_set_or_claimed_where_torch_is_loaded_already(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,3 +81,42 @@ def test_openmp_itself_has_heard_it_when_it_is_loaded(own: dict[str, str], seen:
     told = clean | {"OMP_DISPLAY_ENV": "true"} | own
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=told)
     assert f"OMP_WAIT_POLICY = '{seen}'" in done.stderr
+
+
+def many_workers() -> None:
+    DataLoader(range(4), num_workers=4096)  # type: ignore[arg-type]  # made, not asked: no process starts
+
+
+def odd_tiff() -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(file, "TIFF", tiffinfo={33723: (1, 2, 3)})
+    Image.open(file).getexif()
+
+
+def shown(raises: object, *, quietly: bool, told: str = "") -> list[str]:
+    """The warnings that a call leaves for the reader, as Python starts. told: an action that Python was told."""
+    assert callable(raises)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.resetwarnings()
+        if told:
+            warnings.filterwarnings(told, category=UserWarning)  # type: ignore[arg-type]
+        if quietly:
+            cli.main(["ls", "formats"])
+        raises()
+    return [str(one.message) for one in caught if issubclass(one.category, UserWarning)]
+
+
+@pytest.mark.parametrize("raises", [many_workers, odd_tiff])
+def test_what_means_nothing_is_not_shown_unless_python_is_told(raises: object) -> None:
+    assert shown(raises, quietly=False), "the library does not warn any more: its entry can go"
+    assert shown(raises, quietly=True) == []
+    assert shown(raises, quietly=True, told="always")
+
+
+def test_other_warnings_and_other_modules_are_shown() -> None:
+    def others() -> None:
+        warnings.warn_explicit("This DataLoader will create 9 worker processes in total", UserWarning, "x.py", 1, "x")
+        warnings.warn_explicit("This DataLoader is slow", UserWarning, "x.py", 2, "torch.utils.data.dataloader")
+
+    assert len(shown(others, quietly=True)) == 2
+    assert all(message and module.endswith("$") for message, module in startup.MEAN_NOTHING)

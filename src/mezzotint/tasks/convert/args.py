@@ -1,0 +1,64 @@
+"""What `convert` and `merge` are asked alike: names of files and what the switches say about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+from mezzotint.assets import MODELS
+from mezzotint.recipe.reading.read import locate
+from mezzotint.tasks.reading import words
+from mezzotint.tasks.reading.words import Words
+from mezzotint.weights.files import mindspore, pickled
+from mezzotint.weights.folder.components import DTypeName
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertArgs:
+    """dtype: None keeps every tensor's. ema: what happens to averaged copies in a single file. prediction, config: for
+    files that do not say it. store: where a pickled source is kept as safetensors; None is the usual place."""
+
+    source: Path
+    destination: Path
+    dtype: DTypeName | None = None
+    ema: Literal["ignore", "use", "keep"] = "ignore"
+    prediction: Literal["epsilon", "v"] | None = None
+    config: Path | None = None
+    store: Path | None = None
+
+
+def parse(arguments: Sequence[str]) -> ConvertArgs:
+    """Reads the words after `convert`. SOURCE is a path or the name of a model that ships. Raises RecipeError E1012
+    naming what is wrong and what is known."""
+    line = words.parse(arguments, "convert")
+    source = Path(line.plain[0]).expanduser()
+    return ConvertArgs(
+        source if source.exists() else locate(source, None, shipped=MODELS),
+        destination(line),
+        dtype(line),
+        cast('Literal["ignore", "use", "keep"]', line.get("--ema") or "ignore"),
+        cast('Literal["epsilon", "v"] | None', line.get("--prediction")),
+        config(line),
+    )
+
+
+def destination(line: Words) -> Path:
+    """The last name, where the model is written. Raises RecipeError E1012 for one that would be a pickle."""
+    path = Path(line.plain[-1]).expanduser()
+    if path.suffix in pickled.SUFFIXES and path.suffix != mindspore.SUFFIX:
+        name = path.with_suffix(".safetensors").name
+        raise line.wrong(f"{path.name} would be a pickle, which is never written; write {name}")
+    return path
+
+
+def dtype(line: Words) -> DTypeName | None:
+    """What tensors become, None to keep every tensor's type."""
+    return cast("DTypeName | None", line.get("--dtype"))
+
+
+def config(line: Words) -> Path | None:
+    """The folder of configurations, where it was found."""
+    path = line.path("--config")
+    return None if path is None else locate(path, None, shipped=MODELS)

@@ -1,0 +1,335 @@
+"""The verbs of `mezzotint VERB …` and their switches: the one table that help, the parser (`words.py`) and the verbs
+themselves read. No pydantic and no torch here, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MANY = 10**9
+"""As many names as one likes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A switch of a verb. form: how it is written, `--dtype=fp16`, or `--json` for one that stands alone. meaning: one
+    line of help. choices: the values
+    it takes; empty takes any. aliases: what other programs call it. setting: the recipe's setting that it stands for,
+    "" for none. repeats: it may be given more than once. gathers: words behind its value are further values.
+    may_be_empty: `--negative=` is a value, too.
+    """
+
+    form: str
+    meaning: str
+    choices: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    setting: str = ""
+    repeats: bool = False
+    gathers: bool = False
+    may_be_empty: bool = False
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.form.partition("=")[0]
+
+    @property
+    def takes_value(self) -> bool:
+        """Whether a value follows it."""
+        return "=" in self.form
+
+    @property
+    def help(self) -> str:
+        """The setting it stands for and what it means."""
+        return ", ".join(filter(None, (self.setting, self.meaning)))
+
+
+AS = Switch("--as=NAME", "the dialect of the line after `--`; `mezzotint ls dialects` lists them")
+"""The line of another trainer follows a lone `--`."""
+
+ALLOW = Switch("--allow-package=NAME", "a package that may be imported for an optimizer's class", repeats=True)
+"""Of every verb that reads a recipe. Importing a package runs it, so that no recipe can say it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A verb. about: one line. form: what follows it. examples: three command lines with what they do. switches: its
+    own. reads_recipe: whether RECIPE key=value come first, or the line of another trainer after `--as`. has_tools:
+    whether it takes lines of other trainers' tools: MindONE's example has one for each. names: how many names stand
+    behind it, at least and at most. flags_are_names: words with hyphens before them are names as well. instead: what
+    to write for a switch that it does not have; braces take the value."""
+
+    name: str
+    about: str
+    form: str
+    examples: tuple[tuple[str, str], ...]
+    switches: tuple[Switch, ...] = ()
+    reads_recipe: bool = False
+    has_tools: bool = False
+    names: tuple[int, int] = (0, MANY)
+    flags_are_names: bool = False
+    instead: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def module(self) -> str:
+        """What is imported when it is used, `tasks/NAME/NAME.py` or `tasks/NAME.py`: `run(words) -> exit status`."""
+        has_folder = (Path(__file__).parents[1] / self.name).is_dir()
+        return f"mezzotint.tasks.{self.name}.{self.name}" if has_folder else f"mezzotint.tasks.{self.name}"
+
+    def switch(self, name: str) -> Switch | None:
+        """Its switch of a name or alias, written with hyphens or underscores; None for what it does not know."""
+        name = name.replace("_", "-")
+        return next((one for one in self.known() if name in (one.name, *one.aliases)), None)
+
+    def known(self) -> tuple[Switch, ...]:
+        """Its own switches and those that verbs of its kind share."""
+        lines = (AS,) if (self.reads_recipe or self.has_tools) else ()
+        return (*self.switches, *lines, *((ALLOW,) if self.reads_recipe else ()))
+
+
+_PROCESSES = Switch("--processes=N", "as N processes would share the batches")
+_DTYPE = Switch(
+    "--dtype=fp16", "fp32, fp16 or bf16; without it every tensor keeps its type", choices=("fp32", "fp16", "bf16")
+)
+_CHECK = (
+    Switch("--json", "one JSON document instead of the page"),
+    Switch("--all", "every setting, defaults included"),
+    Switch("--dry", "runs two real steps and tells how long the run would take"),
+    _PROCESSES,
+)
+_BENCH = (
+    Switch("--steps=N", "how many steps; without it the run's own length, at most 101"),
+    Switch("--warm-up=N", "steps that the numbers leave out; 5 without it, or a quarter of a short run"),
+    Switch("--fast", "a second row, with caches and on GPUs compiled"),
+    Switch("--as-written", "of a foreign line, only the row as it is written"),
+    Switch("--rounds=N", "measure the rows N times in turn, so that a machine that slows favours none; 1 without it"),
+    Switch("--stand-in=N", "train on N drawn pictures in the place of the recipe's"),
+    Switch("--target=LOSS", "tell whether the last micro-batch's loss is below it"),
+    Switch("--json", "the JSON document instead of the table"),
+    Switch("--out=FOLDER", "where the results go; without it a new folder in bench/"),
+)
+_SAMPLE = (
+    Switch(
+        "--prompt=TEXT",
+        "what to draw; more texts may follow it",
+        aliases=("--prompts",),
+        repeats=True,
+        gathers=True,
+        may_be_empty=True,
+    ),
+    Switch(
+        "--file=FILE",
+        "prompts: .txt, one a line, options behind them (--n --w --h --s --d --l), or .json",
+        repeats=True,
+    ),
+    Switch("--negative=TEXT", "what guidance moves away from", aliases=("--negative-prompt",), may_be_empty=True),
+    Switch("--size=WxH", "in pixels, 512 for a square, or one of SDXL's sizes by name; several with commas between"),
+    Switch("--seed=N", "of the noise, -1 a new one; several with commas between, or 1-4", aliases=("--seeds",)),
+    Switch("--index=N", "number of the first prompt, which addresses its noise; 0 without"),
+    Switch("--steps=N", "", aliases=("--num-inference-steps",), setting="sample.steps"),
+    Switch(
+        "--guidance=G",
+        "also --cfg; several with commas between",
+        aliases=("--cfg", "--cfg-scale", "--guidance-scale"),
+        setting="sample.guidance",
+    ),
+    Switch("--rescale=SHARE", "", setting="sample.guidance_rescale"),
+    Switch("--solver=NAME", "", aliases=("--sampler", "--scheduler"), setting="sample.solver"),
+    Switch("--spacing=NAME", "", setting="sample.spacing"),
+    Switch("--batch=N", "", aliases=("--batch-size",), setting="sample.batch_size"),
+    Switch("--weights=KIND", "of a run: raw, or ema for the average of its weights, which is usual where there is one"),
+    Switch("--frames=N", "of models that draw clips", setting="sample.clip.frames"),
+    Switch("--rate=FPS", "frames a second of a clip's file", setting="sample.clip.rate"),
+    Switch("--out=FOLDER", "where the pictures go; without it a new folder in samples/"),
+    Switch("--numbered", "calls pictures 000000000.png and so on, after those that are there"),
+)
+_CONVERT = (
+    _DTYPE,
+    Switch(
+        "--ema=use",
+        "averaged copies in a single file: ignore them, use them as the denoiser, or keep both",
+        choices=("ignore", "use", "keep"),
+    ),
+    Switch("--prediction=v", "epsilon or v, for files that do not say it", choices=("epsilon", "v")),
+    Switch("--config=FOLDER", "configurations of a single file of unusual size"),
+)
+_MERGE = (
+    Switch("--weights=A,B", "sum the models up, one weight for each"),
+    _DTYPE,
+    Switch("--ema=use", "take the averaged copies of later files", choices=("ignore", "use")),
+    Switch("--config=FOLDER", "configurations of a first file of unusual size"),
+    Switch("--report=FILE.json", "write down where every tensor came from"),
+)
+_IMAGE = "sample.image={}, and sample.strength=0.75 for how much of it is drawn anew"
+_INSTEAD_OF_SAMPLE = {
+    "--width": "--size={}xHEIGHT, or --size={} for a square", "--height": "--size=WIDTHx{}, or --size={} for a square",
+    "--image": _IMAGE, "--init-image": _IMAGE, "--init-img": _IMAGE, "--img": _IMAGE,
+    "--strength": "sample.strength={}", "--denoise": "sample.strength={}",
+    "--denoising-strength": "sample.strength={}", "--refiner": "sample.refiner.path={}",
+    "--precision": "run.precision={}", "--device": "run.device={}", "--clip-skip": "model.clip_skip={}",
+    "--vae": "model.vae={}",
+}  # fmt: skip
+
+_OF_DIFFUSERS = "--pretrained_model_name_or_path=sd-v1-5 --train_data_dir=photos"
+
+VERBS: tuple[Verb, ...] = (
+    Verb(
+        "train",
+        "train a model, or go on with a run",
+        "RECIPE [key=value …]",
+        (
+            ("mezzotint train recipe.yaml", "starts the run, or goes on from its newest checkpoint"),
+            ("mezzotint train recipe.yaml optim.lr=1e-6 run.name=slow", "the same recipe with two settings changed"),
+            ("torchrun --nproc-per-node 2 -m mezzotint train recipe.yaml", "on two devices, with the same draws"),
+        ),
+        reads_recipe=True,
+    ),
+    Verb(
+        "cache",
+        "encode pictures, clips and captions once, ahead of the training",
+        "RECIPE [key=value …]",
+        (
+            ("mezzotint cache recipe.yaml data.cache.latents=true", "encodes what is not in the cache yet"),
+            ("mezzotint cache recipe.yaml data.cache.text=true", "encodes the captions"),
+            ("mezzotint cache recipe.yaml data.cache.path=/disk/cache", "keeps the cache in another folder"),
+        ),
+        reads_recipe=True,
+    ),
+    Verb(
+        "check",
+        "read everything, train nothing: recipe, files, batches, memory",
+        "RECIPE [key=value …]",
+        (
+            ("mezzotint check recipe.yaml", "tells what the run would do, and whether it fits"),
+            ("mezzotint check recipe.yaml data.resolution=768", "the same at another size"),
+            ("mezzotint check recipe.yaml --dry", "takes two real steps and tells how long the run would take"),
+        ),
+        switches=_CHECK,
+        reads_recipe=True,
+    ),
+    Verb(
+        "translate",
+        "print the recipe that the command line of another trainer amounts to",
+        "--as NAME [--processes=N] -- THE LINE AS IT IS",
+        (
+            (
+                f"mezzotint translate --as diffusers-sd -- {_OF_DIFFUSERS}",
+                "the recipe, and a note for each flag that is not simply carried over",
+            ),
+            (
+                f"mezzotint translate --as diffusers-sd --processes=8 -- {_OF_DIFFUSERS} --use_ema",
+                "as eight processes would share the batches",
+            ),
+            (
+                f"mezzotint translate --as diffusers-sd -- python train_text_to_image.py {_OF_DIFFUSERS} > recipe.yaml",
+                "keeps it as a recipe; the launcher may stay",
+            ),
+        ),
+        switches=(AS, _PROCESSES),
+        names=(0, 0),
+    ),
+    Verb(
+        "bench",
+        "measure how fast a recipe trains here, and what it costs",
+        "RECIPE [key=value …]",
+        (
+            ("mezzotint bench recipe.yaml", "images a second, memory, MFU; a plot of loss and step time"),
+            ("mezzotint bench recipe.yaml --steps=30 --fast", "beside it a row with everything that is faster"),
+            ("mezzotint bench recipe.yaml --stand-in=833", "on drawn pictures in the place of the recipe's"),
+        ),
+        switches=_BENCH,
+        reads_recipe=True,
+    ),
+    Verb(
+        "sample",
+        "draw pictures or clips from a model, a run or a recipe",
+        "MODEL|RUN|RECIPE [--prompt=TEXT …] [key=value …]",
+        (
+            ("mezzotint sample runs/mine --prompt='a red fox'", "from the run's newest checkpoint"),
+            ("mezzotint sample model/ --file=prompts.txt --seed=1,2 --size=512x768", "a sheet of prompts and seeds"),
+            (
+                "mezzotint sample model/ --prompt='a red fox' sample.image=photo.png sample.strength=0.6",
+                "begins with a picture (img2img); a strength of 1 leaves little of it",
+            ),
+        ),
+        switches=_SAMPLE,
+        has_tools=True,
+        instead=_INSTEAD_OF_SAMPLE,
+    ),
+    Verb(
+        "convert",
+        "turn a model's files into another form: single file, folder, safetensors",
+        "SOURCE DESTINATION",
+        (
+            ("mezzotint convert model.safetensors model/", "a single file into a folder that diffusers opens"),
+            (
+                "mezzotint convert runs/run/exports/step-00001000 mine.safetensors --dtype=fp16",
+                "a folder into one file",
+            ),
+            ("mezzotint convert old.ckpt old.safetensors", "a pickle into a file that cannot run code"),
+        ),
+        switches=_CONVERT,
+        has_tools=True,
+        names=(2, 2),
+    ),
+    Verb(
+        "merge",
+        "lay trained parts over the model they came from, or sum models up",
+        "MODEL FILE… DESTINATION",
+        (
+            ("mezzotint merge sdxl.safetensors unet_1000.ckpt mine.safetensors", "a trained denoiser in its model"),
+            ("mezzotint merge sdxl/ a.ckpt,b.safetensors mine/", "two, left to right: the later wins"),
+            ("mezzotint merge a/ b/ half.safetensors --weights=0.5,0.5 --dtype=fp16", "a weighted sum of models"),
+        ),
+        switches=_MERGE,
+        has_tools=True,
+        names=(2, MANY),
+    ),
+    Verb(
+        "explain",
+        "tell what a setting, a section or an error code means",
+        "PATH|CODE|NAME OF ANOTHER TRAINER …",
+        (
+            ("mezzotint explain optim.lr", "one setting: type, default, what a change does on resume"),
+            ("mezzotint explain data.cache", "every setting of a section"),
+            ("mezzotint explain E1007", "what an error code means and what to do"),
+        ),
+        names=(1, MANY),
+        flags_are_names=True,
+    ),
+    Verb(
+        "schema",
+        "print the JSON Schema of recipes, for editors",
+        "",
+        (
+            ("mezzotint schema", "prints it"),
+            ("mezzotint schema > recipe.schema.json", "keeps it beside the recipes"),
+            ("mezzotint schema --markdown", "prints the reference page of all settings"),
+        ),
+        switches=(Switch("--markdown", "the reference page instead of the schema"),),
+        names=(0, 0),
+    ),
+    Verb(
+        "ls",
+        "list shipped recipes and models, families, formats, dialects, runtimes",
+        "[recipes|models|families|formats|dialects|runtimes]",
+        (
+            ("mezzotint ls", "everything that can be named in a recipe"),
+            ("mezzotint ls recipes", "the shipped recipes"),
+            ("mezzotint ls families formats", "the kinds of models, and of data"),
+        ),
+    ),
+    Verb(
+        "cp",
+        "copy a shipped recipe, to change it",
+        "NAME [DESTINATION]",
+        (
+            ("mezzotint cp tiny_cpu", "copies it to tiny_cpu.yaml in this folder"),
+            ("mezzotint cp tiny_cpu mine.yaml", "copies it under another name"),
+            ("mezzotint cp tiny_cpu recipes/", "copies it into a folder"),
+        ),
+        names=(1, 2),
+    ),
+)

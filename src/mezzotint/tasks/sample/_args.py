@@ -1,0 +1,148 @@
+"""The command line of `sample`: what to draw from, what to draw, and how.
+
+Every switch that says how pictures are drawn is a setting of the recipe's section `sample` under a shorter name, so
+that it is read, checked and explained as any other. Reading imports no torch: a mistyped line is answered at once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.sections.sample import size_named
+from mezzotint.sampling import prompt_file
+from mezzotint.sampling.prompt_file import Line, PromptFile
+from mezzotint.tasks.reading import words
+from mezzotint.tasks.reading.words import Words
+
+_MOST_SEEDS = 1000
+
+Weights = Literal["raw", "ema"]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleArgs:
+    """A command line. place: what is drawn from, as written. overrides: `key=value`, those of prompt files and switches
+    included, in this order. lines: the prompts; empty takes the recipe's. sizes, seeds: empty takes the recipe's.
+    weights, out: None where nothing is said. notes: sentences about the files. numbered: pictures have numbers for
+    names, after those that are there."""
+
+    place: str
+    overrides: tuple[str, ...] = ()
+    lines: tuple[Line, ...] = ()
+    negative: str | None = None
+    sizes: tuple[tuple[int, int], ...] = ()
+    seeds: tuple[int, ...] = ()
+    index: int = 0
+    weights: Weights | None = None
+    out: Path | None = None
+    notes: tuple[str, ...] = ()
+    numbered: bool = False
+
+
+def parse(arguments: Sequence[str]) -> SampleArgs:
+    """Reads a command line. Raises RecipeError: E1012 for what cannot be understood, E1073 for a prompt file."""
+    line = words.parse(arguments, "sample")
+    places = [word for word in line.plain if not words.is_setting(word)]
+    if len(places) != 1:
+        what = f"{places[1]!r} stands beside {places[0]!r}" if places else "nothing is named to draw from"
+        raise line.wrong(f"{what}; write mezzotint sample MODEL --prompt='a red fox'")
+    prompts: list[Line] = []
+    files: list[PromptFile] = []
+    for switch, value in line.switches:
+        if switch.name == "--prompt":
+            prompts.append(Line(value))
+        elif switch.name == "--file":
+            files.append(read_file(Path(value).expanduser()))
+            prompts += files[-1].lines
+    overrides = [f"sample.{name}={_as_word(value)}" for file in files for name, value in file.settings.items()]
+    overrides += [word for word in line.plain if words.is_setting(word)]
+    for switch in line.verb.switches:
+        text = line.get(switch.name) if switch.setting else None
+        if text is not None:
+            several = switch.name == "--guidance" and "," in text
+            overrides.append(f"{switch.setting}=[{text}]" if several else f"{switch.setting}={text}")
+    return SampleArgs(
+        place=places[0],
+        overrides=tuple(overrides),
+        lines=tuple(prompts),
+        negative=line.get("--negative"),
+        sizes=tuple(_size(line, text) for text in _several(line, "--size")),
+        seeds=tuple(seed for text in _several(line, "--seed") for seed in _seeds(line, text)),
+        index=_whole(line, "--index", line.get("--index") or "0"),
+        weights=_weights(line),
+        out=line.path("--out"),
+        notes=(*(note for file in files for note in file.notes), *_old_words(line)),
+        numbered="--numbered" in line,
+    )
+
+
+def read_file(path: Path) -> PromptFile:
+    """The prompts of a file. Raises RecipeError E1073 naming file and line, also for what only a data set can fill."""
+    file = prompt_file.read(path)
+    if not file.lines:
+        raise RecipeError(f"{path}: has no prompt; write one a line", code="E1073")
+    if any(line.random_caption and not line.prompt for line in file.lines):
+        raise RecipeError(
+            f"{path}: random_caption draws from a data set, during training alone; add a prompt beside it", code="E1073"
+        )
+    return file
+
+
+def _as_word(value: object) -> str:
+    """A setting as a word of the command line."""
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+
+
+def _several(line: Words, name: str) -> list[str]:
+    text = line.get(name)
+    return [] if text is None else text.split(",")
+
+
+def _size(line: Words, text: str) -> tuple[int, int]:
+    sides = re.fullmatch(r"\s*(\d{1,5})(?:\s*[x×X]\s*(\d{1,5}))?\s*", text)
+    if sides is not None:
+        return int(sides[1]), int(sides[2] or sides[1])
+    try:
+        named: tuple[int, int] | str = size_named(text.strip())
+    except ValueError as error:
+        raise line.wrong(f"--size: {error}") from None
+    if isinstance(named, str):
+        raise line.wrong(f"--size is WIDTHxHEIGHT, such as 512x768, 512 for a square, or sdxl-1.46, got {text!r}")
+    return named
+
+
+def _seeds(line: Words, text: str) -> Sequence[int]:
+    """One seed, or those of a range such as `1-4`."""
+    ends = re.fullmatch(r"\s*(\d{1,19})\s*-\s*(\d{1,19})\s*", text)
+    if ends is None:
+        return (_whole(line, "--seed", text),)
+    first, last = int(ends[1]), int(ends[2])
+    if not 0 <= last - first < _MOST_SEEDS:
+        raise line.wrong(f"--seed={first}-{last} is no range that rises by less than {_MOST_SEEDS}")
+    return range(first, last + 1)
+
+
+def _whole(line: Words, name: str, text: str) -> int:
+    if re.fullmatch(r"\s*-?\d{1,19}\s*", text) is None:
+        raise line.wrong(f"{name} is a whole number, got {text!r}")
+    return int(text)
+
+
+def _weights(line: Words) -> Weights | None:
+    match text := line.get("--weights"):
+        case None | "raw" | "ema":
+            return text
+        case "shadow" | "average":
+            return "ema"
+        case _:
+            raise line.wrong(f"--weights is raw, or ema for the average, got {text!r}")
+
+
+def _old_words(line: Words) -> tuple[str, ...]:
+    return ("--weights=shadow is now called --weights=ema",) if line.get("--weights") == "shadow" else ()
