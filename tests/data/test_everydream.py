@@ -43,8 +43,8 @@ def settings_of(*paths: Path, **values: Any) -> DataSettings:
 
 def read(path: Path, **values: Any) -> list[Sample | Skipped | Noted]:
     settings = settings_of(path, **values)
-    listing = everydream.list_files(path, settings)
-    return list(everydream.read_samples(Source(listing.root, settings, 1.0, listing)))
+    listing = everydream.FORMAT.files_at(path, settings)
+    return list(everydream.FORMAT.read_samples(Source(listing.root, settings, 1.0, listing)))
 
 
 def samples(path: Path, **values: Any) -> dict[str, Sample]:
@@ -186,7 +186,7 @@ def test_text_that_is_not_utf8_is_latin1_and_noted(tmp_path: Path) -> None:
 
 def test_hidden_and_other_files_are_not_looked_at(tmp_path: Path) -> None:
     root = lay(tmp_path, {"a.png": None, ".b.png": None, ".d/c.png": None, "d.gif": b"GIF89a", "notes.md": "x"})
-    listing = everydream.list_files(root, settings_of(root))
+    listing = everydream.FORMAT.files_at(root, settings_of(root))
     assert listing.names == ["a.png"]
     assert listing.unknown == {".gif": 1, ".md": 1}
 

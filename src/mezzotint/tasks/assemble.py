@@ -17,12 +17,14 @@ from mezzotint import registry
 from mezzotint.data.cache.entries import LatentCache, TextCache, is_cache
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.formats.base import format_of
 from mezzotint.data.loading.loader import plan_columns
 from mezzotint.data.schedule.plan import Timeline
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.families.base import Encodes, Intake, ModelFamily, Prediction
 from mezzotint.recipe.base import Every
+from mezzotint.recipe.formats.base import spec_of
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
@@ -238,7 +240,9 @@ def only_texts_of_files(recipe: Recipe) -> bool:
     not even looked at: no caption is dropped, no prompt is drawn."""
     clips = recipe.data.clips
     is_other = recipe.data.captions.dropout > 0 or recipe.run.preview.every is not None
-    is_other |= clips.stills_from == "images" and clips.stills_kind not in (None, "clip-list")
+    is_other |= (
+        clips.stills_from == "images" and not spec_of(catalogues.stills_settings(recipe.data).format).reads_texts
+    )
     return clips.texts and not is_other
 
 
@@ -260,7 +264,7 @@ def encoders(recipe: Recipe, kind: type[ModelFamily], device: torch.device) -> C
 
 def intake(recipe: Recipe) -> Intake | None:
     """What the model takes of a data set that another trainer has encoded; None of other data sets and families."""
-    if not getattr(registry.find("data/formats", recipe.data.format), "IS_ENCODED", False):
+    if not format_of(recipe.data.format).is_encoded:
         return None
     return family_class(recipe).intake(recipe.model)
 

@@ -23,11 +23,11 @@ from mezzotint import draws, durable, outside
 from mezzotint.data.cache import _addresses
 from mezzotint.data.cache.store import Store, explained
 from mezzotint.data.cache.text_rows import TextLayout, TextRows
+from mezzotint.data.formats.base import format_of
 from mezzotint.data.schedule import clip_visits, plan
 from mezzotint.data.schedule.captions import Changes, changed, kept_address, unchanged
 from mezzotint.errors import CacheError
 from mezzotint.recipe.sections.data import DataSettings
-from mezzotint.registry import find
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Placement, TextEmbedding
 
@@ -59,10 +59,9 @@ class LatentCache:
         self.identity = _addresses.latent_identity(settings, identity, compute)
         self.folder = folder / "latents" / _addresses.short(self.identity)
         self.content = settings.cache.content
-        chosen = find("data/formats", settings.format)
-        own_flips: bool = getattr(chosen, "OWN_FLIPS", False)
-        self.is_taken_over: bool = getattr(chosen, "IS_ENCODED", False)
-        is_drawn = own_flips or settings.crop != "center" or 0.0 < settings.flip < 1.0
+        chosen = format_of(settings.format)
+        self.is_taken_over = chosen.is_encoded
+        is_drawn = chosen.own_flips or settings.crop != "center" or 0.0 < settings.flip < 1.0
         is_drawn |= settings.has_clips and settings.clips.begin != "first"
         self.variants = settings.cache.crops if is_drawn else 1
         draws_sample = self.content == "sample" and not self.is_taken_over
@@ -184,7 +183,7 @@ class TextCache:
         self.identity = _addresses.text_identity(settings, identity, compute)
         self.folder = folder / "text" / _addresses.short(self.identity)
         self.drops = settings.captions.dropout > 0
-        self.is_taken_over: bool = getattr(find("data/formats", settings.format), "IS_ENCODED", False)
+        self.is_taken_over = format_of(settings.format).is_encoded
         self._dtype = settings.cache.dtype
         self._settings = settings
         self._rows: TextRows | None = None

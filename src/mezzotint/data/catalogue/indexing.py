@@ -10,7 +10,7 @@ import hashlib
 import os
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,11 @@ from mezzotint.data.catalogue import _probing
 from mezzotint.data.files import caption_cleaning, columns, overrides
 from mezzotint.data.files.columns import TextBuilder, Texts
 from mezzotint.data.files.extracted import Pictures
-from mezzotint.data.files.listing import Listing, walk
-from mezzotint.data.formats.base import Noted, Skipped, Source
+from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.data.schedule.captions import prefixed
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.data import CaptionSettings, DataSettings
-from mezzotint.registry import find
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
 
@@ -50,21 +48,14 @@ def sources_of(settings: DataSettings) -> tuple[Source, ...]:
     """The folders of `data.path`, listed. Raises DatasetError E1201 for one that is not there, and for none at all."""
     if not settings.path:
         raise DatasetError("data.path is empty; set it to the folder of pictures", code="E1201")
-    listing_of = _lister(settings)
+    chosen = format_of(settings.format)
     many = len(settings.path) > 1
     repeats = settings.repeats if len(settings.repeats) > 1 else settings.repeats * len(settings.path)
-    listings = [listing_of(path) for path in settings.path]
+    listings = [chosen.files_at(path, settings) for path in settings.path]
     return tuple(
         Source(listing.root, settings, times, listing, f"{number}/" if many else "")
         for number, (listing, times) in enumerate(zip(listings, repeats, strict=True))
     )
-
-
-def _lister(settings: DataSettings) -> Callable[[Path], Listing]:
-    """How the folders of a format are listed: by the endings it looks at, unless it does so itself."""
-    chosen = find("data/formats", settings.format)
-    own: Callable[[Path, DataSettings], Listing] | None = getattr(chosen, "list_files", None)
-    return (lambda path: own(path, settings)) if own else (lambda path: walk(path, chosen.SUFFIXES))
 
 
 def lineage(sources: Sequence[Source], settings: DataSettings) -> str:
@@ -74,7 +65,7 @@ def lineage(sources: Sequence[Source], settings: DataSettings) -> str:
 
 def address(sources: Sequence[Source], settings: DataSettings) -> str:
     """The name of an index, made of everything that it depends on: settings, names, sizes and times of the files, and
-    the content of those that the format calls `MANIFESTS`, by name or ending."""
+    the content of those that the format calls manifests, by name or ending."""
     captions = settings.captions
     columns_read = (settings.columns.model_dump_json(), settings.split, settings.hub_config)
     small = (settings.small, settings.resolution, settings.buckets.model_dump_json())
@@ -94,7 +85,7 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
     if settings.has_clips:
         beside = {name for name in type(settings.clips).model_fields if name.startswith("stills")}
         wanted += (clip_files.PREPROCESSING, settings.clips.model_dump_json(exclude=beside))
-    manifests: Collection[str] = getattr(find("data/formats", settings.format), "MANIFESTS", frozenset())
+    manifests = format_of(settings.format).manifests
     listed = [text for source in sources for text in _state(source, manifests)]
     return _hash(str(VERSION), str(decoding.PREPROCESSING), settings.format, repr(wanted), *listed)[:32]
 
@@ -123,7 +114,7 @@ def make(
     """
     pictures = Pictures(folder.parent / PICTURES)
     gathered = _Gathered(pictures.folder, len(sources))
-    read_samples = find("data/formats", settings.format).read_samples
+    read_samples = format_of(settings.format).read_samples
     for number, source in enumerate(sources):
         for item in read_samples(replace(source, pictures=pictures)):
             gathered.add(_as_shown(item, settings.captions), source.root, number)

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import torch
 
+from mezzotint.data.catalogue.catalogue import stills_settings
 from mezzotint.data.files.caption_cleaning import cleaner
 from mezzotint.data.formats.clip_list import samples
 from mezzotint.errors import CacheError
 from mezzotint.recipe.counting import counted
+from mezzotint.recipe.formats.base import spec_of
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime
 from mezzotint.tasks import assemble
@@ -72,7 +74,7 @@ def _places(recipe: Recipe) -> dict[Path, str]:
     """Captions by the file that has, or would have, their embedding: of every entry whose clip or picture is there."""
     clips = recipe.data.clips
     lists = list(recipe.data.path)
-    if clips.stills_from == "images" and clips.stills_kind in (None, "clip-list"):
+    if clips.stills_from == "images" and spec_of(stills_settings(recipe.data).format).reads_texts:
         lists += clips.stills_path
     found: dict[Path, str] = {}
     for path in lists:

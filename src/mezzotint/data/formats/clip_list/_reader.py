@@ -11,14 +11,11 @@ import numpy as np
 
 from mezzotint.data.buckets.clip_buckets import Limits
 from mezzotint.data.files.listing import Listing
-from mezzotint.data.formats.base import Skipped, Source
+from mezzotint.data.formats.base import Format, Skipped, Source
 from mezzotint.data.formats.clip_list.samples import ListSettings, named_files, samples
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
-
-SUFFIXES = clip_files.SUFFIXES | decoding.SUFFIXES
-"""Endings of the files that a list may name; pictures for single frames."""
 
 
 def list_files(path: Path, settings: DataSettings) -> Listing:
@@ -53,3 +50,10 @@ def _settings(settings: DataSettings) -> ListSettings:
         filter_nonexistent=clips.missing == "skip",
         limits=Limits(clips.min_size, clips.max_size, clips.max_aspect),
     )
+
+
+FORMAT = Format(
+    read_samples=read_samples,
+    suffixes=clip_files.SUFFIXES | decoding.SUFFIXES,  # pictures for single frames
+    list_files=list_files,
+)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from mezzotint.data.files.listing import Listing, walk
-from mezzotint.data.formats.base import Noted, Skipped, Source
+from mezzotint.data.formats.base import Format, Noted, Skipped, Source
 from mezzotint.data.formats.everydream._files import CAPTIONS, Files, manifest
 from mezzotint.data.formats.everydream._layers import NAMELESS, Layer, Place
 from mezzotint.data.media import decoding
@@ -29,15 +29,10 @@ from mezzotint.stages import Sample
 PICTURES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".jfif"))
 SIDECARS = (*CAPTIONS, ".yml", ".yaml")
 SUFFIXES = PICTURES | set(SIDECARS)
-"""Endings of the files that this format looks at in a folder."""
 
 NUMBERS = ("multiply", "cond_dropout", "flip_p", "loss_scale")
 GLOBALS, LOCALS = ("global.yml", "global.yaml"), ("local.yml", "local.yaml")
 MANIFESTS = frozenset((*GLOBALS, *LOCALS, *(f"{key}.txt" for key in NUMBERS), "batch_id.txt", "shuffle_tags.txt"))
-"""Files that hold for a folder; their content is part of the index's address."""
-
-OWN_FLIPS = True
-"""Pictures may have a chance of their own to be mirrored."""
 
 _SHOWN = 5
 
@@ -256,3 +251,8 @@ def _entry(count: int, _place: Place) -> str:
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+FORMAT = Format(
+    read_samples=read_samples, suffixes=SUFFIXES, list_files=list_files, manifests=MANIFESTS, own_flips=True
+)  # fmt: skip

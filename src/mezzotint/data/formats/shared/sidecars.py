@@ -25,11 +25,15 @@ _TABLES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 
 
 def samples(
-    source: Source, *, word: str, folder_of: Callable[[str], Repeated | None] = lambda name: None
+    source: Source,
+    *,
+    word: str,
+    folder_of: Callable[[str], Repeated | None] = lambda name: None,
+    by_name: bool = True,
 ) -> Iterator[Sample | Skipped]:
     """One sample for each file of the listing that is no sidecar, in its order, or why there is none. word: what these
     files are called, "picture" or "clip". folder_of: what a file's folder says of it, if anything: its repeats, times
-    those of the source, and the caption where there is no other.
+    those of the source, and the caption where there is no other. by_name: whether names of files could be captions.
 
     A caption file is UTF-8, with or without byte order mark. Its lines end in LF, CRLF or CR, are stripped, and empty
     ones left out; `captions.lines` says what becomes of the rest (`of_lines`). Nothing in a caption is interpreted. A
@@ -64,7 +68,7 @@ def samples(
         repeats = source.repeats * folder.repeats
         yield Sample(source.prefix + name, source.root / name, captions or ("",), repeats=repeats)
     if missing:
-        raise DatasetError(_without_captions(source, missing, num_missing, word), code="E1203")
+        raise DatasetError(_without_captions(source, missing, num_missing, word, by_name), code="E1203")
 
 
 class _Unreadable(Exception):
@@ -130,15 +134,15 @@ def _suffix(name: str) -> str:
     return os.path.splitext(name)[1].lower()
 
 
-def _without_captions(source: Source, names: list[str], count: int, word: str) -> str:
+def _without_captions(source: Source, names: list[str], count: int, word: str, by_name: bool) -> str:
     shown = ", ".join(names) + (f" and {count - len(names)} more" if count > len(names) else "")
     first = PurePosixPath(names[0]).with_suffix(".txt").name
     table = next((n for n in _TABLES if (source.root / n).is_file()), None)
     read_it = f"{table} lies there, which data.format=metadata reads; otherwise " if table and word == "picture" else ""
-    by_name = "" if source.settings.format == "kohya" else ", or data.captions.source=filename"
-    if word == "picture" and source.settings.format == "image-folder" and (folders := seen_in(source.root)):
+    or_names = ", or data.captions.source=filename" if by_name else ""
+    if word == "picture" and by_name and (folders := seen_in(source.root)):
         read_it += f"{folders[0]} looks like one of kohya's folders, which data.format=kohya reads; otherwise "
     return (
         f"{source.root}: {count} {word}{'s have' if count > 1 else ' has'} no caption: {shown}; {read_it}"
-        f"add {first} and so on, or set data.captions.missing=empty (or skip){by_name}"
+        f"add {first} and so on, or set data.captions.missing=empty (or skip){or_names}"
     )

@@ -15,7 +15,7 @@ from typing import Any
 from mezzotint.data.formats.base import Noted, Skipped, Source
 from mezzotint.data.formats.shared.sidecars import of_lines
 from mezzotint.data.formats.shared.table_files import is_manifest, is_table
-from mezzotint.data.formats.shared.tables import Row, Wanted, csv_rows, jsonl, kind_of
+from mezzotint.data.formats.shared.tables import ColumnNames, Row, csv_rows, jsonl, kind_of
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.data import CaptionSettings
 from mezzotint.stages import Sample
@@ -35,7 +35,7 @@ class Kind:
     endings: Collection[str]
     word: str
     column: str
-    fixed: Wanted | None = None
+    fixed: ColumnNames | None = None
     has_doubles: bool = False
 
 
@@ -229,9 +229,9 @@ def _rows(source: Source, name: str, kind: Kind) -> Iterator[Row]:
         return (row if row.fault else replace(row, caption=row.caption or "") for row in rows)
     image = kind.column if columns.image == "image" else columns.image
     of_names = (f"{image}_file_name", image)
-    wanted = Wanted(("file_name", *of_names) if columns.image == "image" else of_names, columns.caption)
+    wanted = ColumnNames(("file_name", *of_names) if columns.image == "image" else of_names, columns.caption)
     if not is_manifest(name):
-        wanted = Wanted((image,), columns.caption)
+        wanted = ColumnNames((image,), columns.caption)
     match path.suffix:
         case ".jsonl":
             return jsonl(path, wanted)
@@ -241,7 +241,7 @@ def _rows(source: Source, name: str, kind: Kind) -> Iterator[Row]:
             return _arrow_rows(path, wanted)
 
 
-def _arrow_rows(path: Path, wanted: Wanted) -> Iterator[Row]:
+def _arrow_rows(path: Path, wanted: ColumnNames) -> Iterator[Row]:
     try:
         from mezzotint.data.formats.shared import _arrow
     except ImportError as error:
