@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loading import place_by
 from PIL import Image
 
 from mezzotint import draws
@@ -107,7 +108,7 @@ def test_boxes_of_the_record_are_among_those_that_are_drawn(case: dict[str, Any]
     boxes = []
     for number in range(1500):
         key = draws.key(3, "crop", number)
-        placed = plan.place(size, bucket, settings, crop_key=key, flip_key=key)
+        placed = place_by(settings, size, bucket, crop_key=key, flip_key=key)
         across, down = placed.resized.width / size.width, placed.resized.height / size.height
         top, left = placed.crop_top_left[0] / down, placed.crop_top_left[1] / across
         boxes.append((left, top, left + bucket.width / across, top + bucket.height / down))
@@ -145,7 +146,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
 
 def of_row(found: Catalogue, row: int) -> dict[str, Any]:
     """What the record keeps of a picture, as the catalogue has it."""
-    own = found.own
+    own = found.overrides
     tags = captions.Tags.decoded(own.tags_of(row)) if own.tags_of(row) else captions.Tags.of(found.captions(row)[0])
     return {
         "path": found.key(row).partition("#")[0],
@@ -175,7 +176,7 @@ def test_the_tree_of_the_record_gives_its_captions_and_settings(tree: Catalogue)
         assert shuffled == (theirs["shuffle_tags"] or ours["path"] in documented)
         assert {key: theirs[key] for key in ours} == ours
         if theirs["use_weights"]:
-            assert captions.Tags.decoded(tree.own.tags_of(row)).limit == theirs["max_length"]
+            assert captions.Tags.decoded(tree.overrides.tags_of(row)).limit == theirs["max_length"]
 
 
 def test_the_manifests_of_the_record(tmp_path: Path) -> None:

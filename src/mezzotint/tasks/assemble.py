@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from mezzotint import registry
+from mezzotint.data.cache.entries import Caches as Caches
 from mezzotint.data.cache.entries import LatentCache, TextCache, is_cache
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.formats.base import format_of
-from mezzotint.data.loading.loader import plan_columns
-from mezzotint.data.schedule.plan import Timeline
+from mezzotint.data.schedule.plan import Timeline, plan_columns
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.families.base import Encodes, Intake, ModelFamily, Prediction
@@ -64,14 +64,6 @@ class Dataset:
     held: NDArray[np.int32]
     timeline: Timeline
     sets: Mapping[str, HeldSet] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Caches:
-    """Filled caches, or None where pictures and captions are encoded as they come."""
-
-    latents: LatentCache | None = None
-    text: TextCache | None = None
 
 
 @dataclass(slots=True)

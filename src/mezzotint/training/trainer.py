@@ -214,7 +214,7 @@ class Trainer:
                     loss, level = self._loss(batch, batches.step)
                     with attending(self.attention, device):  # what is recomputed takes the same kernel
                         (loss.total * (self.scale.scale / batches.count)).backward()
-                    if not batch.is_company:
+                    if not batch.is_filler:
                         made.keys += batch.keys
                         made.total += loss.total.detach()
                         made.losses.append(loss.per_sample.detach())

@@ -37,7 +37,7 @@ def of_rows(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> ND
     width, height = catalogue.width[chosen], catalogue.height[chosen]
     if not settings.has_clips or not settings.clips.buckets:
         return of_pictures(width, height, settings)
-    frames, rate, start = catalogue.frames[chosen], catalogue.rate[chosen], catalogue.own.start[chosen]
+    frames, rate, start = catalogue.frames[chosen], catalogue.rate[chosen], catalogue.overrides.start[chosen]
     most = clip_buckets.most_frames(frames, rate, start, settings.clips)
     return clip_buckets.of_clips(width, height, most, table(settings))
 

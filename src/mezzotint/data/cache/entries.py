@@ -24,8 +24,8 @@ from mezzotint.data.cache import _addresses
 from mezzotint.data.cache.store import Store, explained
 from mezzotint.data.cache.text_rows import TextLayout, TextRows
 from mezzotint.data.formats.base import format_of
-from mezzotint.data.schedule import clip_visits, plan
-from mezzotint.data.schedule.captions import Changes, changed, kept_address, unchanged
+from mezzotint.data.schedule import clip_visits, placement
+from mezzotint.data.schedule.captions import DrawnCaptions
 from mezzotint.errors import CacheError
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size, latent_size
@@ -49,7 +49,7 @@ class LatentCache:
     """Latents of placed pictures, found by address. One store for each bucket size.
 
     folder: `data.cache.path`, resolved. identity: `family.media_identity(…)`. compute: the type that the VAE runs in
-    ("fp32", "fp16", "bf16"). seed: of the run. `variants`: how many placements of each picture are kept; 1 unless crop,
+    ("fp32", "fp16", "bf16"). seed: of the run. `views`: how many placements of each picture are kept; 1 unless crop,
     flip or the frames of a clip are drawn, of some at least. `seeds`: what placements and kept draws depend on; 0 where
     nothing is drawn. `is_taken_over`: entries are not encoded but read from another trainer's files.
     """
@@ -63,7 +63,7 @@ class LatentCache:
         self.is_taken_over = chosen.is_encoded
         is_drawn = chosen.own_flips or settings.crop != "center" or 0.0 < settings.flip < 1.0
         is_drawn |= settings.has_clips and settings.clips.begin != "first"
-        self.variants = settings.cache.crops if is_drawn else 1
+        self.views = settings.cache.crops if is_drawn else 1
         draws_sample = self.content == "sample" and not self.is_taken_over
         self.seeds = (seed if is_drawn else 0, seed if draws_sample else 0)
         self._settings = settings
@@ -85,60 +85,51 @@ class LatentCache:
         _write_layout(self.folder, self.identity, self.layout, layout)
         self.layout = layout
 
-    def variant(self, key_hash: int, *, seed: int, epoch: int, visit: int) -> int:
-        """The placement that a visit takes, in [0, variants)."""
-        return draws.below(draws.key(seed, "variant", epoch, key_hash, visit), self.variants)
+    def cached_view(self, key_hash: int, *, seed: int, epoch: int, visit: int) -> int:
+        """The view that a visit takes, in [0, views)."""
+        return draws.below(draws.key(seed, "variant", epoch, key_hash, visit), self.views)
 
-    def placement(self, catalogue: Catalogue, row: int, variant: int, bucket: Size) -> Placement:
-        """Where the picture of a row lies in its bucket, in one of its variants: what `plan.placement` gives, for a
-        bucket that is known."""
-        key_hash = int(catalogue.key_hash[row])
-        return plan.place(
-            Size(int(catalogue.width[row]), int(catalogue.height[row])),
-            bucket,
-            self._settings,
-            crop_key=draws.key(self._seed, "crop-variant", key_hash, variant),
-            flip_key=draws.key(self._seed, "flip-variant", key_hash, variant),
-            flip=catalogue.own.flip_of(row),
-        )
+    def placement(self, catalogue: Catalogue, row: int, view: int, bucket: Size) -> Placement:
+        """Where the picture of a row lies in its bucket, in one of its views."""
+        return placement.cached_view(catalogue, row, bucket, self._settings, seed=self._seed, view=view)
 
-    def draw(self, key_hash: int, variant: int, still: int = -1) -> int | None:
+    def draw(self, key_hash: int, view: int, still: int = -1) -> int | None:
         """The address of the one posterior draw that is kept; None when moments are, or what others have drawn. still:
         of a frame that is trained as a picture, its place among those."""
         if self.is_taken_over or self.content != "sample":
             return None
         which = () if still < 0 else (still,)
-        return draws.key(self._seed, "posterior-sample", key_hash, variant, *which)
+        return draws.key(self._seed, "posterior-sample", key_hash, view, *which)
 
-    def address(self, catalogue: Catalogue, row: int, placed: Placement, variant: int) -> bytes:
+    def address(self, catalogue: Catalogue, row: int, placed: Placement, view: int) -> bytes:
         """The address of a row's latents in a placement."""
-        return self._address(catalogue, row, placed, variant, self.times(catalogue, row, placed.bucket.frames, variant))
+        return self._address(catalogue, row, placed, view, self.times(catalogue, row, placed.bucket.frames, view))
 
-    def address_of_still(self, catalogue: Catalogue, row: int, placed: Placement, variant: int, still: int) -> bytes:
+    def address_of_still(self, catalogue: Catalogue, row: int, placed: Placement, view: int, still: int) -> bytes:
         """The address of a frame of a row's clip that is trained as a picture. placed: of the clip. still: its place
         among those frames."""
-        time = self.time_of_still(catalogue, row, placed.bucket.frames, variant, still)
-        return self._address(catalogue, row, as_still(placed), variant, time, still)
+        time = self.time_of_still(catalogue, row, placed.bucket.frames, view, still)
+        return self._address(catalogue, row, as_still(placed), view, time, still)
 
     def _address(
-        self, catalogue: Catalogue, row: int, placed: Placement, variant: int, times: clip_visits.Instants,
+        self, catalogue: Catalogue, row: int, placed: Placement, view: int, times: clip_visits.Instants,
         still: int = -1,
     ) -> bytes:  # fmt: skip
-        draw = self.draw(int(catalogue.key_hash[row]), variant, still)
+        draw = self.draw(int(catalogue.key_hash[row]), view, still)
         digest = catalogue.digest[row].tobytes()
         return _addresses.latent_address(digest, placed, self.identity, draw=draw, times=times.tolist())
 
-    def times(self, catalogue: Catalogue, row: int, frames: int, variant: int) -> clip_visits.Instants:
-        """When the frames of a row are shown that one of its variants keeps; of a picture there are none."""
-        key = clip_visits.variant_key(self._seed, int(catalogue.key_hash[row]), variant)
+    def times(self, catalogue: Catalogue, row: int, frames: int, view: int) -> clip_visits.Instants:
+        """When the frames of a row are shown that one of its views keeps; of a picture there are none."""
+        key = clip_visits.view_key(self._seed, int(catalogue.key_hash[row]), view)
         return clip_visits.instants(catalogue, row, frames, self._settings, address=key)
 
     def time_of_still(
-        self, catalogue: Catalogue, row: int, frames: int, variant: int, still: int
+        self, catalogue: Catalogue, row: int, frames: int, view: int, still: int
     ) -> clip_visits.Instants:  # fmt: skip
         """`times` of one frame that is trained as a picture, too. frames: of its clip's sample."""
         places = clip_visits.places_of_stills(frames, self._settings.clips.stills)
-        return self.times(catalogue, row, frames, variant)[places[still : still + 1]]
+        return self.times(catalogue, row, frames, view)[places[still : still + 1]]
 
     def store(self, bucket: Size, *, is_still: bool = False) -> Store | None:
         """The rows of a bucket's size; None before `define`. is_still: of pictures beside clips."""
@@ -209,16 +200,8 @@ class TextCache:
         return _addresses.text_address(caption, self.identity, mark=mark)
 
     def captions_of(self, catalogue: Catalogue, row: int) -> tuple[str, ...]:
-        """The captions that a row can be shown with: those where nothing is drawn, and the variants that are kept of
-        captions that are drawn."""
-        own, written = catalogue.own, catalogue.captions(row)
-        changes = Changes.of(self._settings.captions, shuffles_own=bool(own.shuffle_tags[row]))
-        if not changes.are_any:
-            return written
-        line, kept = own.tags_of(row), range(self._settings.cache.shuffles)
-        addresses_of = [kept_address(int(catalogue.key_hash[row]), number) for number in kept]
-        variants = (changed(one, line, changes, address=address) for one in written for address in addresses_of)
-        return (*(unchanged(one, changes) for one in written), *variants)
+        """The captions that a row can be shown with."""
+        return DrawnCaptions.of(catalogue, row, self._settings).all_cached(catalogue.captions(row))
 
     def rows(self) -> TextRows | None:
         """The rows; None before `define`."""
@@ -244,6 +227,14 @@ class TextCache:
         if isinstance(found, np.ndarray):
             raise lost([f"the caption {captions[i]!r}" for i in found.tolist()], self.folder)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """Filled caches, or None where pictures and captions are encoded as they come."""
+
+    latents: LatentCache | None = None
+    text: TextCache | None = None
 
 
 def _read(store: Store | None, wanted: Sequence[bytes], names: Sequence[str], folder: Path) -> Tensor:

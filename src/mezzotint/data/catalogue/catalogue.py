@@ -26,7 +26,7 @@ from mezzotint.data.catalogue import indexing
 from mezzotint.data.catalogue._probing import Progress
 from mezzotint.data.files import columns, extracted
 from mezzotint.data.files.columns import Damaged, Texts
-from mezzotint.data.files.overrides import Own
+from mezzotint.data.files.overrides import SampleOverrides
 from mezzotint.data.media import decoding
 from mezzotint.data.media.colour import WORDS
 from mezzotint.errors import DatasetError
@@ -67,9 +67,9 @@ class Catalogue:
     second, 0 of a picture), digest ((n, 32) uint8, SHA-256 of the file), key_hash (uint64, `draws.text_key` of the key,
     by which every loader draw is addressed), repeats, weight (float32), conversions (uint16, `media.Conversion`), root
     (uint16, index in `roots`; the number after the last is the folder of pictures from inside other files, beside the
-    index). own: what samples have of their own instead of the recipe's.
+    index). overrides: what samples have of their own instead of the recipe's.
 
-    fingerprint: a hash of keys, pictures, captions, repeats, weights and `own`: what the data set is, wherever it
+    fingerprint: a hash of keys, pictures, captions, repeats, weights and `overrides`: what the data set is, wherever it
     lies. stills: the pictures that are trained beside these clips, or None. sizes: where this catalogue is that of
     such pictures, the sizes of clips that they stand beside.
     A catalogue travels to other processes as its address.
@@ -88,7 +88,7 @@ class Catalogue:
     weight: NDArray[np.float32]
     conversions: NDArray[np.uint16]
     root: NDArray[np.uint16]
-    own: Own
+    overrides: SampleOverrides
     fingerprint: str
     report: DataReport
     _stats: NDArray[np.int64]
@@ -117,7 +117,7 @@ class Catalogue:
             weight=found["weight"],
             conversions=found["conversions"],
             root=found["root"],
-            own=Own.of(found),
+            overrides=SampleOverrides.of(found),
             fingerprint=about["fingerprint"],
             report=_report(found, about),
             _stats=found["stats"],
@@ -375,9 +375,9 @@ def _check(catalogue: Catalogue, settings: DataSettings) -> None:
             f"pass: {listed}{' and others' if num > 10 else ''}; mend or remove them, or raise data.max_skipped",
             code="E1205",
         )
-    if settings.cache.text and settings.cache.shuffles == 1 and catalogue.own.shuffle_tags.any():
+    if settings.cache.text and settings.cache.shuffles == 1 and catalogue.overrides.shuffle_tags.any():
         raise DatasetError(
-            f"{where}: tags of {int(catalogue.own.shuffle_tags.sum())} pictures are to be shuffled, but "
+            f"{where}: tags of {int(catalogue.overrides.shuffle_tags.sum())} pictures are to be shuffled, but "
             "data.cache.text keeps data.cache.shuffles=1 order of each caption; set data.cache.shuffles above 1, or "
             "data.cache.text=false",
             code="E1218",

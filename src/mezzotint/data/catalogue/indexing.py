@@ -24,6 +24,7 @@ from mezzotint.data.catalogue import _probing
 from mezzotint.data.files import caption_cleaning, columns, overrides
 from mezzotint.data.files.columns import TextBuilder, Texts
 from mezzotint.data.files.extracted import Pictures
+from mezzotint.data.files.overrides import OverridesBuilder
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.data.schedule.captions import prefixed
@@ -154,7 +155,7 @@ class _Gathered:
     root: array[int] = field(default_factory=lambda: array("H"))
     repeats: array[float] = field(default_factory=lambda: array("f"))
     weight: array[float] = field(default_factory=lambda: array("f"))
-    own: overrides.Builder = field(default_factory=overrides.Builder)
+    overrides: OverridesBuilder = field(default_factory=OverridesBuilder)
     skipped: list[Skipped] = field(default_factory=list)
     notes: list[Noted] = field(default_factory=list)
 
@@ -177,7 +178,7 @@ class _Gathered:
         self.root.append(number)
         self.repeats.append(item.repeats)
         self.weight.append(item.weight)
-        self.own.add(item)
+        self.overrides.add(item)
 
 
 def _assembled(
@@ -208,7 +209,7 @@ def _assembled(
         "root": np.frombuffer(gathered.root, np.uint16)[rows],
         "repeats": np.frombuffer(gathered.repeats, np.float32)[rows],
         "weight": np.frombuffer(gathered.weight, np.float32)[rows],
-        **gathered.own.columns(rows),
+        **gathered.overrides.columns(rows),
     }
     for name in ("path_hash", "stats", "width", "height", "frames", "begin", "rate", "digest", "conversions"):
         found[name] = getattr(looked, name)[rows]
@@ -244,11 +245,11 @@ def _unwanted_clips(
     """Clips that are sound and that the recipe leaves out, by number, and why: too short, too small, too large."""
     clips = settings.clips
     limits = clip_buckets.Limits(clips.min_size, clips.max_size, clips.max_aspect)
-    most = clip_buckets.most_frames(looked.frames, looked.rate, gathered.own.starts(), clips)
+    most = clip_buckets.most_frames(looked.frames, looked.rate, gathered.overrides.starts(), clips)
     for i in np.flatnonzero(looked.is_known).tolist():
         reason = limits.reason(Size(int(looked.width[i]), int(looked.height[i])))
         if reason is None and not most[i]:
-            start = int(gathered.own.start[i])
+            start = int(gathered.overrides.start[i])
             reason = clip_buckets.too_short(int(looked.frames[i]), float(looked.rate[i]), start, clips)
         if reason is not None:
             yield i, reason
@@ -257,7 +258,7 @@ def _unwanted_clips(
 def _is_small(gathered: _Gathered, looked: _probing.Looked, settings: DataSettings) -> NDArray[np.bool_]:
     table = buckets.table(settings)
     if settings.has_clips and settings.clips.buckets:
-        most = clip_buckets.most_frames(looked.frames, looked.rate, gathered.own.starts(), settings.clips)
+        most = clip_buckets.most_frames(looked.frames, looked.rate, gathered.overrides.starts(), settings.clips)
         counted = np.maximum(most, clip_buckets.counts(settings.clips)[0])
         sides = (np.maximum(looked.width, 1), np.maximum(looked.height, 1))
         bucket = clip_buckets.of_clips(*sides, counted.astype(np.int32), table)

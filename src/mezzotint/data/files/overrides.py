@@ -38,7 +38,7 @@ _USUAL: Mapping[str, np.number[Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class SampleOverrides:
     """Columns of n rows. flip, caption_dropout: float32, NaN for the recipe's. shuffle_tags: uint8, 1 where tags are
     shuffled whatever the recipe says. rating: float32. group: int32, 0 for none, else a number of `group_name`. start:
     int32, the frame that the clip's entry begins at, −1 without one."""
@@ -55,19 +55,19 @@ class Own:
     _sizes: Texts
 
     @classmethod
-    def of(cls, found: Mapping[str, NDArray[Any]]) -> Self:
+    def of(cls, table: Mapping[str, NDArray[Any]]) -> Self:
         """The columns as they were read."""
         return cls(
-            flip=found["flip"],
-            caption_dropout=found["caption_dropout"],
-            shuffle_tags=found["shuffle_tags"],
-            rating=found["rating"],
-            group=found["group"],
-            start=found["start"],
-            _names=Texts(found["group_name"], found["group_name_offsets"]),
-            _tags=Texts(found["tags"], found["tags_offsets"]),
-            _embeddings=Texts(found["embedding"], found["embedding_offsets"]),
-            _sizes=Texts(found["sizes"], found["sizes_offsets"]),
+            flip=table["flip"],
+            caption_dropout=table["caption_dropout"],
+            shuffle_tags=table["shuffle_tags"],
+            rating=table["rating"],
+            group=table["group"],
+            start=table["start"],
+            _names=Texts(table["group_name"], table["group_name_offsets"]),
+            _tags=Texts(table["tags"], table["tags_offsets"]),
+            _embeddings=Texts(table["embedding"], table["embedding_offsets"]),
+            _sizes=Texts(table["sizes"], table["sizes_offsets"]),
         )
 
     def flip_of(self, row: int) -> float | None:
@@ -107,7 +107,7 @@ def _chance(value: np.float32) -> float | None:
 
 
 @dataclass(slots=True)
-class Builder:
+class OverridesBuilder:
     """Gathers what samples have of their own, in growing columns."""
 
     flip: array[float] = field(default_factory=lambda: array("f"))
@@ -123,24 +123,24 @@ class Builder:
 
     def add(self, sample: Sample) -> None:
         """One more row."""
-        own = dict(sample.overrides)
-        assert not own.keys() - set(NAMES), f"{sample.key}: no such override: {own.keys() - set(NAMES)}"
-        self.flip.append(float(own.get("flip", "nan")))
-        self.caption_dropout.append(float(own.get("caption_dropout", "nan")))
-        self.shuffle_tags.append(own.get("shuffle_tags") == "true")
-        self.rating.append(float(own.get("rating", "1")))
+        values = dict(sample.overrides)
+        assert not values.keys() - set(NAMES), f"{sample.key}: no such override: {values.keys() - set(NAMES)}"
+        self.flip.append(float(values.get("flip", "nan")))
+        self.caption_dropout.append(float(values.get("caption_dropout", "nan")))
+        self.shuffle_tags.append(values.get("shuffle_tags") == "true")
+        self.rating.append(float(values.get("rating", "1")))
         self.group.append(self._numbers.setdefault(sample.group, len(self._numbers)))
-        self.start.append(int(own.get("start", "-1")))
-        self.tags.append(own.get("tags", ""))
-        self.sizes.append(own.get("sizes", ""))
-        self.embedding.append(own.get("embedding", ""))
+        self.start.append(int(values.get("start", "-1")))
+        self.tags.append(values.get("tags", ""))
+        self.sizes.append(values.get("sizes", ""))
+        self.embedding.append(values.get("embedding", ""))
 
     def starts(self) -> NDArray[np.int32]:
         """The column `start` of all rows so far."""
         return np.frombuffer(self.start, np.int32)
 
     def columns(self, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        """The columns of some rows, by name, as `Own.of` takes them."""
+        """The columns of some rows, by name, as `SampleOverrides.of` takes them."""
         names = TextBuilder()
         for name in self._numbers:
             names.append(name)
@@ -150,20 +150,20 @@ class Builder:
             "embedding": columns.pick(self.embedding.texts(), rows),
             "sizes": columns.pick(self.sizes.texts(), rows),
         }
-        found: dict[str, NDArray[Any]] = {
+        all_columns: dict[str, NDArray[Any]] = {
             name: np.frombuffer(getattr(self, name), usual.dtype)[rows] for name, usual in _USUAL.items()
         }
         for name, column in texts.items():
-            found |= {name: column.blob, f"{name}_offsets": column.offsets}
-        return found
+            all_columns |= {name: column.blob, f"{name}_offsets": column.offsets}
+        return all_columns
 
 
-def used(found: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
+def used(table: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
     """The columns in which any sample has something of its own: a data set without such is the data set it was before
     there were these columns."""
-    names = [name for name, usual in _USUAL.items() if not _is_all(found[name], usual)]
+    names = [name for name, usual in _USUAL.items() if not _is_all(table[name], usual)]
     for name in ("group_name", "tags", "sizes"):
-        names += [name, f"{name}_offsets"] if len(found[name]) else []
+        names += [name, f"{name}_offsets"] if len(table[name]) else []
     return tuple(names)
 
 

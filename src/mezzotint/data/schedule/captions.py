@@ -11,10 +11,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from mezzotint import draws
 from mezzotint.recipe.sections.captions import CaptionSettings
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
+
+if TYPE_CHECKING:
+    from mezzotint.data.catalogue.catalogue import Catalogue
 
 NO_LIMIT = 2048
 """Characters of a caption of weighted tags, unless it has a limit of its own."""
@@ -75,14 +80,49 @@ class Changes:
     @classmethod
     def of(cls, settings: CaptionSettings, *, shuffles_own: bool = False) -> Changes:
         """Those of a sample. shuffles_own: it is shuffled by a setting of its own."""
-        return cls(
-            settings.shuffle_tags or shuffles_own, settings.keep_tags, settings.tag_dropout, settings.wildcards
-        )  # fmt: skip
+        shuffle = settings.shuffle_tags or shuffles_own
+        return cls(shuffle, settings.keep_tags, settings.tag_dropout, settings.wildcards)
 
     @property
     def are_any(self) -> bool:
         """Whether a caption can change at all."""
         return self.shuffle or self.tag_dropout > 0 or self.wildcards
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnCaptions:
+    """How the captions of one sample become others. line: its weighted tags (`Tags.encoded`), or nothing. key_hash: of
+    its draws. cached: how many forms of each caption a text cache keeps."""
+
+    changes: Changes
+    line: str
+    key_hash: int
+    cached: int
+
+    @classmethod
+    def of(cls, catalogue: Catalogue, row: int, settings: DataSettings) -> DrawnCaptions:
+        """Those of a row."""
+        overrides = catalogue.overrides
+        changes = Changes.of(settings.captions, shuffles_own=bool(overrides.shuffle_tags[row]))
+        return cls(changes, overrides.tags_of(row), int(catalogue.key_hash[row]), settings.cache.shuffles)
+
+    def at_visit(self, caption: str, *, seed: int, epoch: int, visit: int, is_cached: bool) -> str:
+        """A caption as it is drawn for a visit, or, where text is cached, one of the forms that are kept."""
+        if not caption or not self.changes.are_any:
+            return caption
+        address = draws.key(seed, "tags", epoch, self.key_hash, visit)
+        if is_cached:
+            address = cached_shuffle_key(self.key_hash, draws.below(address, self.cached))
+        return changed(caption, self.line, self.changes, address=address)
+
+    def all_cached(self, captions: Sequence[str]) -> tuple[str, ...]:
+        """What captions can be shown as with a text cache: as they are where nothing is drawn, and in each form that is
+        kept."""
+        if not self.changes.are_any:
+            return tuple(captions)
+        keys = [cached_shuffle_key(self.key_hash, number) for number in range(self.cached)]
+        forms = (changed(caption, self.line, self.changes, address=key) for caption in captions for key in keys)
+        return (*(unchanged(caption, self.changes) for caption in captions), *forms)
 
 
 def prefixed(sample: Sample, prefix: str) -> Sample:
@@ -195,8 +235,8 @@ def shuffled(tags: Tags, *, address: int, keep: int = 0) -> str:
     return joined(tags.main, in_order)
 
 
-def kept_address(key_hash: int, number: int) -> int:
-    """The address of one of the variants that a text cache keeps of a caption: the same in every epoch and run."""
+def cached_shuffle_key(key_hash: int, number: int) -> int:
+    """The address of one of the forms that a text cache keeps of a caption: the same in every epoch and run."""
     return draws.key(number, "tags-kept", key_hash)
 
 

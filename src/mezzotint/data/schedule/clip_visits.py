@@ -38,7 +38,7 @@ def instants(catalogue: Catalogue, row: int, frames: int, settings: DataSettings
     address: of the draw of where they begin. The clip has enough frames: `clip_buckets.most_frames` was asked.
     """
     rate, begin, available = float(catalogue.rate[row]), float(catalogue.begin[row]), int(catalogue.frames[row])
-    start, clips = int(catalogue.own.start[row]), settings.clips
+    start, clips = int(catalogue.overrides.start[row]), settings.clips
     if rate == 0:
         return np.zeros(0)
     if start >= 0:
@@ -62,9 +62,9 @@ def visit_key(seed: int, epoch: int, key_hash: int, visit: int) -> int:
     return draws.key(seed, "clip", epoch, key_hash, visit)
 
 
-def variant_key(seed: int, key_hash: int, variant: int) -> int:
-    """The address at which the frames of a cached variant are drawn, the same in every epoch."""
-    return draws.key(seed, "clip-variant", key_hash, variant)
+def view_key(seed: int, key_hash: int, view: int) -> int:
+    """The address at which the frames of a cached view are drawn, the same in every epoch."""
+    return draws.key(seed, "clip-variant", key_hash, view)
 
 
 def places_of_stills(frames: int, num: int) -> NDArray[np.int64]:

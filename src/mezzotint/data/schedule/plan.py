@@ -3,13 +3,14 @@ and the loader.
 
 Everything here is a pure function of (columns, settings, seed, epoch). No rank, worker or history enters, so every
 process works out the same plan, and a resumed run the same as an undisturbed one. Array arithmetic throughout: a
-million samples are planned in a fraction of a second. `placement` says where a visit's picture is cut.
+million samples are planned in a fraction of a second.
 """
 
 from __future__ import annotations
 
 import bisect
 import math
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,8 +24,7 @@ from mezzotint.data.buckets import buckets
 from mezzotint.data.schedule._grouping import Cells, arranged, cells_of
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.data import DataSettings, RatingSettings
-from mezzotint.shapes import Size, cover
-from mezzotint.stages import Epoch, Placement
+from mezzotint.stages import Epoch
 
 if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue
@@ -54,7 +54,7 @@ def plan_columns(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) 
     """The columns of some rows of a catalogue. `Epoch.order` then holds indices into `rows`."""
     chosen = np.asarray(rows, dtype=np.int64)
     bucket = buckets.of_rows(catalogue, chosen, settings)
-    group, rating = catalogue.own.group[chosen], catalogue.own.rating[chosen]
+    group, rating = catalogue.overrides.group[chosen], catalogue.overrides.rating[chosen]
     return PlanColumns(
         catalogue.key_hash[chosen],
         bucket,
@@ -68,84 +68,6 @@ def epoch_address(settings: DataSettings, seed: int, epoch: int) -> tuple[int, i
     """The seed and epoch by which every loader draw of an epoch is addressed. With `epoch_seed=add`, epoch e of seed s
     is epoch 0 of seed s + e. Applying it twice changes nothing more."""
     return (seed + epoch, 0) if settings.epoch_seed == "add" else (seed, epoch)
-
-
-# --- where a picture is cut -------------------------------------------------------------------------------------------
-
-
-def place(
-    size: Size, bucket: Size, settings: DataSettings, *, crop_key: int, flip_key: int, flip: float | None = None
-) -> Placement:
-    """Where a picture of `size` lies in `bucket`: resized to the smallest size that covers it, cropped, then mirrored.
-
-    crop_key, flip_key: addresses of the two draws (`draws.key`). flip: the picture's own chance, None for that of the
-    recipe. A centre crop begins at half of what is too much,
-    halves rounded to even, as torchvision's CenterCrop does.
-    """
-    flipped = draws.uniform(flip_key) < (settings.flip if flip is None else flip)
-    if settings.crop == "triangular":
-        return _triangular(size, bucket, settings.jitter, crop_key, flipped)
-    resized = cover(size, bucket)
-    rows, columns = resized.height - bucket.height, resized.width - bucket.width
-    if settings.crop == "center":
-        corner = (round(rows / 2), round(columns / 2))
-    else:  # one of the two is 0, so one draw serves both
-        corner = (draws.below(crop_key, rows + 1), draws.below(crop_key, columns + 1))
-    return Placement(bucket, resized, corner, flipped)
-
-
-def _triangular(size: Size, bucket: Size, jitter: float, crop_key: int, flipped: bool) -> Placement:
-    """Cut from each edge, then trimmed to the bucket's shape at a place whose likelihood falls from the middle to both
-    ends, then resized; told as a size and a corner in it."""
-    room = min((size.width - bucket.width) / bucket.width, (size.height - bucket.height) / bucket.height)
-    most = math.floor(min(size.width, size.height) * min(max(room, 0.0), jitter))
-    left, right, top, bottom = (round(most * draws.uniform(draws.key(crop_key, "edge", i))) for i in range(4))
-    width, height = size.width - left - right, size.height - top - bottom
-    wanted_width = min(width, max(1, math.floor(height * bucket.aspect)))
-    wanted_height = min(height, max(1, math.floor(width / bucket.aspect))) if wanted_width == width else height
-    place = _toward_the_middle(draws.uniform(draws.key(crop_key, "trim")))
-    left += math.floor((width - wanted_width) * place)
-    top += math.floor((height - wanted_height) * place)
-    across, down = bucket.width / wanted_width, bucket.height / wanted_height
-    resized = Size(max(bucket.width, round(size.width * across)), max(bucket.height, round(size.height * down)))
-    corner = (
-        min(round(top * down), resized.height - bucket.height),
-        min(round(left * across), resized.width - bucket.width),
-    )
-    return Placement(bucket, resized, corner, flipped)
-
-
-def _toward_the_middle(drawn: float) -> float:
-    """A number in [0, 1] of triangular density with its peak at ½, by inversion of an evenly drawn one."""
-    return math.sqrt(drawn / 2) if drawn < 0.5 else 1 - math.sqrt((1 - drawn) / 2)
-
-
-def placement(
-    catalogue: Catalogue,
-    row: int,
-    bucket: Size,
-    settings: DataSettings,
-    *,
-    seed: int,
-    epoch: int,
-    visit: int,
-    variant: int | None = None,
-) -> Placement:
-    """Where a sample of the catalogue lies in its bucket at one visit.
-
-    variant: None draws crop and flip at (seed, epoch, sample, visit). A number draws them at (seed, sample, variant)
-    instead, the same in every epoch: these are the placements that a latent cache keeps.
-    """
-    size = Size(int(catalogue.width[row]), int(catalogue.height[row]))
-    key_hash = int(catalogue.key_hash[row])
-    if variant is None:
-        seed, epoch = epoch_address(settings, seed, epoch)
-        crop_key = draws.key(seed, "crop", epoch, key_hash, visit)
-        flip_key = draws.key(seed, "flip", epoch, key_hash, visit)
-    else:
-        crop_key = draws.key(seed, "crop-variant", key_hash, variant)
-        flip_key = draws.key(seed, "flip-variant", key_hash, variant)
-    return place(size, bucket, settings, crop_key=crop_key, flip_key=flip_key, flip=catalogue.own.flip_of(row))
 
 
 # --- the batches of an epoch ------------------------------------------------------------------------------------------
@@ -381,17 +303,18 @@ def _repeated(within: _Rows, starts: _Ints, own: _Ints, address: tuple[int, int]
 
 
 class Timeline:
-    """From a step of the run to its epoch and place in it.
+    """From a step of the run to its epoch and place in it; one for the run and its loader, which may be another thread.
 
     With whole repeats all epochs are equally long. With fractional ones, or ratings, each has its own length, counted
     once, when it is first reached. Raises DatasetError E1207 when an epoch has no batch at all.
     """
 
     def __init__(self, columns: PlanColumns, settings: DataSettings, accumulation: int, seed: int) -> None:
-        self._columns = columns
+        self.columns = columns
+        self.seed = seed
         self._settings = settings
         self._accumulation = accumulation
-        self._seed = seed
+        self._lock = threading.RLock()
         self._is_even = settings.rating.share is None and bool((columns.repeats == np.floor(columns.repeats)).all())
         self._ends: list[int] = []
         self._plans: OrderedDict[int, Epoch] = OrderedDict()
@@ -400,16 +323,18 @@ class Timeline:
         """The epoch of a step of the run (both from 0), and the step's place in it."""
         if self._is_even:
             return divmod(step, self.steps_of(0))
-        while not self._ends or self._ends[-1] <= step:
-            self._count()
+        with self._lock:
+            while not self._ends or self._ends[-1] <= step:
+                self._count()
         epoch = bisect.bisect_right(self._ends, step)
         return epoch, step - (self._ends[epoch - 1] if epoch else 0)
 
     def steps_of(self, epoch: int) -> int:
         """Steps of an epoch."""
         which = 0 if self._is_even else epoch
-        while len(self._ends) <= which:
-            self._count()
+        with self._lock:
+            while len(self._ends) <= which:
+                self._count()
         return self._ends[which] - (self._ends[which - 1] if which else 0)
 
     def steps_until(self, epochs: float) -> int:
@@ -430,27 +355,28 @@ class Timeline:
 
     def epoch(self, epoch: int) -> Epoch:
         """The plan of an epoch; the two last asked for are kept."""
-        if epoch not in self._plans:
-            self._plans[epoch] = plan(
-                self._columns, self._settings, accumulation=self._accumulation, seed=self._seed, epoch=epoch
-            )
-            if len(self._plans) > 2:
-                self._plans.popitem(last=False)
-        self._plans.move_to_end(epoch)
-        return self._plans[epoch]
+        with self._lock:
+            if epoch not in self._plans:
+                self._plans[epoch] = plan(
+                    self.columns, self._settings, accumulation=self._accumulation, seed=self.seed, epoch=epoch
+                )
+                if len(self._plans) > 2:
+                    self._plans.popitem(last=False)
+            self._plans.move_to_end(epoch)
+            return self._plans[epoch]
 
     def _count(self) -> None:
         steps = num_steps(
-            self._columns, self._settings, accumulation=self._accumulation, seed=self._seed, epoch=len(self._ends)
+            self.columns, self._settings, accumulation=self._accumulation, seed=self.seed, epoch=len(self._ends)
         )
         if steps == 0 and (self._settings.rating.share is not None or not self._can_have_batches()):
             raise DatasetError(
-                f"{len(self._columns)} samples make no batch of {self._settings.batch_size} with "
+                f"{len(self.columns)} samples make no batch of {self._settings.batch_size} with "
                 f"data.remainder={self._settings.remainder}; set data.remainder=short, or lower data.batch_size",
                 code="E1207",
             )
         self._ends.append((self._ends[-1] if self._ends else 0) + steps)
 
     def _can_have_batches(self) -> bool:
-        at_most = np.ceil(self._columns.repeats).astype(np.int64)
-        return _num_batches(self._columns, at_most, self._settings) > 0
+        at_most = np.ceil(self.columns.repeats).astype(np.int64)
+        return _num_batches(self.columns, at_most, self._settings) > 0

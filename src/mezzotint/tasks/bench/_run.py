@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from mezzotint.data.buckets import buckets
-from mezzotint.data.loading.loader import Loader, held_out
+from mezzotint.data.loading.loader import Loader, RankShare, held_out
 from mezzotint.data.schedule.plan import Timeline
 from mezzotint.errors import OutOfMemory
 from mezzotint.recipe.recipe import Recipe
@@ -224,16 +224,11 @@ def _loader(recipe: Recipe, dataset: Dataset, caches: Caches, runtime: Runtime, 
         dataset.catalogue,
         dataset.rows,
         recipe.data,
-        accumulation=recipe.optim.accumulation,
-        seed=recipe.run.seed,
-        start_step=0,
-        last_step=steps,
-        rank=runtime.rank,
-        world_size=runtime.world_size,
-        micro_batch=recipe.run.micro_batch,
+        dataset.timeline,
+        range(steps),
+        share=RankShare(runtime.rank, runtime.world_size, recipe.run.micro_batch),
         device=runtime.device,
-        latents=caches.latents,
-        text=caches.text,
+        caches=caches,
     )
 
 
@@ -270,8 +265,7 @@ def _validation(recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Cach
         recipe.data,
         seed=recipe.run.seed,
         device=runtime.device,
-        latents=caches.latents,
-        text=caches.text,
+        caches=caches,
     )
     return Validation(
         {"loss": batches},

@@ -308,15 +308,15 @@ def _decode(worker: Worker, latents: LatentCache, wanted: WantedLatents, entry: 
 
 def _read(worker: Worker, latents: LatentCache, wanted: WantedLatents, entry: int) -> NDArray[np.uint8]:
     """(3, H, W), or (3, F, H, W) of a clip."""
-    row, variant, still = (int(one[entry]) for one in (wanted.rows, wanted.variants, wanted.stills))
-    placed = latents.placement(worker.catalogue, row, variant, wanted.clip)
+    row, view, still = (int(one[entry]) for one in (wanted.rows, wanted.views, wanted.stills))
+    placed = latents.placement(worker.catalogue, row, view, wanted.clip)
     if not (worker.settings.has_clips or wanted.is_still):
         return read_picture(worker.catalogue, row, placed, worker.settings)
     if still >= 0:
-        times = latents.time_of_still(worker.catalogue, row, wanted.clip.frames, variant, still)
+        times = latents.time_of_still(worker.catalogue, row, wanted.clip.frames, view, still)
         placed = as_still(placed)
     else:
-        times = latents.times(worker.catalogue, row, wanted.clip.frames, variant)
+        times = latents.times(worker.catalogue, row, wanted.clip.frames, view)
     frames = clip_visits.read(worker.catalogue, row, placed, times, worker.settings).numpy()
     return frames[:, 0] if wanted.is_still else frames
 
@@ -335,8 +335,8 @@ def _encode_pictures(
     rows = family.encode_media(to_pixels(pixels, worker.device))
     if latents.content == "sample":
         hashes = worker.catalogue.key_hash[wanted.rows[entries]]
-        of_draws = zip(hashes, wanted.variants[entries], wanted.stills[entries], strict=True)
-        keys = [latents.draw(int(key_hash), int(variant), int(still)) for key_hash, variant, still in of_draws]
+        of_draws = zip(hashes, wanted.views[entries], wanted.stills[entries], strict=True)
+        keys = [latents.draw(int(key_hash), int(view), int(still)) for key_hash, view, still in of_draws]
         numbers = torch.from_numpy(np.array(keys, dtype=np.uint64).view(np.int64)).to(rows.device)
         rows = posterior_sample(rows, noise.normal(numbers, (rows.shape[1] // 2, *rows.shape[2:])))
     pixels_per_latent = wanted.bucket.width // rows.shape[-1]

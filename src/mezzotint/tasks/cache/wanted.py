@@ -34,14 +34,14 @@ _LEDGER = np.dtype([(name, "<u8") for name in ("key", "picture", "media", "place
 
 @dataclass(frozen=True, slots=True)
 class WantedLatents:
-    """Entries of one bucket: addresses (n, 32), and the row and variant that want each. stills: (n,) −1 for a picture
+    """Entries of one bucket: addresses (n, 32), and the row and view that want each. stills: (n,) −1 for a picture
     or clip itself, else which of its frames is kept as a picture; its clip lies in `clip`. is_still: whether these are
     pictures beside clips."""
 
     bucket: Size
     addresses: NDArray[np.uint8]
     rows: NDArray[np.int32]
-    variants: NDArray[np.int16]
+    views: NDArray[np.int16]
     stills: NDArray[np.int16]
     clip: Size
     is_still: bool = False
@@ -81,9 +81,9 @@ def _of_bucket(
 ) -> WantedLatents:
     found: dict[bytes, tuple[int, int, int]] = {}
     for row in rows.tolist():
-        for variant in range(latents.variants):
-            placed = latents.placement(catalogue, row, variant, bucket)
-            found.setdefault(latents.address(catalogue, row, placed, variant), (row, variant, -1))
+        for view in range(latents.views):
+            placed = latents.placement(catalogue, row, view, bucket)
+            found.setdefault(latents.address(catalogue, row, placed, view), (row, view, -1))
     return _wanted(found, bucket, bucket, is_still=is_still)
 
 
@@ -92,11 +92,11 @@ def _frames_of_bucket(
 ) -> WantedLatents:  # fmt: skip
     found: dict[bytes, tuple[int, int, int]] = {}
     for row in rows.tolist():
-        for variant in range(latents.variants):
-            placed = latents.placement(catalogue, row, variant, clip)
+        for view in range(latents.views):
+            placed = latents.placement(catalogue, row, view, clip)
             for still in range(num):
-                address = latents.address_of_still(catalogue, row, placed, variant, still)
-                found.setdefault(address, (row, variant, still))
+                address = latents.address_of_still(catalogue, row, placed, view, still)
+                found.setdefault(address, (row, view, still))
     return _wanted(found, Size(clip.width, clip.height), clip, is_still=True)
 
 
@@ -104,14 +104,14 @@ def _wanted(
     found: Mapping[bytes, tuple[int, int, int]], bucket: Size, clip: Size, *, is_still: bool
 ) -> WantedLatents:  # fmt: skip
     places = np.array(list(found.values()), dtype=np.int32).reshape(-1, 3)
-    variants, stills = places[:, 1].astype(np.int16), places[:, 2].astype(np.int16)
-    return WantedLatents(bucket, _as_array(found), places[:, 0], variants, stills, clip, is_still)
+    views, stills = places[:, 1].astype(np.int16), places[:, 2].astype(np.int16)
+    return WantedLatents(bucket, _as_array(found), places[:, 0], views, stills, clip, is_still)
 
 
 def wanted_text(catalogue: Catalogue, rows: NDArray[np.int32], text: TextCache, extra: Sequence[str]) -> WantedText:
     """Every caption that these rows can choose, the empty one, and `extra`. Where rows have files of embeddings, the
     empty caption only if captions are dropped; of embeddings that are taken over, which never are, without it."""
-    own = catalogue.own
+    own = catalogue.overrides
     of_files = any(own.embedding_of(row) for row in rows.tolist())
     always = extra if text.is_taken_over or (of_files and not text.drops) else ("", *extra)
     found: dict[tuple[str, str], int] = dict.fromkeys(((caption, "") for caption in always), -1)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mezzotint.data.loading.loader import Loader
+from mezzotint.data.loading.loader import Loader, RankShare
 from mezzotint.errors import OutOfMemory
 from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.recipe import Recipe
@@ -108,16 +108,11 @@ def _trainer(
         dataset.catalogue,
         dataset.rows,
         recipe.data,
-        accumulation=recipe.optim.accumulation,
-        seed=recipe.run.seed,
-        start_step=0,
-        last_step=steps,
-        rank=0,
-        world_size=processes,
-        micro_batch=recipe.run.micro_batch,
+        dataset.timeline,
+        range(steps),
+        share=RankShare(0, processes, recipe.run.micro_batch),
         device=runtime.device,
-        latents=caches.latents,
-        text=caches.text,
+        caches=caches,
     )
     trainer = Trainer(
         family=model.family,

@@ -13,7 +13,7 @@ from mezzotint import durable
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.store import Store
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.schedule.plan import Timeline, plan, plan_columns
+from mezzotint.data.schedule.plan import Timeline, plan
 from mezzotint.errors import StorageError
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.recipe import Recipe
@@ -109,7 +109,7 @@ class Disk:
 def bucket_rows(dataset: Dataset, settings: DataSettings, *, accumulation: int, seed: int) -> tuple[BucketRow, ...]:
     """The buckets that hold pictures, from tall to wide, as the first epoch deals with them."""
     table = buckets.table(settings)
-    columns = plan_columns(dataset.catalogue, dataset.rows, settings)
+    columns = dataset.timeline.columns
     whole = settings.model_copy(update={"remainder": "short"})
     visits = _per_bucket(plan(columns, whole, accumulation=accumulation, seed=seed, epoch=0), len(table))
     epoch = dataset.timeline.epoch(0)
@@ -202,7 +202,7 @@ def _latents(
     assert latents is not None
     entries = total = missing = 0
     present: int | None = 0
-    if len(rows) * latents.variants <= LOOKED_UP:
+    if len(rows) * latents.views <= LOOKED_UP:
         for wanted in wanted_latents(catalogue, rows, recipe.data, latents):
             here = _present(latents.store(wanted.bucket, is_still=wanted.is_still), wanted.addresses)
             entry = _latent_bytes(recipe, memory, wanted.bucket)
@@ -212,7 +212,7 @@ def _latents(
         return CacheNeed("latents", entries, total, present, missing)
     table = buckets.table(recipe.data)
     counts = np.bincount(buckets.of_rows(catalogue, rows, recipe.data), minlength=len(table))
-    for size, count in zip(table, (counts * latents.variants).tolist(), strict=True):
+    for size, count in zip(table, (counts * latents.views).tolist(), strict=True):
         entries, total = entries + count, total + count * _latent_bytes(recipe, memory, size)
     return CacheNeed("latents", entries, total, None, total)
 

@@ -145,7 +145,7 @@ def _data_line(recipe: Recipe, dataset: Dataset) -> str:
 
 def _flips(recipe: Recipe, dataset: Dataset) -> str:
     """How many are mirrored, in words; nothing where none is."""
-    own = dataset.catalogue.own.flip[dataset.rows]
+    own = dataset.catalogue.overrides.flip[dataset.rows]
     chances = {recipe.data.flip, *own[~np.isnan(own)].tolist()} if len(own) else {recipe.data.flip}
     if max(chances) == 0:
         return ""

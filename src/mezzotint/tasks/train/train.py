@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mezzotint import durable
-from mezzotint.data.loading.loader import Loader
+from mezzotint.data.loading.loader import Loader, RankShare
 from mezzotint.data.loading.prefetch import Prefetched
 from mezzotint.data.schedule import schedule_file
 from mezzotint.errors import RecipeError, Stopped, StorageError
@@ -295,17 +295,11 @@ class Job:
             self.dataset.catalogue,
             self.dataset.rows,
             recipe.data,
-            accumulation=recipe.optim.accumulation,
-            seed=recipe.run.seed,
-            start_step=start_step,
-            last_step=self.steps,
-            rank=runtime.rank,
-            world_size=runtime.world_size,
-            micro_batch=recipe.run.micro_batch,
+            self.dataset.timeline,
+            range(start_step, self.steps),
+            share=RankShare(runtime.rank, runtime.world_size, recipe.run.micro_batch, bool(runtime.shares)),
             device=runtime.device,
-            latents=self.caches.latents,
-            text=self.caches.text,
-            keeps_company=bool(runtime.shares),
+            caches=self.caches,
         )
         self.prefetched = Prefetched.of(self.loader, recipe.run.device_prefetch, runtime.device)
         self.changes = LiveSettings(recipe, runtime, self.folder, self._take, self._require, self.live.say)
