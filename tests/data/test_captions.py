@@ -6,14 +6,13 @@ from collections import Counter
 from pathlib import Path
 
 from mezzotint import draws
+from mezzotint.data.files.tags import Tags, prefixed
 from mezzotint.data.schedule.captions import (
     Changes,
-    Tags,
     cached_shuffle_key,
     changed,
     choose,
     filled,
-    prefixed,
     shuffled,
 )
 from mezzotint.stages import Sample

@@ -15,10 +15,10 @@ from PIL import Image
 
 from mezzotint.data.cache.entries import LatentCache
 from mezzotint.data.catalogue.catalogue import build
+from mezzotint.data.files.tags import Tags
 from mezzotint.data.formats import everydream
 from mezzotint.data.formats.base import Noted, Skipped, Source
 from mezzotint.data.loading.loader import held_out
-from mezzotint.data.schedule import captions
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.data import DataSettings
@@ -149,8 +149,8 @@ def test_tags_keep_weights_limit_and_commas(tmp_path: Path) -> None:
     )
     found = samples(lay(tmp_path, {"a.png": None, "a.yaml": mapping}))["a.png"]
     assert found.captions == ("one, two, top, plain, 12.5, 1girl, 2023, low",)
-    tags = captions.Tags.decoded(own(found)["tags"])
-    assert tags == captions.Tags(
+    tags = Tags.decoded(own(found)["tags"])
+    assert tags == Tags(
         "one, two", ("top", "plain", "12.5", "1girl", "2023", "low"), (2.0, 1.0, 1.0, 1.0, 1.0, 0.5), 40
     )
 
@@ -352,7 +352,7 @@ def test_a_second_start_reads_what_samples_have_of_their_own(tmp_path: Path) -> 
         assert (own.flip_of(0), own.caption_dropout_of(0), own.flip_of(1)) == (0.1, 0.0, None)
         assert made.overrides.group.tolist() == [1, 0]
         assert made.overrides.shuffle_tags.tolist() == [1, 0]
-        assert captions.Tags.decoded(made.overrides.tags_of(0)).weights == (2.0, 1.0)
+        assert Tags.decoded(made.overrides.tags_of(0)).weights == (2.0, 1.0)
         assert made.overrides.tags_of(1) == ""
     assert first.folder == again.folder
 

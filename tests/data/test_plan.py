@@ -252,7 +252,12 @@ def catalogue_of(width: int, height: int) -> Any:
     hashes = np.asarray([draws.text_key("x.png"), draws.text_key("y.png")], dtype=np.uint64)
     overrides = SimpleNamespace(group=np.zeros(2, np.int32), rating=np.ones(2), flip_of=lambda row: None)
     return SimpleNamespace(
-        width=np.full(2, width), height=np.full(2, height), key_hash=hashes, repeats=np.ones(2), overrides=overrides
+        width=np.full(2, width),
+        height=np.full(2, height),
+        key_hash=hashes,
+        repeats=np.ones(2),
+        overrides=overrides,
+        buckets_of=lambda rows, settings: buckets.of_pictures([width] * len(rows), [height] * len(rows), settings),
     )
 
 

@@ -17,6 +17,7 @@ from PIL import Image
 from mezzotint import draws
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue.catalogue import Catalogue, build
+from mezzotint.data.files.tags import Tags
 from mezzotint.data.schedule import _grouping, balance, captions, plan, schedule_file
 from mezzotint.data.schedule.plan import PlanColumns
 from mezzotint.recipe.sections.data import TABLES, DataSettings
@@ -147,7 +148,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
 def of_row(found: Catalogue, row: int) -> dict[str, Any]:
     """What the record keeps of a picture, as the catalogue has it."""
     own = found.overrides
-    tags = captions.Tags.decoded(own.tags_of(row)) if own.tags_of(row) else captions.Tags.of(found.captions(row)[0])
+    tags = Tags.decoded(own.tags_of(row)) if own.tags_of(row) else Tags.of(found.captions(row)[0])
     return {
         "path": found.key(row).partition("#")[0],
         "caption": found.captions(row)[0],
@@ -176,7 +177,7 @@ def test_the_tree_of_the_record_gives_its_captions_and_settings(tree: Catalogue)
         assert shuffled == (theirs["shuffle_tags"] or ours["path"] in documented)
         assert {key: theirs[key] for key in ours} == ours
         if theirs["use_weights"]:
-            assert captions.Tags.decoded(tree.overrides.tags_of(row)).limit == theirs["max_length"]
+            assert Tags.decoded(tree.overrides.tags_of(row)).limit == theirs["max_length"]
 
 
 def test_the_manifests_of_the_record(tmp_path: Path) -> None:
@@ -203,7 +204,7 @@ def test_the_manifests_of_the_record(tmp_path: Path) -> None:
 def test_kept_tags_stay_as_in_the_record() -> None:
     orders = set()
     for case in record("keep_tags"):
-        tags = captions.Tags("main", tuple(case["tags"]), (1.0,) * len(case["tags"]))
+        tags = Tags("main", tuple(case["tags"]), (1.0,) * len(case["tags"]))
         ours = captions.shuffled(tags, address=case["seed"], keep=case["keep_tags"]).split(", ")
         theirs = case["output"].split(", ")
         kept = 1 + min(case["keep_tags"], len(case["tags"]))
@@ -217,7 +218,7 @@ def test_weighted_tags_are_drawn_by_weight_up_to_the_limit() -> None:
     cases = record("captions")["shuffle_weighted"]
     first = Counter[str]()
     for number, case in enumerate(cases):
-        tags = captions.Tags("main", tuple(case["tags"]), tuple(case["weights"]), case["max_length"])
+        tags = Tags("main", tuple(case["tags"]), tuple(case["weights"]), case["max_length"])
         ours = captions.shuffled(tags, address=draws.key(0, "case", number)).split(", ")
         theirs = case["output"].split(", ")
         # documented: no tag beyond the limit; the record goes one tag beyond it

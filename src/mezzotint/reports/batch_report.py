@@ -63,7 +63,7 @@ def _warning(catalogue: Catalogue, fill: Fill) -> str:
 def undersized(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> NDArray[np.int32]:
     """Those of the rows whose pictures are small for their bucket (`buckets.is_undersized`)."""
     width, height = catalogue.width[rows], catalogue.height[rows]
-    bucket = buckets.of_rows(catalogue, rows, settings)
+    bucket = catalogue.buckets_of(rows, settings)
     return rows[buckets.is_undersized(width, height, bucket, buckets.table(settings))]
 
 
@@ -88,7 +88,7 @@ def write_undersized(
 
 def _undersized_lines(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> Iterator[str]:
     sizes: Sequence[object] = buckets.table(settings)
-    bucket = buckets.of_rows(catalogue, rows, settings)
+    bucket = catalogue.buckets_of(rows, settings)
     for row, number in zip(rows.tolist(), bucket.tolist(), strict=True):
         size = f"{catalogue.width[row]}×{catalogue.height[row]}"
         yield f"{readable(os.fspath(catalogue.path(row)))}, {size}, bucket {sizes[number]}\n"

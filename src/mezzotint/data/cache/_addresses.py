@@ -60,7 +60,7 @@ def latent_address(
 
 def text_address(caption: str, identity: str, *, mark: str = "") -> bytes:
     """32 bytes that name the embedding of a caption, as it goes to the tokenizer. identity: from `text_identity`. mark:
-    the file that it was taken from, where another trainer has made it (`foreign_text.Marked`)."""
+    the file that it was taken from, where another trainer has made it (`overrides.Marked`)."""
     taken = f"\0{mark}" if mark else ""
     return hashlib.sha256(f"text\0{identity}{taken}\0{caption}".encode("utf-8", "surrogatepass")).digest()
 

@@ -196,7 +196,7 @@ class TextCache:
         self.layout = layout
 
     def address(self, caption: str, mark: str = "") -> bytes:
-        """The address of a caption's embedding. mark: the file it was taken from (`foreign_text.Marked.encoded`)."""
+        """The address of a caption's embedding. mark: the file it was taken from (`overrides.Marked.encoded`)."""
         return _addresses.text_address(caption, self.identity, mark=mark)
 
     def captions_of(self, catalogue: Catalogue, row: int) -> tuple[str, ...]:

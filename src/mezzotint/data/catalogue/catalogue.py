@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mezzotint import draws, durable
-from mezzotint.data.buckets import buckets
+from mezzotint.data.buckets import buckets, clip_buckets
 from mezzotint.data.catalogue import indexing
 from mezzotint.data.catalogue._probing import Progress
 from mezzotint.data.files import columns, extracted
@@ -175,9 +175,15 @@ class Catalogue:
         numbers = np.flatnonzero(np.diff(self._captions.offsets) >= least)
         return np.searchsorted(self._caption_starts, numbers, side="right") - 1, numbers
 
-    def captions_of(self, rows: ArrayLike) -> list[tuple[str, ...]]:
-        """`captions` of several rows."""
-        return [self.captions(row) for row in np.asarray(rows).tolist()]
+    def buckets_of(self, rows: ArrayLike, settings: DataSettings) -> NDArray[np.int16]:
+        """The index in `buckets.table(settings)` of the bucket of each of some rows, (n,)."""
+        chosen = np.asarray(rows, dtype=np.int64)
+        width, height = self.width[chosen], self.height[chosen]
+        if not settings.has_clips or not settings.clips.buckets:
+            return buckets.of_pictures(width, height, settings)
+        starts = self.overrides.start[chosen]
+        most = clip_buckets.most_frames(self.frames[chosen], self.rate[chosen], starts, settings.clips)
+        return clip_buckets.of_clips(width, height, most, buckets.table(settings))
 
     def has_its_pictures(self) -> bool:
         """Whether the pictures from inside other files, which no listing looks after, are as they were put."""
@@ -269,7 +275,7 @@ def _with_stills(
             code="E1291",
         )
     table = buckets.table(settings)
-    used = [table[i] for i in np.unique(buckets.of_rows(catalogue, np.arange(len(catalogue)), settings)).tolist()]
+    used = [table[i] for i in np.unique(catalogue.buckets_of(np.arange(len(catalogue)), settings)).tolist()]
     sizes = tuple(dict.fromkeys(Size(size.width, size.height) for size in used))
     fingerprint = hashlib.sha256(f"{catalogue.fingerprint} {stills.fingerprint}".encode("ascii")).hexdigest()
     return replace(catalogue, fingerprint=fingerprint, stills=replace(stills, sizes=sizes))

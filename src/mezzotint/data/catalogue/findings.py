@@ -21,7 +21,7 @@ def seen_shares(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -
     """The share of each picture's area that is left when it covers its bucket and the rest is cut off, (n,), 0 to 1."""
     chosen = np.asarray(rows, dtype=np.int64)
     table = buckets.table(settings)
-    bucket = buckets.of_rows(catalogue, chosen, settings)
+    bucket = catalogue.buckets_of(chosen, settings)
     wide, high = (np.asarray([getattr(size, side) for size in table], np.float64) for side in ("width", "height"))
     aspect = catalogue.width[chosen] / catalogue.height[chosen].astype(np.float64)
     ratio = aspect / (wide / high)[bucket]

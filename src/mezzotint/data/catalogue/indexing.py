@@ -25,9 +25,9 @@ from mezzotint.data.files import caption_cleaning, columns, overrides
 from mezzotint.data.files.columns import TextBuilder, Texts
 from mezzotint.data.files.extracted import Pictures
 from mezzotint.data.files.overrides import OverridesBuilder
+from mezzotint.data.files.tags import prefixed
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding
-from mezzotint.data.schedule.captions import prefixed
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.data import CaptionSettings, DataSettings
 from mezzotint.shapes import Size

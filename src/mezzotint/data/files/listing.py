@@ -21,6 +21,10 @@ from numpy.typing import NDArray
 from mezzotint.errors import DatasetError
 
 
+class Unusable(Exception):
+    """Why a file, or a sample, cannot be used."""
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """What was found below a root. names: paths relative to the root, with slashes, sorted by their bytes; a name that

@@ -8,9 +8,11 @@ A dataset format says them as `Sample.group` and as texts in `Sample.overrides`,
 from __future__ import annotations
 
 import math
+import os
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -21,8 +23,8 @@ from mezzotint.data.files.columns import TextBuilder, Texts
 from mezzotint.stages import Sample
 
 NAMES = ("flip", "caption_dropout", "shuffle_tags", "rating", "tags", "start", "embedding", "sizes")
-"""What `Sample.overrides` may hold: a chance 0 to 1, a chance, "true", a number above 0, `captions.Tags.encoded`, the
-first frame of a clip that is seen, a file of text embeddings with its size and time (`foreign_text.Marked`), six
+"""What `Sample.overrides` may hold: a chance 0 to 1, a chance, "true", a number above 0, `tags.Tags.encoded`, the
+first frame of a clip that is seen, a file of text embeddings with its size and time (`Marked`), six
 numbers: original height and width, crop top and left, target height and width, where they are not those of the
 placement."""
 
@@ -79,11 +81,11 @@ class SampleOverrides:
         return _chance(self.caption_dropout[row])
 
     def tags_of(self, row: int) -> str:
-        """A row's tags as `captions.Tags.encoded` writes them; empty where the caption says as much."""
+        """A row's tags as `tags.Tags.encoded` writes them; empty where the caption says as much."""
         return self._tags[row]
 
     def embedding_of(self, row: int) -> str:
-        """The file of a row's text embedding, marked (`foreign_text.Marked`); empty without one."""
+        """The file of a row's text embedding, marked (`Marked`); empty without one."""
         return self._embeddings[row]
 
     def sizes_of(self, row: int) -> list[int] | None:
@@ -156,6 +158,33 @@ class OverridesBuilder:
         for name, column in texts.items():
             all_columns |= {name: column.blob, f"{name}_offsets": column.offsets}
         return all_columns
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A file of a text embedding that another trainer has made, as it was when the data set was indexed. mark: its size
+    and time, a part of the address under which it is taken over, so that a file that is made anew is taken over
+    anew."""
+
+    path: Path
+    mark: str
+
+    @classmethod
+    def of(cls, path: Path) -> Marked:
+        """The file as it is now. Raises OSError."""
+        stat = os.stat(path)
+        return cls(path, f"{stat.st_size}-{stat.st_mtime_ns}")
+
+    @property
+    def encoded(self) -> str:
+        """As text, for a column."""
+        return f"{self.mark} {self.path}"
+
+    @classmethod
+    def decoded(cls, text: str) -> Marked:
+        """The reverse of `encoded`."""
+        mark, _, path = text.partition(" ")
+        return cls(Path(path), mark)
 
 
 def used(table: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:

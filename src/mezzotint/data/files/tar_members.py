@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 
-from mezzotint.data.media.colour import Unusable
+from mezzotint.data.files.listing import Unusable
 
 MAX_BYTES = 1 << 30
 """A picture of more bytes is not read."""

@@ -14,8 +14,7 @@ from mezzotint import draws, fault_injection
 from mezzotint.data.catalogue.catalogue import stills_settings
 from mezzotint.data.loading.worker import BatchWorker, HostBatch, Request, Visit
 from mezzotint.data.schedule import clip_visits
-from mezzotint.data.schedule.clip_stills import chosen as drawn_stills
-from mezzotint.data.schedule.clip_stills import groups_of_stills, stills_beside
+from mezzotint.data.schedule.clip_visits import drawn_stills, groups_of_stills, stills_beside
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement, TextEmbedding

@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
-from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import Caches
 from mezzotint.data.loading import _supervise
 from mezzotint.data.loading._clip_worker import worker_of
@@ -209,7 +208,7 @@ def held_out(
     as_written = {"dropout": 0.0, "shuffle_tags": False, "tag_dropout": 0.0}
     settings = settings.model_copy(update={"captions": settings.captions.model_copy(update=as_written)})
     worker = worker_of(catalogue, settings, seed=seed, caches=caches or Caches(), is_training=False)
-    of_bucket = buckets.of_rows(catalogue, rows, settings)
+    of_bucket = catalogue.buckets_of(rows, settings)
     batches = []
     for bucket in np.unique(of_bucket).tolist():
         places = np.flatnonzero(of_bucket == bucket)

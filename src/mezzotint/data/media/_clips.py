@@ -25,9 +25,9 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
+from mezzotint.data.files.listing import Unusable
 from mezzotint.data.media import decoding
 from mezzotint.data.media._containers import Turn, opened, turn_of
-from mezzotint.data.media.colour import Unusable
 from mezzotint.shapes import Size
 
 _STEPS_BACK = (0.0, 1.0, 4.0, 16.0)

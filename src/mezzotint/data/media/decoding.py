@@ -36,8 +36,9 @@ from PIL import (
 from PIL.ImageFile import ImageFile
 
 from mezzotint.data.files import mindone_arrays, tar_members
+from mezzotint.data.files.listing import Unusable
 from mezzotint.data.media import _opencv_resize, colour
-from mezzotint.data.media.colour import Conversion, Unusable
+from mezzotint.data.media.colour import Conversion
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement

@@ -5,7 +5,6 @@ the batch.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -14,57 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mezzotint import draws
+from mezzotint.data.files.tags import Tags, joined
 from mezzotint.recipe.sections.captions import CaptionSettings
 from mezzotint.recipe.sections.data import DataSettings
-from mezzotint.stages import Sample
 
 if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue
-
-NO_LIMIT = 2048
-"""Characters of a caption of weighted tags, unless it has a limit of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tags:
-    """A caption that is a list: a main text, which stays first, and tags with their weights. limit: characters of the
-    whole when tags are drawn by weight."""
-
-    main: str
-    tags: tuple[str, ...]
-    weights: tuple[float, ...]
-    limit: int = NO_LIMIT
-
-    @property
-    def is_weighted(self) -> bool:
-        """Whether some tags weigh more than others."""
-        return len(set(self.weights)) > 1
-
-    @property
-    def text(self) -> str:
-        """The caption in the order that it was written in."""
-        return joined(self.main, self.tags)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the text alone says as much."""
-        return not self.is_weighted and _cut(self.text) == (self.main, self.tags)
-
-    def encoded(self) -> str:
-        """All of it as one line of text, for a column."""
-        return json.dumps([self.main, self.tags, self.weights, self.limit], ensure_ascii=True)
-
-    @staticmethod
-    def decoded(line: str) -> Tags:
-        """The reverse of `encoded`."""
-        main, tags, weights, limit = json.loads(line)
-        return Tags(main, tuple(tags), tuple(weights), limit)
-
-    @staticmethod
-    def of(caption: str) -> Tags:
-        """A plain caption, cut at its commas; its parts are stripped and weigh the same."""
-        main, tags = _cut(caption)
-        return Tags(main, tags, (1.0,) * len(tags))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,23 +77,6 @@ class DrawnCaptions:
         keys = [cached_shuffle_key(self.key_hash, number) for number in range(self.cached)]
         forms = (changed(caption, self.line, self.changes, address=key) for caption in captions for key in keys)
         return (*(unchanged(caption, self.changes) for caption in captions), *forms)
-
-
-def prefixed(sample: Sample, prefix: str) -> Sample:
-    """A sample whose captions begin with a text, a space behind it, as kohya's `caption_prefix`: as if it stood in the
-    caption files."""
-    captions = tuple(f"{prefix} {caption}".rstrip() for caption in sample.captions)
-    return replace(sample, captions=captions, overrides=tuple(_prefixed(sample.overrides, prefix)))
-
-
-def _prefixed(overrides: Sequence[tuple[str, str]], prefix: str) -> list[tuple[str, str]]:
-    found = []
-    for name, value in overrides:
-        if name == "tags":
-            tags = Tags.decoded(value)
-            value = replace(tags, main=f"{prefix} {tags.main}".rstrip()).encoded()
-        found.append((name, value))
-    return found
 
 
 def changed(caption: str, line: str, changes: Changes, *, address: int) -> str:
@@ -238,16 +175,6 @@ def shuffled(tags: Tags, *, address: int, keep: int = 0) -> str:
 def cached_shuffle_key(key_hash: int, number: int) -> int:
     """The address of one of the forms that a text cache keeps of a caption: the same in every epoch and run."""
     return draws.key(number, "tags-kept", key_hash)
-
-
-def joined(main: str, tags: Sequence[str]) -> str:
-    """A caption of its parts; an empty main text is left out."""
-    return ", ".join([main, *tags] if main else tags)
-
-
-def _cut(caption: str) -> tuple[str, tuple[str, ...]]:
-    main, *tags = (part.strip() for part in caption.split(","))
-    return main, tuple(tags)
 
 
 def _waiting(address: int, number: int, weight: float) -> tuple[float, float]:

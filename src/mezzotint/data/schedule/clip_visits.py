@@ -1,10 +1,10 @@
-"""What is seen of a clip at one visit: which frames, told by time, and what becomes of each. Between the catalogue and
-the decoder (`clips.py`).
+"""What is seen of a clip at one visit: which frames, told by time, what becomes of each, and which pictures of a data
+set stand beside it. Between the catalogue and the decoder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -108,3 +108,34 @@ def _each(placed: Placement, settings: DataSettings) -> Callable[[NDArray[np.uin
         return np.ascontiguousarray(pixels.numpy())
 
     return squared
+
+
+# --- the pictures beside a clip ---------------------------------------------------------------------------------------
+
+
+def drawn_stills(num_pictures: int, per_sample: int, *, address: int) -> NDArray[np.int64]:
+    """Pictures drawn for a visit, (per_sample,) different ones of [0, num_pictures), in an order drawn as well.
+    address: of the draw (`draws.key`)."""
+    assert 0 < per_sample <= num_pictures
+    numbers: list[int] = []
+    for place in range(per_sample):
+        # Floyd's sample: each set of that many is equally likely, however large the data set
+        last = num_pictures - per_sample + place
+        number = draws.below(draws.key(address, "still", place), last + 1)
+        numbers.append(last if number in numbers else number)
+    order = np.argsort(draws.keys(address, "still-order", np.arange(per_sample)), kind="stable")
+    return np.asarray(numbers, dtype=np.int64)[order]
+
+
+def groups_of_stills(num_pictures: int, per_sample: int) -> tuple[range, ...]:
+    """The pictures that are trained together beside one clip (`use_image_num`), by number: consecutive groups of
+    `per_sample`. The last group is left out, full or not, as in Open-Sora-Plan; a list of just one group has none."""
+    assert per_sample > 0
+    ends = range(per_sample, num_pictures + per_sample, per_sample)
+    return tuple(range(end - per_sample, end) for end in ends)[:-1]
+
+
+def stills_beside(clip: int, groups: Sequence[range]) -> range:
+    """The group of pictures beside the clip of a number: groups in turn, from the first on again when there are more
+    clips."""
+    return groups[clip % len(groups)]

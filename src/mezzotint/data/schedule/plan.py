@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mezzotint import draws
-from mezzotint.data.buckets import buckets
 from mezzotint.data.schedule._grouping import Cells, arranged, cells_of
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.data import DataSettings, RatingSettings
@@ -53,7 +52,7 @@ class PlanColumns:
 def plan_columns(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> PlanColumns:
     """The columns of some rows of a catalogue. `Epoch.order` then holds indices into `rows`."""
     chosen = np.asarray(rows, dtype=np.int64)
-    bucket = buckets.of_rows(catalogue, chosen, settings)
+    bucket = catalogue.buckets_of(chosen, settings)
     group, rating = catalogue.overrides.group[chosen], catalogue.overrides.rating[chosen]
     return PlanColumns(
         catalogue.key_hash[chosen],

@@ -23,7 +23,7 @@ from mezzotint import fault_injection
 from mezzotint.data.cache.entries import LatentCache, LatentLayout, TextCache, as_still
 from mezzotint.data.cache.store import Store
 from mezzotint.data.cache.text_rows import layout_of
-from mezzotint.data.files.external_text import Marked
+from mezzotint.data.files.overrides import Marked
 from mezzotint.data.loading.worker import read_picture, to_pixels
 from mezzotint.data.schedule import clip_visits
 from mezzotint.diffusion import noise

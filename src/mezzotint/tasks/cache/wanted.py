@@ -50,7 +50,7 @@ class WantedLatents:
 @dataclass(frozen=True, slots=True)
 class WantedText:
     """Captions, each once, with their addresses (n, 32) and the first row that wants each, −1 for none. marks: the file
-    in which another trainer keeps each one's embedding (`foreign_text.Marked.encoded`), empty for what is encoded."""
+    in which another trainer keeps each one's embedding (`overrides.Marked.encoded`), empty for what is encoded."""
 
     captions: tuple[str, ...]
     addresses: NDArray[np.uint8]
@@ -66,7 +66,7 @@ def wanted_latents(
     if catalogue.sizes:
         return tuple(_of_bucket(catalogue, rows, latents, size, is_still=True) for size in catalogue.sizes)
     table = buckets.table(settings)
-    of_bucket = buckets.of_rows(catalogue, rows, settings)
+    of_bucket = catalogue.buckets_of(rows, settings)
     found = []
     for number in np.unique(of_bucket).tolist():
         here = rows[of_bucket == number]

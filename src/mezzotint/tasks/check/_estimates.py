@@ -211,7 +211,7 @@ def _latents(
             present = (present or 0) + here
         return CacheNeed("latents", entries, total, present, missing)
     table = buckets.table(recipe.data)
-    counts = np.bincount(buckets.of_rows(catalogue, rows, recipe.data), minlength=len(table))
+    counts = np.bincount(catalogue.buckets_of(rows, recipe.data), minlength=len(table))
     for size, count in zip(table, (counts * latents.views).tolist(), strict=True):
         entries, total = entries + count, total + count * _latent_bytes(recipe, memory, size)
     return CacheNeed("latents", entries, total, None, total)

@@ -162,7 +162,7 @@ def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:
 
 def _bucket_counts(recipe: Recipe, dataset: Dataset) -> Counter[int]:
     """How many pictures each bucket that has any holds, by its place in the table."""
-    return Counter(buckets.of_rows(dataset.catalogue, dataset.rows, recipe.data).tolist())
+    return Counter(dataset.catalogue.buckets_of(dataset.rows, recipe.data).tolist())
 
 
 def _batch_line(recipe: Recipe, runtime: Runtime, dataset: Dataset) -> str:

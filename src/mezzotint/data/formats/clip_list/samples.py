@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mezzotint.data.buckets.clip_buckets import Limits
-from mezzotint.data.files.external_text import Marked
+from mezzotint.data.files.overrides import Marked
 from mezzotint.data.formats.base import Skipped
 from mezzotint.data.formats.clip_list._lists import Entry, Line, read_annotation, read_list
 from mezzotint.stages import Sample

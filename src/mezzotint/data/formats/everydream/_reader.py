@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from mezzotint.data.files.listing import Listing, walk
+from mezzotint.data.files.tags import NO_LIMIT, Tags
 from mezzotint.data.formats.base import Format, Noted, Skipped, Source
 from mezzotint.data.formats.everydream._files import CAPTIONS, Files, manifest
 from mezzotint.data.formats.everydream._layers import NAMELESS, Layer, Place
 from mezzotint.data.media import decoding
-from mezzotint.data.schedule.captions import NO_LIMIT, Tags
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample

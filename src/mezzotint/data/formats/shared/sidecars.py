@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from mezzotint.data.files.listing import Unusable
 from mezzotint.data.formats.base import Skipped, Source
 from mezzotint.data.formats.shared.folder_repeats import Repeated, seen_in
 from mezzotint.errors import DatasetError
@@ -51,7 +52,7 @@ def samples(
             continue
         try:
             captions = _captions(source.root, name, sidecars, settings)
-        except _Unreadable as error:
+        except Unusable as error:
             yield Skipped(source.prefix + name, str(error))
             continue
         folder = folder_of(name) or _SILENT
@@ -71,10 +72,6 @@ def samples(
         raise DatasetError(_without_captions(source, missing, num_missing, word, by_name), code="E1203")
 
 
-class _Unreadable(Exception):
-    """Why a caption cannot be used."""
-
-
 def _captions(root: Path, name: str, sidecars: Collection[str], settings: CaptionSettings) -> tuple[str, ...] | None:
     if settings.source != "filename":
         stem = name[: -len(_suffix(name))]
@@ -91,7 +88,7 @@ def _captions(root: Path, name: str, sidecars: Collection[str], settings: Captio
         return None
     caption = " ".join(PurePosixPath(name).stem.replace("_", " ").split())
     if not caption.isprintable() and _is_undecodable(caption):
-        raise _Unreadable("its name is not UTF-8, so it cannot be a caption")
+        raise Unusable("its name is not UTF-8, so it cannot be a caption")
     return (caption,)
 
 
@@ -114,15 +111,15 @@ def _lines(path: Path) -> tuple[str, ...]:
         with open(handle, "rb") as file:
             data = file.read(MAX_CAPTION_BYTES + 1)
     except OSError as error:
-        raise _Unreadable(f"caption {path.name}: {error.strerror}") from error
+        raise Unusable(f"caption {path.name}: {error.strerror}") from error
     if len(data) > MAX_CAPTION_BYTES:
-        raise _Unreadable(f"caption {path.name}: more than {MAX_CAPTION_BYTES:,} bytes")
+        raise Unusable(f"caption {path.name}: more than {MAX_CAPTION_BYTES:,} bytes")
     if b"\0" in data:
-        raise _Unreadable(f"caption {path.name}: holds NUL, so it is not text; save it as UTF-8")
+        raise Unusable(f"caption {path.name}: holds NUL, so it is not text; save it as UTF-8")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _Unreadable(f"caption {path.name}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
+        raise Unusable(f"caption {path.name}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
     return tuple(line for line in map(str.strip, re.split(r"\r\n|\r|\n", text)) if line)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mezzotint.data.files.listing import Unusable
 from mezzotint.data.formats.base import Noted, Skipped, Source
 from mezzotint.data.formats.shared.sidecars import of_lines
 from mezzotint.data.formats.shared.table_files import is_manifest, is_table
@@ -57,10 +58,6 @@ def samples(source: Source, kind: Kind) -> Iterator[Sample | Skipped | Noted]:
             yield from reading.table(name)
     reading.require()
     yield from reading.rest()
-
-
-class Unusable(Exception):
-    """Why a row makes no sample."""
 
 
 class _Outside(Exception):

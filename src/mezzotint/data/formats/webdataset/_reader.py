@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.data.files import tar_members
-from mezzotint.data.files.listing import Listing, walk
+from mezzotint.data.files.listing import Listing, Unusable, walk
 from mezzotint.data.formats.base import Format, Noted, Skipped, Source
-from mezzotint.data.formats.shared.table_samples import MAX_CAPTION_BYTES, Unusable, captions_in
+from mezzotint.data.formats.shared.table_samples import MAX_CAPTION_BYTES, captions_in
 from mezzotint.data.formats.webdataset import _shards
 from mezzotint.data.formats.webdataset._shards import Field, Group
 from mezzotint.data.media import decoding
