@@ -32,7 +32,7 @@ from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.loading import worker as worker_module
 from mezzotint.data.loading.loader import held_out
-from mezzotint.data.schedule import placement
+from mezzotint.data.schedule import placement, plan
 from mezzotint.errors import CacheError, DatasetError, PeerLost
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Batch, StepBatches, TextEmbedding
@@ -300,7 +300,7 @@ def test_workers_end_with_a_killed_run_and_keep_no_lock(catalogue: Catalogue, fo
     assert len(workers) == 2
 
 
-def test_pieces_can_travel_to_a_worker_that_was_not_forked(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
+def test_a_worker_that_was_not_forked_gets_the_same(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
     settings = data(folder, cache={"latents": True, "text": True, "crops": 2})
     latents, text = _caches(catalogue, settings, tmp_path)
     loader = open_loader(
@@ -522,3 +522,17 @@ def test_no_more_than_one_micro_batch_of_a_step_lies_on_the_device(catalogue: Ca
     gc.collect()
     assert moved() is None  # breaks if the loader keeps what it has moved
     assert [b.keys for b in step.batches[1:3]] == [step.batches[1].keys, step.batches[2].keys]
+
+
+def test_a_run_plans_each_epoch_once(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[int] = []
+    as_before = plan.plan
+
+    def counted(*columns: Any, epoch: int, **settings: Any) -> Any:
+        planned.append(epoch)
+        return as_before(*columns, epoch=epoch, **settings)
+
+    monkeypatch.setattr(plan, "plan", counted)
+    assert world.train("once", run__steps=7, run__schedule_file=True) == 0
+    assert len(planned) > 1
+    assert planned == sorted(set(planned))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -171,6 +172,14 @@ def timed(n: int) -> float:
 
 def test_a_million_samples_are_planned_in_a_fraction_of_a_second() -> None:
     assert timed(1_000_000) < 0.6  # 0.06 s of its own on an idle core; busy neighbours cost caches
+
+
+def test_a_timeline_that_threads_share_counts_each_epoch_once() -> None:
+    columns, settings = columns_of(40, 1.5), settings_of(batch_size=4)
+    shared, alone = Timeline(columns, settings, 2, 9), Timeline(columns, settings, 2, 9)
+    with ThreadPoolExecutor(8) as pool:
+        located = list(pool.map(shared.locate, range(400)))
+    assert located == [alone.locate(step) for step in range(400)]
 
 
 @pytest.mark.timing

@@ -298,12 +298,12 @@ def test_captions_lines_are_joined_or_chosen(feed: Make, noisy: Make, tmp_path: 
 @pytest.mark.effect("data.captions.dropout")
 def test_captions_dropout_is_the_share_of_empty_ones(feed: Make, noisy: Make, tmp_path: Path) -> None:
     fed = feed(noisy(tmp_path / "one", [(32, 32)]), captions__dropout=0.2)
-    pieces = fed.loader._pieces  # what answers the loader's requests, asked without decoding anything
+    worker = fed.loader._worker  # what answers the loader's requests, asked without decoding anything
     where = np.zeros(DRAWN, np.int32)
     visits = np.arange(DRAWN, dtype=np.int32)
     request = Request(0, 0, DRAWN, True, 0, where, visits, visits.astype(np.float32), visits.astype(np.int64))
-    pieces._pixels = lambda *ignored: torch.zeros(1)
-    dropped = sum(caption == "" for caption in pieces[request].captions)
+    worker._pixels = lambda *ignored: torch.zeros(1)
+    dropped = sum(caption == "" for caption in worker[request].captions)
     assert abs(dropped / DRAWN - 0.2) < three_sigma(0.2)
 
 

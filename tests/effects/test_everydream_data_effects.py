@@ -102,12 +102,12 @@ def test_cache_shuffles_is_how_many_orders_a_text_cache_keeps(prepare: Make, tmp
     )
     rows = range(len(ready.job.dataset.catalogue))
     seen: dict[str, set[str]] = {}
-    pieces = ready.job.loader._pieces  # what answers the loader's requests; text is read from the cache
-    pieces._latents, pieces._pixels = None, lambda *ignored: None
+    worker = ready.job.loader._worker  # what answers the loader's requests; text is read from the cache
+    worker._latents, worker._pixels = None, lambda *ignored: None
     visits = np.arange(40, dtype=np.int32)
     for row in rows:
         where, factor = np.full(40, row, np.int32), visits.astype(np.float32)
-        piece = pieces[Request(0, 0, 40, True, 0, where, visits, factor, visits.astype(np.int64))]
+        piece = worker[Request(0, 0, 40, True, 0, where, visits, factor, visits.astype(np.int64))]
         assert piece.text.states.shape[0] == 40
         seen[piece.keys[0]] = set(piece.captions)
     counts = {len(orders) for orders in seen.values()}

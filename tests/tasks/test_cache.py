@@ -33,7 +33,7 @@ from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache import cache
 from mezzotint.tasks.cache.cache import CacheSummary, fill
-from mezzotint.tasks.cache.wanted import wanted_latents
+from mezzotint.tasks.cache.inventory import latent_entries
 
 SIZES = [(32, 32), (40, 40), (64, 32), (32, 64), (48, 40), (33, 50)]
 
@@ -255,7 +255,7 @@ def addresses_of(found: Filled, variants: int) -> list[bytes]:
     rows = np.arange(len(found.catalogue), dtype=np.int32)
     settings = found.latents._settings
     assert found.latents.views == variants
-    return [a.tobytes() for w in wanted_latents(found.catalogue, rows, settings, found.latents) for a in w.addresses]
+    return [a.tobytes() for w in latent_entries(found.catalogue, rows, settings, found.latents) for a in w.addresses]
 
 
 def test_every_caption_that_can_be_chosen_is_kept(root: Path) -> None:

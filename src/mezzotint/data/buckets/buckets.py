@@ -79,9 +79,9 @@ def assign(widths: ArrayLike, heights: ArrayLike, buckets: Sequence[Size]) -> ND
     aspects = wide - np.log(np.asarray([b.height for b in buckets], dtype=np.float64))
     middles = (aspects[1:] + aspects[:-1]) / 2
     # a difference of logarithms changes its sign exactly when width and height change places
-    wanted = np.log(np.asarray(widths, dtype=np.float64)) - np.log(np.asarray(heights, dtype=np.float64))
-    low, high = np.searchsorted(middles, wanted, side="left"), np.searchsorted(middles, wanted, side="right")
-    return np.where(wanted > 0, low, high).astype(np.int16)
+    log_aspects = np.log(np.asarray(widths, dtype=np.float64)) - np.log(np.asarray(heights, dtype=np.float64))
+    low, high = np.searchsorted(middles, log_aspects, side="left"), np.searchsorted(middles, log_aspects, side="right")
+    return np.where(log_aspects > 0, low, high).astype(np.int16)
 
 
 def nearest(size: Size, buckets: Sequence[Size]) -> Size:
@@ -104,12 +104,12 @@ def _nearest_by_ratio(widths: NDArray[Any], heights: NDArray[Any], sizes: Sequen
     """The bucket whose width / height differs least, the first of equally near ones. Its middles lie elsewhere than
     those of the logarithm: a tall picture goes to a squarer bucket."""
     ratios = np.asarray([size.width / size.height for size in sizes])
-    found = np.empty(len(widths), np.int16)
+    nearest_bucket = np.empty(len(widths), np.int16)
     for start in range(0, len(widths), _CHUNK):
         some = slice(start, start + _CHUNK)
-        wanted = widths[some] / heights[some]
-        found[some] = np.abs(ratios - wanted[:, None]).argmin(axis=1)
-    return found
+        aspects = widths[some] / heights[some]
+        nearest_bucket[some] = np.abs(ratios - aspects[:, None]).argmin(axis=1)
+    return nearest_bucket
 
 
 # --- sizes that are written down --------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def most_frames(
     frames, rate: (n,) of the clip, its frames and how many of them a second; a picture has rate 0. start: (n,) the
     frame that its entry begins at, −1 for none.
     """
-    found = np.zeros(len(frames), np.int32)
+    most = np.zeros(len(frames), np.int32)
     for count in counts(clips):
         if clips.fps is not None:
             is_enough = (frames - 1) - (count - 1) * rate / clips.fps >= -_HARDLY
@@ -83,8 +83,8 @@ def most_frames(
         else:
             is_enough = frames >= sampling(clips, count).window
         is_enough = np.where(start >= 0, start + count <= frames, is_enough)
-        found[np.where(rate == 0, (count == 1) & (frames > 0), is_enough)] = count
-    return found
+        most[np.where(rate == 0, (count == 1) & (frames > 0), is_enough)] = count
+    return most
 
 
 def too_short(frames: int, rate: float, start: int, clips: ClipsSettings) -> str:
@@ -108,13 +108,13 @@ def of_clips(
 
     most: (n,) of `most_frames`, above 0.
     """
-    found = np.zeros(len(widths), np.int16)
-    wanted = np.log(widths.astype(np.float64)) - np.log(heights.astype(np.float64))
+    bucket = np.zeros(len(widths), np.int16)
+    log_aspects = np.log(widths.astype(np.float64)) - np.log(heights.astype(np.float64))
     for count in np.unique(most).tolist():
         places = [place for place, size in enumerate(sizes) if size.frames == count]
         places.sort(key=lambda place: sizes[place].pixels)
         here = np.flatnonzero(most == count)
-        apart = np.stack([np.abs(wanted[here] - np.log(sizes[place].aspect)) for place in places], axis=1)
+        apart = np.stack([np.abs(log_aspects[here] - np.log(sizes[place].aspect)) for place in places], axis=1)
         is_near = apart <= apart.min(axis=1, keepdims=True) + 1e-9
         is_whole = np.stack(
             [(widths[here] >= sizes[place].width) & (heights[here] >= sizes[place].height) for place in places], axis=1
@@ -122,5 +122,5 @@ def of_clips(
         # ascending in size: the last that is near and whole, else the first that is near
         last = len(places) - 1 - (is_near & is_whole)[:, ::-1].argmax(axis=1)
         best = np.where((is_near & is_whole).any(axis=1), last, is_near.argmax(axis=1))
-        found[here] = np.asarray(places, np.int16)[best]
-    return found
+        bucket[here] = np.asarray(places, np.int16)[best]
+    return bucket

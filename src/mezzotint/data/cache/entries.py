@@ -51,7 +51,7 @@ class LatentCache:
     folder: `data.cache.path`, resolved. identity: `family.media_identity(…)`. compute: the type that the VAE runs in
     ("fp32", "fp16", "bf16"). seed: of the run. `views`: how many placements of each picture are kept; 1 unless crop,
     flip or the frames of a clip are drawn, of some at least. `seeds`: what placements and kept draws depend on; 0 where
-    nothing is drawn. `is_taken_over`: entries are not encoded but read from another trainer's files.
+    nothing is drawn. `is_imported`: entries are not encoded but read from another trainer's files.
     """
 
     def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str, seed: int) -> None:
@@ -60,11 +60,11 @@ class LatentCache:
         self.folder = folder / "latents" / _addresses.short(self.identity)
         self.content = settings.cache.content
         chosen = format_of(settings.format)
-        self.is_taken_over = chosen.is_encoded
+        self.is_imported = chosen.is_encoded
         is_drawn = chosen.own_flips or settings.crop != "center" or 0.0 < settings.flip < 1.0
         is_drawn |= settings.has_clips and settings.clips.begin != "first"
         self.views = settings.cache.crops if is_drawn else 1
-        draws_sample = self.content == "sample" and not self.is_taken_over
+        draws_sample = self.content == "sample" and not self.is_imported
         self.seeds = (seed if is_drawn else 0, seed if draws_sample else 0)
         self._settings = settings
         self._seed = seed
@@ -74,8 +74,8 @@ class LatentCache:
 
     def refresh(self) -> None:
         """Looks for what other processes have made since."""
-        if self.layout is None and (found := _read_layout(self.folder, LatentLayout)):
-            self.layout = LatentLayout(**found)
+        if self.layout is None and (stored := _read_layout(self.folder, LatentLayout)):
+            self.layout = LatentLayout(**stored)
         for store in self.stores:
             store.refresh()
 
@@ -96,7 +96,7 @@ class LatentCache:
     def draw(self, key_hash: int, view: int, still: int = -1) -> int | None:
         """The address of the one posterior draw that is kept; None when moments are, or what others have drawn. still:
         of a frame that is trained as a picture, its place among those."""
-        if self.is_taken_over or self.content != "sample":
+        if self.is_imported or self.content != "sample":
             return None
         which = () if still < 0 else (still,)
         return draws.key(self._seed, "posterior-sample", key_hash, view, *which)
@@ -149,10 +149,10 @@ class LatentCache:
         """The stores that were opened so far."""
         return tuple(self._stores.values())
 
-    def read(self, wanted: Sequence[bytes], bucket: Size, names: Sequence[str], *, is_still: bool = False) -> Tensor:
+    def read(self, addresses: Sequence[bytes], bucket: Size, names: Sequence[str], *, is_still: bool = False) -> Tensor:
         """Rows (B, C, h, w), or (B, C, f, h, w) of clips, in the stored type. names: of the samples. Raises CacheError
         E1303 for an entry that is absent or damaged."""
-        return _read(self.store(bucket, is_still=is_still), wanted, names, self.folder)
+        return _read(self.store(bucket, is_still=is_still), addresses, names, self.folder)
 
 
 def as_still(placed: Placement) -> Placement:
@@ -174,7 +174,7 @@ class TextCache:
         self.identity = _addresses.text_identity(settings, identity, compute)
         self.folder = folder / "text" / _addresses.short(self.identity)
         self.drops = settings.captions.dropout > 0
-        self.is_taken_over = format_of(settings.format).is_encoded
+        self.is_imported = format_of(settings.format).is_encoded
         self._dtype = settings.cache.dtype
         self._settings = settings
         self._rows: TextRows | None = None
@@ -184,8 +184,8 @@ class TextCache:
 
     def refresh(self) -> None:
         """Looks for what other processes have made since."""
-        if self.layout is None and (found := _read_layout(self.folder, TextLayout)):
-            self.layout = TextLayout(**found)
+        if self.layout is None and (stored := _read_layout(self.folder, TextLayout)):
+            self.layout = TextLayout(**stored)
         for store in self.stores:
             store.refresh()
 
@@ -218,15 +218,15 @@ class TextCache:
         """The embeddings of captions, (B, L, D), in the stored type. marks: see `address`; none without them. Raises
         CacheError E1303 for an entry that is absent or damaged."""
         marks = marks if marks is not None else [""] * len(captions)
-        wanted = [self.address(caption, mark) for caption, mark in zip(captions, marks, strict=True)]
+        addresses = [self.address(caption, mark) for caption, mark in zip(captions, marks, strict=True)]
         rows = self.rows()
-        found = rows.read(wanted) if rows is not None else np.arange(len(wanted))
-        if rows is not None and isinstance(found, np.ndarray):
+        embedding = rows.read(addresses) if rows is not None else np.arange(len(addresses))
+        if rows is not None and isinstance(embedding, np.ndarray):
             rows.refresh()  # another process may have made it since
-            found = rows.read(wanted)
-        if isinstance(found, np.ndarray):
-            raise lost([f"the caption {captions[i]!r}" for i in found.tolist()], self.folder)
-        return found
+            embedding = rows.read(addresses)
+        if isinstance(embedding, np.ndarray):
+            raise lost([f"the caption {captions[i]!r}" for i in embedding.tolist()], self.folder)
+        return embedding
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +237,11 @@ class Caches:
     text: TextCache | None = None
 
 
-def _read(store: Store | None, wanted: Sequence[bytes], names: Sequence[str], folder: Path) -> Tensor:
-    entries = np.full(len(wanted), -1, dtype=np.int64) if store is None else store.sound(wanted)
+def _read(store: Store | None, addresses: Sequence[bytes], names: Sequence[str], folder: Path) -> Tensor:
+    entries = np.full(len(addresses), -1, dtype=np.int64) if store is None else store.sound(addresses)
     if store is not None and (entries < 0).any():
         store.refresh()  # another process may have made it since
-        entries = store.sound(wanted)
+        entries = store.sound(addresses)
     if store is None or (entries < 0).any():
         raise lost([names[i] for i in np.flatnonzero(entries < 0).tolist()], folder)
     return store.read(entries)
@@ -264,13 +264,13 @@ def lost(names: Sequence[str], folder: Path) -> CacheError:
 
 def _read_layout(folder: Path, kind: type[LatentLayout] | type[TextLayout]) -> dict[str, Any] | None:
     try:
-        found = outside.read_json(folder / "layout.json")["layout"]
+        layout = outside.read_json(folder / "layout.json")["layout"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     names = {field.name for field in fields(kind)}
     needed = {field.name for field in fields(kind) if field.default is MISSING}
-    is_known = isinstance(found, dict) and needed <= found.keys() <= names
-    return found if is_known and all(isinstance(v, int) for v in found.values()) else None
+    is_known = isinstance(layout, dict) and needed <= layout.keys() <= names
+    return layout if is_known and all(isinstance(v, int) for v in layout.values()) else None
 
 
 def _write_layout(folder: Path, identity: str, old: object, new: LatentLayout | TextLayout) -> None:

@@ -102,29 +102,29 @@ class Catalogue:
     @classmethod
     def open(cls, folder: Path, roots: Sequence[Path]) -> Catalogue:
         """Reads an index; every byte is checked. Raises `columns.Damaged` or FileNotFoundError."""
-        found, about = columns.read(folder)
+        table, about = columns.read(folder)
         return cls(
             folder,
             tuple(roots),
-            width=found["width"],
-            height=found["height"],
-            frames=found["frames"],
-            begin=found["begin"],
-            rate=found["rate"],
-            digest=found["digest"],
-            key_hash=found["key_hash"],
-            repeats=found["repeats"],
-            weight=found["weight"],
-            conversions=found["conversions"],
-            root=found["root"],
-            overrides=SampleOverrides.of(found),
+            width=table["width"],
+            height=table["height"],
+            frames=table["frames"],
+            begin=table["begin"],
+            rate=table["rate"],
+            digest=table["digest"],
+            key_hash=table["key_hash"],
+            repeats=table["repeats"],
+            weight=table["weight"],
+            conversions=table["conversions"],
+            root=table["root"],
+            overrides=SampleOverrides.of(table),
             fingerprint=about["fingerprint"],
-            report=_report(found, about),
-            _stats=found["stats"],
-            _keys=Texts(found["key"], found["key_offsets"]),
-            _paths=Texts(found["path"], found["path_offsets"]),
-            _captions=Texts(found["caption"], found["caption_offsets"]),
-            _caption_starts=found["caption_starts"],
+            report=_report(table, about),
+            _stats=table["stats"],
+            _keys=Texts(table["key"], table["key_offsets"]),
+            _paths=Texts(table["path"], table["path_offsets"]),
+            _captions=Texts(table["caption"], table["caption_offsets"]),
+            _caption_starts=table["caption_starts"],
         )
 
     def __len__(self) -> int:
@@ -212,8 +212,8 @@ class Catalogue:
         if holdout.share == 0 or len(rows) < 2:
             return rows, np.zeros(0, dtype=np.int32)
         drawn = draws.uniforms(draws.keys(seed, "holdout", self.key_hash[rows]))
-        wanted = _held_out(holdout, drawn)
-        num = max(1, min(wanted, holdout.max_samples, len(rows) - 1))
+        count = _held_out(holdout, drawn)
+        num = max(1, min(count, holdout.max_samples, len(rows) - 1))
         order = rows[np.argsort(drawn, kind="stable")]
         return np.sort(order[num:]), np.sort(order[:num])
 
@@ -318,18 +318,18 @@ def _lock(place: Path) -> Iterator[None]:
 
 def _indexes(place: Path) -> list[Path]:
     """The indexes of a data set, the newest first."""
-    found = [entry.parent for entry in place.glob("[0-9a-f]*/manifest.json")]
-    return sorted(found, key=lambda index: (index / "manifest.json").stat().st_mtime_ns, reverse=True)
+    indexes = [entry.parent for entry in place.glob("[0-9a-f]*/manifest.json")]
+    return sorted(indexes, key=lambda index: (index / "manifest.json").stat().st_mtime_ns, reverse=True)
 
 
 def _newest(place: Path) -> dict[str, NDArray[Any]]:
     for index in _indexes(place):
         try:
-            found, about = columns.read(index)
+            table, about = columns.read(index)
         except (FileNotFoundError, Damaged):
             continue
         if about.get("version") == indexing.VERSION:  # what an older one says of a picture may have meant less
-            return found
+            return table
     return {}
 
 
@@ -351,8 +351,8 @@ def _sweep(place: Path) -> None:
     extracted.sweep(place / indexing.PICTURES, {row.tobytes().hex() for column in digests for row in column})
 
 
-def _report(found: dict[str, NDArray[Any]], about: dict[str, Any]) -> DataReport:
-    flags = found["conversions"]
+def _report(table: dict[str, NDArray[Any]], about: dict[str, Any]) -> DataReport:
+    flags = table["conversions"]
     converted = ((word, int(np.count_nonzero(flags & np.uint16(flag)))) for flag, word in WORDS.items())
     return DataReport(
         used=len(flags),

@@ -33,10 +33,10 @@ def duplicates(catalogue: Catalogue) -> dict[int, int]:
     keys = np.ascontiguousarray(catalogue.digest[:, :8]).view("<u8")[:, 0]
     order = np.argsort(keys, kind="stable")  # equal ones stay in the order of rows
     again = np.flatnonzero(keys[order][1:] == keys[order][:-1]) + 1
-    found: dict[int, int] = {}
+    first_row: dict[int, int] = {}
     for place in again.tolist():
         row, before = int(order[place]), int(order[place - 1])
         is_same = bool((catalogue.digest[row] == catalogue.digest[before]).all())
         if is_same and catalogue.path(row) != catalogue.path(before):
-            found[row] = found.get(before, before)
-    return found
+            first_row[row] = first_row.get(before, before)
+    return first_row

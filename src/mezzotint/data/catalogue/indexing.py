@@ -70,7 +70,7 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
     captions = settings.captions
     columns_read = (settings.columns.model_dump_json(), settings.split, settings.hub_config)
     small = (settings.small, settings.resolution, settings.buckets.model_dump_json())
-    wanted: tuple[object, ...] = (
+    depends_on: tuple[object, ...] = (
         captions.source,
         captions.lines,
         captions.missing,
@@ -80,15 +80,15 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
         columns_read,
     )
     if captions.prefix:
-        wanted += (f"prefix {captions.prefix}",)
+        depends_on += (f"prefix {captions.prefix}",)
     if captions.clean:
-        wanted += (f"cleaned {caption_cleaning.VERSION}",)
+        depends_on += (f"cleaned {caption_cleaning.VERSION}",)
     if settings.has_clips:
         beside = {name for name in type(settings.clips).model_fields if name.startswith("stills")}
-        wanted += (clip_files.PREPROCESSING, settings.clips.model_dump_json(exclude=beside))
+        depends_on += (clip_files.PREPROCESSING, settings.clips.model_dump_json(exclude=beside))
     manifests = format_of(settings.format).manifests
     listed = [text for source in sources for text in _state(source, manifests)]
-    return _hash(str(VERSION), str(decoding.PREPROCESSING), settings.format, repr(wanted), *listed)[:32]
+    return _hash(str(VERSION), str(decoding.PREPROCESSING), settings.format, repr(depends_on), *listed)[:32]
 
 
 def _state(source: Source, manifests: Collection[str]) -> Iterator[str]:
@@ -124,11 +124,11 @@ def make(
     _probing.take_over(looked, before, settings.max_pixels)
     journal = folder.parent / JOURNAL
     decoded = _probing.look(looked, journal, max_pixels=settings.max_pixels, workers=workers, progress=progress)
-    found, about = _assembled(gathered, looked, settings)
+    table, about = _assembled(gathered, looked, settings)
     unknown: Counter[str] = Counter()
     for source in sources:
         unknown.update(source.listing.unknown)
-    columns.write(folder, found, {**about, "decoded": decoded, "unknown": dict(unknown)})
+    columns.write(folder, table, {**about, "decoded": decoded, "unknown": dict(unknown)})
     journal.unlink(missing_ok=True)
 
 
@@ -200,7 +200,7 @@ def _assembled(
         is_used &= ~is_small
     rows = np.flatnonzero(is_used)
     key, captions, starts = columns.pick(keys, rows), *_captions(gathered, rows)
-    found: dict[str, NDArray[Any]] = {
+    table: dict[str, NDArray[Any]] = {
         **_texts("key", key),
         **_texts("path", columns.pick(gathered.relative.texts(), rows)),
         **_texts("caption", captions),
@@ -212,7 +212,7 @@ def _assembled(
         **gathered.overrides.columns(rows),
     }
     for name in ("path_hash", "stats", "width", "height", "frames", "begin", "rate", "digest", "conversions"):
-        found[name] = getattr(looked, name)[rows]
+        table[name] = getattr(looked, name)[rows]
     is_empty, is_long = _caption_lengths(captions)
     about = {
         "version": VERSION,
@@ -221,9 +221,9 @@ def _assembled(
         "upscaled": int(is_small[rows].sum()),
         "empty_captions": is_empty,
         "long_captions": is_long,
-        "fingerprint": _fingerprint(found),
+        "fingerprint": _fingerprint(table),
     }
-    return found, about
+    return table, about
 
 
 def _texts(name: str, texts: Texts) -> dict[str, NDArray[Any]]:
@@ -274,13 +274,13 @@ def _caption_lengths(captions: Texts) -> tuple[int, int]:
     return int((words == 0).sum()), int((words > LONG_CAPTION_WORDS).sum())
 
 
-def _fingerprint(found: Mapping[str, NDArray[Any]]) -> str:
+def _fingerprint(table: Mapping[str, NDArray[Any]]) -> str:
     """What the data set is, wherever it lies: keys, pictures, captions, repeats, weights and what samples have of their
     own, in order."""
     state = hashlib.sha256()
     always = ("key", "key_offsets", "digest", "caption", "caption_offsets", "caption_starts", "repeats", "weight")
-    for name in (*always, *overrides.used(found)):
-        column = np.ascontiguousarray(found[name])
+    for name in (*always, *overrides.used(table)):
+        column = np.ascontiguousarray(table[name])
         state.update(f"{name} {column.nbytes}\n".encode("ascii"))
         state.update(column.view(np.uint8).data if column.size else b"")
     return state.hexdigest()

@@ -43,18 +43,18 @@ def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
 def _folder(name: str) -> Repeated | None:
     """What the folder of a file says; None where the file is not used."""
     folder, slash, rest = name.partition("/")
-    found = repeated(folder) if slash and "/" not in rest else None
-    return found if found is not None and found.repeats else None
+    said = repeated(folder) if slash and "/" not in rest else None
+    return said if said is not None and said.repeats else None
 
 
 def _why(name: str) -> str:
     folder, slash, _ = name.partition("/")
     if not slash or not folder:
         return "it lies in no folder 10_name"
-    found = repeated(folder)
-    if found is None:
+    said = repeated(folder)
+    if said is None:
         return f"{folder} says no number of repeats; a folder is called 10_name"
-    return f"{folder} says 0 repeats" if not found.repeats else "it does not lie directly in its folder 10_name"
+    return f"{folder} says 0 repeats" if not said.repeats else "it does not lie directly in its folder 10_name"
 
 
 def _none(source: Source) -> str:

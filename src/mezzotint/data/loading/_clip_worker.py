@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue
 
 
-def worker_of(catalogue: Catalogue, settings: DataSettings, **given: Any) -> BatchWorker:
-    """What answers the requests of a data set: of clips or of pictures. given: as for `BatchWorker`."""
-    return (ClipWorker if settings.has_clips else BatchWorker)(catalogue, settings, **given)
+def worker_of(catalogue: Catalogue, settings: DataSettings, **options: Any) -> BatchWorker:
+    """What answers the requests of a data set: of clips or of pictures. options: as for `BatchWorker`."""
+    return (ClipWorker if settings.has_clips else BatchWorker)(catalogue, settings, **options)
 
 
 class StillWorker(BatchWorker):
@@ -47,12 +47,12 @@ class StillWorker(BatchWorker):
 class ClipWorker(BatchWorker):
     """Answers requests for clips: pixels (B, 3, F, H, W), and the stills of the recipe."""
 
-    def __init__(self, catalogue: Catalogue, settings: DataSettings, **given: Any) -> None:
-        super().__init__(catalogue, settings, **given)
+    def __init__(self, catalogue: Catalogue, settings: DataSettings, **options: Any) -> None:
+        super().__init__(catalogue, settings, **options)
         self._beside: StillWorker | None = None
         self._groups: tuple[range, ...] = ()
         if catalogue.stills is not None:
-            self._beside = StillWorker(catalogue.stills, stills_settings(settings), **given)
+            self._beside = StillWorker(catalogue.stills, stills_settings(settings), **options)
             if settings.clips.stills_order == "groups":
                 self._groups = groups_of_stills(len(catalogue.stills), settings.clips.stills)
 

@@ -103,11 +103,11 @@ def _video(container: InputContainer) -> VideoStream:
 
 def turn_of(frame: VideoFrame) -> Turn:
     """How a frame is turned by its display matrix. Raises Unusable for an angle that is no multiple of 90°."""
-    found: Any = frame.side_data.get("DISPLAYMATRIX")
-    if found is None:
+    matrix_data: Any = frame.side_data.get("DISPLAYMATRIX")
+    if matrix_data is None:
         return Turn()
     # a stored point (x, y), y downwards, is shown at (a x + c y, b x + d y)
-    a, b, _, c, d = struct.unpack_from("5i", bytes(found))
+    a, b, _, c, d = struct.unpack_from("5i", bytes(matrix_data))
     if not (b or c) and a and d:
         return Turn(False, a < 0, d < 0)
     if not (a or d) and b and c:

@@ -122,8 +122,8 @@ def _wildcard(address: int, number: int, count: int) -> int:
 def _tags_filled(tags: Tags, address: int) -> Tags:
     """Weighted tags, each with wildcards of its own."""
     texts = enumerate((tags.main, *tags.tags))
-    found = [filled(text, partial(_wildcard, draws.key(address, "place", place))) for place, text in texts]
-    return replace(tags, main=found[0], tags=tuple(found[1:]))
+    parts = [filled(text, partial(_wildcard, draws.key(address, "place", place))) for place, text in texts]
+    return replace(tags, main=parts[0], tags=tuple(parts[1:]))
 
 
 def thinned(tags: Tags, *, address: int, keep: int, dropout: float) -> Tags:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mezzotint import draws
-from mezzotint.data.schedule._grouping import Cells, arranged, cells_of
+from mezzotint.data.schedule._grouping import BatchGroups, arranged, batch_groups
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.data import DataSettings, RatingSettings
 from mezzotint.stages import Epoch
@@ -76,37 +76,37 @@ def plan(columns: PlanColumns, settings: DataSettings, *, accumulation: int, see
     """The batches of one epoch, a pure function of its arguments. `Epoch.order` holds indices into the columns.
 
     A sample is visited ⌊repeats⌋ times, and once more with the fractional chance; with `rating.share`, as often as its
-    rating allows. All visits are put in an order drawn by address, dealt to their cells (`_grouping.py`: their bucket,
-    and their name if they have one) in that order and cut into batches of `batch_size`; the batches are shuffled by
-    address, and `accumulation` of them after one another make a step (the last step may have fewer). What does not
-    fill a batch becomes a smaller one (`short`), is filled up with visits of its bucket from the first on (`fill`) or
-    with its own, drawn by address (`repeat`: the whole batch then counts less) — both counted, each a further visit of
-    its sample — or is left out (`drop`: counted). Without `shuffle` visits keep to the order of the samples, and
-    batches to that of their first visits.
+    rating allows. All visits are put in an order drawn by address, assigned to their groups (`_grouping.py`: their
+    bucket, and their name if they have one) in that order and cut into batches of `batch_size`; the batches are
+    shuffled by address, and `accumulation` of them after one another make a step (the last step may have fewer). What
+    does not fill a batch becomes a smaller one (`short`), is filled up with visits of its bucket from the first on
+    (`fill`) or with its own, drawn by address (`repeat`: the whole batch then counts less) — both counted, each a
+    further visit of its sample — or is left out (`drop`: counted). Without `shuffle` visits keep to the order of the
+    samples, and batches to that of their first visits.
     """
     seed_of, epoch_of = epoch_address(settings, seed, epoch)
     counts = _num_visits(columns, settings, seed, epoch)
-    cells, visits = cells_of(columns.bucket, columns.group), _visits(counts)
-    sizes = cells.sizes(counts)
-    order = _dealt(
-        columns, visits, cells, sizes, settings.batch_size, (seed_of, epoch_of) if settings.shuffle else None
+    groups, visits = batch_groups(columns.bucket, columns.group), _visits(counts)
+    sizes = groups.sizes(counts)
+    order = _assign(
+        columns, visits, groups, sizes, settings.batch_size, (seed_of, epoch_of) if settings.shuffle else None
     )
-    cut = _cut(cells.settled(sizes, settings.batch_size), settings)
+    cut = _cut(groups.after_spill(sizes, settings.batch_size), settings)
     if settings.shuffle:
-        batches = arranged(cells.group[cut.cell], accumulation, seed=seed_of, epoch=epoch_of)
+        batches = arranged(groups.name[cut.group], accumulation, seed=seed_of, epoch=epoch_of)
     else:
         batches = np.argsort(order[cut.first], kind="stable")
-    cell, lengths = cut.cell[batches], cut.lengths[batches]
+    group, lengths = cut.group[batches], cut.lengths[batches]
     starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
     within = np.arange(starts[-1], dtype=np.int32)
     within += np.repeat((cut.first[batches] - starts[:-1]).astype(np.int32), lengths)
     factor = np.ones(len(within), dtype=np.float32)
     again: _Rows | int = 0
     if cut.filled and settings.remainder == "repeat":
-        again, within = _repeated(within, starts, cut.own[batches], (seed_of, epoch_of))
-        factor = np.repeat((cut.own[batches] / lengths) ** settings.discount, lengths).astype(np.float32)
+        again, within = _repeated(within, starts, cut.real[batches], (seed_of, epoch_of))
+        factor = np.repeat((cut.real[batches] / lengths) ** settings.discount, lengths).astype(np.float32)
     elif cut.filled:
-        again, within = _wrapped(within, np.repeat(cell, lengths), cut)
+        again, within = _wrapped(within, np.repeat(group, lengths), cut)
     row, visit = visits.at(order[within])
     return Epoch(
         epoch=epoch,
@@ -114,7 +114,7 @@ def plan(columns: PlanColumns, settings: DataSettings, *, accumulation: int, see
         visit=visit if not cut.filled else visit + again * counts[row].astype(np.int32),
         starts=starts,
         step_of=(np.arange(len(batches)) // accumulation).astype(np.int32),
-        bucket=cells.bucket[cell].astype(np.int16),
+        bucket=groups.bucket[group].astype(np.int16),
         factor=factor,
         left_out=cut.left_out,
         filled=cut.filled,
@@ -128,20 +128,20 @@ def num_steps(columns: PlanColumns, settings: DataSettings, *, accumulation: int
 
 
 def _num_batches(columns: PlanColumns, counts: _Ints, settings: DataSettings) -> int:
-    cells = cells_of(columns.bucket, columns.group)
-    return len(_cut(cells.settled(cells.sizes(counts), settings.batch_size), settings).cell)
+    groups = batch_groups(columns.bucket, columns.group)
+    return len(_cut(groups.after_spill(groups.sizes(counts), settings.batch_size), settings).group)
 
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Batches before they are shuffled. cell, first, lengths: of each batch; `first` counts visits sorted by cell, and
-    in a filled batch runs past its cell's end. own: visits of each batch that are no fill-ups. starts, sizes: of each
-    cell among those visits."""
+    """Batches before they are shuffled. group, first, lengths: of each batch; `first` counts visits sorted by group,
+    and in a filled batch runs past its group's end. real: visits of each batch that are no fill-ups. starts, sizes: of
+    each group among those visits."""
 
-    cell: _Ints
+    group: _Ints
     first: _Ints
     lengths: _Ints
-    own: _Ints
+    real: _Ints
     starts: _Ints
     sizes: _Ints
     left_out: int
@@ -215,34 +215,39 @@ def _visits(counts: _Ints) -> _Visits:
     return _Visits(total, np.repeat(np.arange(len(counts), dtype=np.int32), counts), before)
 
 
-def _dealt(
-    columns: PlanColumns, visits: _Visits, cells: Cells, sizes: _Ints, batch_size: int, address: tuple[int, int] | None
+def _assign(
+    columns: PlanColumns,
+    visits: _Visits,
+    groups: BatchGroups,
+    sizes: _Ints,
+    batch_size: int,
+    address: tuple[int, int] | None,
 ) -> _Rows:
-    """All visits, sorted by cell and within a cell by the draw "order", or without an address as they are listed."""
-    order = _sorted(columns, visits, lambda which, sample: cells.of_sample[sample], len(cells.bucket), address)
-    if not cells.is_named:
+    """All visits, sorted by group and within a group by the draw "order", or without an address as they are listed."""
+    order = _sorted(columns, visits, lambda which, sample: groups.of_sample[sample], len(groups.bucket), address)
+    if not groups.is_named:
         return order
-    cell = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    group = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
     rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    is_over = (cells.group[cell] > 0) & (rank >= (sizes // batch_size * batch_size)[cell])
-    cell[is_over] = cells.bucket[cell[is_over]]
+    is_over = (groups.name[group] > 0) & (rank >= (sizes // batch_size * batch_size)[group])
+    group[is_over] = groups.bucket[group[is_over]]
     of_visit = np.empty(len(order), np.int32)
-    of_visit[order] = cell
-    return _sorted(columns, visits, lambda which, sample: of_visit[which], len(cells.bucket), address)
+    of_visit[order] = group
+    return _sorted(columns, visits, lambda which, sample: of_visit[which], len(groups.bucket), address)
 
 
 def _sorted(
     columns: PlanColumns,
     visits: _Visits,
-    cell_of: Callable[[_Rows, _Rows], _Rows],
-    num_cells: int,
+    group_of: Callable[[_Rows, _Rows], _Rows],
+    num_groups: int,
     address: tuple[int, int] | None,
 ) -> _Rows:
-    # One sort of plain numbers, several times faster than sorting indices: cell, then the draw's upper bits, then
+    # One sort of plain numbers, several times faster than sorting indices: group, then the draw's upper bits, then
     # the visit's own number, which also decides between draws that agree in the bits there is room for (33 and more
     # of them up to a hundred million visits without names).
     low = np.uint64(max(visits.num - 1, 0).bit_length())
-    high = np.uint64(max(num_cells - 1, 0).bit_length())
+    high = np.uint64(max(num_groups - 1, 0).bit_length())
     packed = np.empty(visits.num, np.uint64)
     for start in range(0, visits.num, _CHUNK):
         which = np.arange(start, min(start + _CHUNK, visits.num), dtype=np.int32)
@@ -250,8 +255,8 @@ def _sorted(
         drawn = np.zeros(len(which), np.uint64)
         if address is not None:
             drawn = draws.keys(address[0], "order", address[1], columns.key_hash[sample], visit) >> high
-        cell = cell_of(which, sample).astype(np.uint64) << (np.uint64(64) - high) if high else np.uint64(0)
-        packed[start : start + _CHUNK] = cell | (drawn >> low << low) | which.astype(np.uint64)
+        group = group_of(which, sample).astype(np.uint64) << (np.uint64(64) - high) if high else np.uint64(0)
+        packed[start : start + _CHUNK] = group | (drawn >> low << low) | which.astype(np.uint64)
     packed.sort()
     return (packed & np.uint64((1 << int(low)) - 1)).astype(np.int32)
 
@@ -260,15 +265,15 @@ def _cut(sizes: _Ints, settings: DataSettings) -> _Cut:
     size = settings.batch_size
     drop, fill = settings.remainder == "drop", settings.remainder in ("fill", "repeat")
     num = sizes // size if drop else -(-sizes // size)
-    cell = np.repeat(np.arange(len(sizes)), num)
-    nth = np.arange(len(cell)) - np.repeat(np.cumsum(num) - num, num)
+    group = np.repeat(np.arange(len(sizes)), num)
+    nth = np.arange(len(group)) - np.repeat(np.cumsum(num) - num, num)
     starts = np.cumsum(sizes) - sizes
-    own = np.minimum(size, sizes[cell] - nth * size)
+    real = np.minimum(size, sizes[group] - nth * size)
     return _Cut(
-        cell,
-        starts[cell] + nth * size,
-        np.full(len(cell), size) if fill else own,
-        own,
+        group,
+        starts[group] + nth * size,
+        np.full(len(group), size) if fill else real,
+        real,
         starts,
         sizes,
         left_out=int((sizes - num * size).sum()) if drop else 0,
@@ -276,19 +281,19 @@ def _cut(sizes: _Ints, settings: DataSettings) -> _Cut:
     )
 
 
-def _wrapped(within: _Rows, cell: _Ints, cut: _Cut) -> tuple[_Rows, _Rows]:
-    """Places that run past their cell's end begin anew at its start: how often they did, and where they are."""
-    again, rest = np.divmod(within - cut.starts[cell], cut.sizes[cell])
-    return again.astype(np.int32), (cut.starts[cell] + rest).astype(np.int32)
+def _wrapped(within: _Rows, group: _Ints, cut: _Cut) -> tuple[_Rows, _Rows]:
+    """Places that run past their group's end begin anew at its start: how often they did, and where they are."""
+    again, rest = np.divmod(within - cut.starts[group], cut.sizes[group])
+    return again.astype(np.int32), (cut.starts[group] + rest).astype(np.int32)
 
 
-def _repeated(within: _Rows, starts: _Ints, own: _Ints, address: tuple[int, int]) -> tuple[_Rows, _Rows]:
+def _repeated(within: _Rows, starts: _Ints, real: _Ints, address: tuple[int, int]) -> tuple[_Rows, _Rows]:
     """Places past the own visits of a batch become one of those before them in the batch, drawn by address, so that
     what was drawn once is likelier to be drawn again: the how manieth copy they are, and where they are."""
     seed, epoch = address
     again, within = np.zeros_like(within), within.copy()
-    for batch in np.flatnonzero(own < np.diff(starts)).tolist():
-        first, num = int(starts[batch]), int(own[batch])
+    for batch in np.flatnonzero(real < np.diff(starts)).tolist():
+        first, num = int(starts[batch]), int(real[batch])
         copies = dict.fromkeys(within[first : first + num].tolist(), 0)
         for place in range(first + num, int(starts[batch + 1])):
             drawn = draws.below(draws.key(seed, "fill", epoch, int(within[first]), place - first), place - first)

@@ -22,7 +22,7 @@ from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Epoch
 from mezzotint.tasks import held_out
 from mezzotint.tasks.assemble import Caches, Dataset
-from mezzotint.tasks.cache.wanted import wanted_latents, wanted_text
+from mezzotint.tasks.cache.inventory import latent_entries, text_entries
 from mezzotint.tasks.check._model_files import Component
 from mezzotint.tasks.check.memory import Memory, bytes_of
 from mezzotint.training.precision.policy import DTYPES
@@ -175,7 +175,7 @@ def cache_needs(
     if caches.text is not None:
         row_bytes = bytes_of(memory.text_numbers, recipe.data.cache.dtype)
         addresses = np.concatenate(
-            [wanted_text(catalogue, rows, caches.text, extra_captions).addresses for catalogue, rows in seen]
+            [text_entries(catalogue, rows, caches.text, extra_captions).addresses for catalogue, rows in seen]
         )
         addresses = np.unique(addresses, axis=0)
         found = caches.text.rows()
@@ -203,7 +203,7 @@ def _latents(
     entries = total = missing = 0
     present: int | None = 0
     if len(rows) * latents.views <= LOOKED_UP:
-        for wanted in wanted_latents(catalogue, rows, recipe.data, latents):
+        for wanted in latent_entries(catalogue, rows, recipe.data, latents):
             here = _present(latents.store(wanted.bucket, is_still=wanted.is_still), wanted.addresses)
             entry = _latent_bytes(recipe, memory, wanted.bucket)
             count = len(wanted.addresses)

@@ -23,16 +23,16 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
     list's folder where they lie below it, absolute elsewhere. Raises DatasetError E1231 and E1232 for a list or an
     annotation that cannot be read as one."""
     real = path.expanduser().resolve()
-    found: dict[str, tuple[int, int, int]] = {}
+    stats: dict[str, tuple[int, int, int]] = {}
     for place in (real, *named_files(real, _settings(settings))):
         name = os.fspath(place).removeprefix(os.fspath(real.parent) + os.sep)
         try:
             stat = os.stat(place)
         except OSError:
             continue  # the samples say so
-        found[name] = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
-    numbers = np.array(list(found.values()), dtype=np.int64).reshape(-1, 3)
-    return Listing(real.parent, list(found), numbers, (), {})
+        stats[name] = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+    numbers = np.array(list(stats.values()), dtype=np.int64).reshape(-1, 3)
+    return Listing(real.parent, list(stats), numbers, (), {})
 
 
 def read_samples(source: Source) -> Iterator[Sample | Skipped]:

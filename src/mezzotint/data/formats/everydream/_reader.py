@@ -50,14 +50,14 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
         for text in (entry["image"], caption if isinstance(caption, str) and caption.endswith(CAPTIONS) else None):
             if text is None:
                 continue
-            found = _find(real.parent, text)
-            if found is not None:
-                names.add(_below(real.parent, found))
+            path_found = _find(real.parent, text)
+            if path_found is not None:
+                names.add(_below(real.parent, path_found))
             elif text == entry["image"]:
                 refused[text] = "no such file, neither beside the manifest nor in the current folder"
     ordered = sorted(names, key=os.fsencode)
     stats = [(real.parent / name).stat() for name in ordered]
-    numbers = [(found.st_size, found.st_mtime_ns, found.st_ctime_ns) for found in stats]
+    numbers = [(path_found.st_size, path_found.st_mtime_ns, path_found.st_ctime_ns) for path_found in stats]
     return Listing(real.parent, ordered, np.array(numbers, dtype=np.int64), tuple(sorted(refused.items())), {})
 
 
@@ -115,15 +115,15 @@ class _Reading:
             where = functools.partial(_entry, count)
             layer = self.files.mapping(entry, listed, where=where, also=("image",))
             written = entry["image"]
-            found = _find(root, written)
-            if found is None:
+            picture = _find(root, written)
+            if picture is None:
                 continue  # among the listing's refused
-            if found.suffix.lower() not in decoding.SUFFIXES:
-                yield Skipped(self.source.prefix + written, f"{found.suffix or 'no ending'} is no ending of pictures")
+            if picture.suffix.lower() not in decoding.SUFFIXES:
+                yield Skipped(self.source.prefix + written, f"{picture.suffix or 'no ending'} is no ending of pictures")
                 continue
             seen[written] += 1
             key = written if seen[written] == 1 else f"{written}#{seen[written]}"
-            yield from self._sample(key, written, found, layer)
+            yield from self._sample(key, written, picture, layer)
 
     def require_captions(self) -> None:
         """Raises E1203 for pictures without a main prompt."""
@@ -239,8 +239,8 @@ def _caption_file(root: Path, listed: Collection[str], name: str, text: str) -> 
     """The caption file that the file `name` means by `text`, when it is one of the listed: beside it, below the root,
     or in the current folder."""
     for place in (root / name).parent, root:
-        found = _find(place, text)
-        if found is not None and (here := _below(root, found)) in listed:
+        file = _find(place, text)
+        if file is not None and (here := _below(root, file)) in listed:
             return here
     return None
 

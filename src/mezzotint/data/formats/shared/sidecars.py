@@ -75,12 +75,13 @@ def samples(
 def _captions(root: Path, name: str, sidecars: Collection[str], settings: CaptionSettings) -> tuple[str, ...] | None:
     if settings.source != "filename":
         stem = name[: -len(_suffix(name))]
-        found = [stem + end for end in (".txt", ".TXT", ".caption", ".CAPTION") if stem + end in sidecars]
-        if found:
-            lines = [_lines(root / sidecar) for sidecar in found]
+        beside = [stem + end for end in (".txt", ".TXT", ".caption", ".CAPTION") if stem + end in sidecars]
+        if beside:
+            lines = [_lines(root / sidecar) for sidecar in beside]
             if any(other != lines[0] for other in lines[1:]):
                 raise DatasetError(
-                    f"{root / found[0]} and {root / found[1]} are captions of one picture and differ; keep one of them",
+                    f"{root / beside[0]} and {root / beside[1]} are captions of one picture and differ; keep one of "
+                    "them",
                     code="E1204",
                 )
             return of_lines(lines[0], settings)

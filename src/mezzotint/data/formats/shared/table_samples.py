@@ -226,26 +226,26 @@ def _rows(source: Source, name: str, kind: Kind) -> Iterator[Row]:
         return (row if row.fault else replace(row, caption=row.caption or "") for row in rows)
     image = kind.column if columns.image == "image" else columns.image
     of_names = (f"{image}_file_name", image)
-    wanted = ColumnNames(("file_name", *of_names) if columns.image == "image" else of_names, columns.caption)
+    names = ColumnNames(("file_name", *of_names) if columns.image == "image" else of_names, columns.caption)
     if not is_manifest(name):
-        wanted = ColumnNames((image,), columns.caption)
+        names = ColumnNames((image,), columns.caption)
     match path.suffix:
         case ".jsonl":
-            return jsonl(path, wanted)
+            return jsonl(path, names)
         case ".csv":
-            return csv_rows(path, wanted)
+            return csv_rows(path, names)
         case _:
-            return _arrow_rows(path, wanted)
+            return _arrow_rows(path, names)
 
 
-def _arrow_rows(path: Path, wanted: ColumnNames) -> Iterator[Row]:
+def _arrow_rows(path: Path, columns: ColumnNames) -> Iterator[Row]:
     try:
         from mezzotint.data.formats.shared import _arrow
     except ImportError as error:
         raise DatasetError(
             f"{path}: {path.suffix} files need the package {error.name}: pip install 'mezzotint[data]'", code="E1214"
         ) from error
-    return _arrow.rows(path, wanted)
+    return _arrow.rows(path, columns)
 
 
 def _of_library_cache(path: str, source: Source) -> bytes | None:
@@ -262,15 +262,15 @@ def captions_in(value: Any, settings: CaptionSettings) -> tuple[str, ...] | None
     if _is_absent(value):
         return None
     texts = [text for text in value if not _is_absent(text)] if isinstance(value, list) else [value]
-    found: list[str] = []
+    captions: list[str] = []
     for text in texts:
         if not isinstance(text, str):
             among = "among its captions is" if isinstance(value, list) else "its caption is"
             raise Unusable(f"{among} {kind_of(text)}, not a text")
         _require_text(text)
         lines = [line for line in map(str.strip, re.split(r"\r\n|\r|\n", text)) if line]
-        found += of_lines(lines, settings)
-    return tuple(found) or None
+        captions += of_lines(lines, settings)
+    return tuple(captions) or None
 
 
 def _require_text(text: str) -> None:
