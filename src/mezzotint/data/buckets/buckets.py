@@ -25,7 +25,7 @@ _HARDLY = 1.02
 def table(settings: DataSettings) -> tuple[Size, ...]:
     """The buckets of a recipe: sizes of pictures (`shapes`), or of clips (`clip_buckets.table`)."""
     if settings.has_clips:
-        return clip_buckets.table(settings, () if settings.clips.buckets else shapes(settings))
+        return clip_buckets.table(settings.clips, () if settings.clips.buckets else shapes(settings))
     return shapes(settings)
 
 

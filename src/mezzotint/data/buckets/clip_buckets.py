@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from mezzotint.data.buckets.clip_sampling import ClipSampling, unusable
 from mezzotint.recipe.sections.clips import ClipsSettings
-from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
 
 _STARTS = {"anywhere": "all", "first": "first", "open-sora-plan": "reference"}
@@ -45,10 +44,9 @@ class Limits:
         return None
 
 
-def table(settings: DataSettings, shapes: Sequence[Size]) -> tuple[Size, ...]:
+def table(clips: ClipsSettings, shapes: Sequence[Size]) -> tuple[Size, ...]:
     """The sizes of clips: those listed, from few frames to many and from tall to wide; or `shapes`, each of
     `clips.frames` frames, in their order."""
-    clips = settings.clips
     if clips.buckets:
         listed = (Size(width, height, frames) for frames, height, width in clips.buckets)
         return tuple(sorted(listed, key=lambda size: (size.frames, size.aspect, size.pixels)))

@@ -34,10 +34,10 @@ def latent_identity(settings: DataSettings, media_identity: str, compute: str) -
     )
 
 
-def text_identity(settings: DataSettings, encoder_identity: str, compute: str) -> str:
-    """What embeddings depend on besides the caption, as one line. encoder_identity: of the family (tokenizer, encoder
-    weights, clip skip, token length). compute: the type the encoder runs in."""
-    return _line(text=encoder_identity, compute=compute, dtype=settings.cache.dtype)
+def text_identity(dtype: str, encoder_identity: str, compute: str) -> str:
+    """What embeddings depend on besides the caption, as one line. dtype: of stored numbers. encoder_identity: of the
+    family (tokenizer, encoder weights, clip skip, token length). compute: the type the encoder runs in."""
+    return _line(text=encoder_identity, compute=compute, dtype=dtype)
 
 
 def latent_address(

@@ -122,7 +122,7 @@ class LatentCache:
     def times(self, catalogue: Catalogue, row: int, frames: int, view: int) -> clip_visits.Instants:
         """When the frames of a row are shown that one of its views keeps; of a picture there are none."""
         key = clip_visits.view_key(self._seed, int(catalogue.key_hash[row]), view)
-        return clip_visits.instants(catalogue, row, frames, self._settings, address=key)
+        return clip_visits.instants(catalogue, row, frames, self._settings.clips, address=key)
 
     def time_of_still(
         self, catalogue: Catalogue, row: int, frames: int, view: int, still: int
@@ -171,7 +171,7 @@ class TextCache:
 
     def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str) -> None:
         self.root = folder
-        self.identity = _addresses.text_identity(settings, identity, compute)
+        self.identity = _addresses.text_identity(settings.cache.dtype, identity, compute)
         self.folder = folder / "text" / _addresses.short(self.identity)
         self.drops = settings.captions.dropout > 0
         self.is_imported = format_of(settings.format).is_encoded

@@ -39,7 +39,7 @@ class StillWorker(BatchWorker):
         for i, (visit, placement) in enumerate(zip(visits, placed, strict=True)):
             fault_injection.reach("data.decode")
             address = clip_visits.visit_key(visit.seed, visit.epoch, visit.key_hash, visit.visit)
-            times = clip_visits.instants(self._catalogue, visit.row, 1, self._settings, address=address)
+            times = clip_visits.instants(self._catalogue, visit.row, 1, self._settings.clips, address=address)
             pixels[i] = clip_visits.read(self._catalogue, visit.row, placement, times, self._settings)[:, 0]
         return pixels
 
@@ -61,7 +61,9 @@ class ClipWorker(BatchWorker):
         for i, (visit, placement) in enumerate(zip(visits, placed, strict=True)):
             fault_injection.reach("data.decode")
             address = clip_visits.visit_key(visit.seed, visit.epoch, visit.key_hash, visit.visit)
-            times = clip_visits.instants(self._catalogue, visit.row, bucket.frames, self._settings, address=address)
+            times = clip_visits.instants(
+                self._catalogue, visit.row, bucket.frames, self._settings.clips, address=address
+            )
             pixels[i] = clip_visits.read(self._catalogue, visit.row, placement, times, self._settings)
         return pixels
 

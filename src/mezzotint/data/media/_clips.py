@@ -65,7 +65,7 @@ def probe(path: Path, *, max_pixels: int) -> ClipProbe:
             looked = _Looked(max_pixels)
             for frame in _decoded(container, stream):
                 looked.add(frame)
-            return looked.told(container, stream, digest)
+            return looked.probe(container, stream, digest)
 
 
 def frames(
@@ -225,7 +225,7 @@ class _Looked:
             raise Unusable(f"its times go back at frame {len(self._ticks)}")
         self._ticks.append(tick)
 
-    def told(self, container: InputContainer, stream: VideoStream, digest: bytes) -> ClipProbe:
+    def probe(self, container: InputContainer, stream: VideoStream, digest: bytes) -> ClipProbe:
         """The probe of a clip that was decoded to its end. Raises Unusable for one that ends before its header says."""
         if self._size is None:
             raise Unusable("damaged: no frame can be decoded")

@@ -17,6 +17,7 @@ from mezzotint.data.buckets import clip_buckets
 from mezzotint.data.buckets.clip_sampling import annotated, drawn, stills_of_clip, times_at_rate, times_of
 from mezzotint.data.media import clip_files, clip_transforms, decoding
 from mezzotint.errors import DatasetError
+from mezzotint.recipe.sections.clips import ClipsSettings
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Placement
 
@@ -32,13 +33,13 @@ _SQUARES: dict[str, Callable[[Tensor, int], Tensor]] = {
 """Values of `data.resize` that make squares by a rule of their own, for clips and the pictures beside them."""
 
 
-def instants(catalogue: Catalogue, row: int, frames: int, settings: DataSettings, *, address: int) -> Instants:
+def instants(catalogue: Catalogue, row: int, frames: int, clips: ClipsSettings, *, address: int) -> Instants:
     """When the frames of a visit are shown, (frames,) seconds on the clip's own clock; no instants for a picture.
 
     address: of the draw of where they begin. The clip has enough frames: `clip_buckets.most_frames` was asked.
     """
     rate, begin, available = float(catalogue.rate[row]), float(catalogue.begin[row]), int(catalogue.frames[row])
-    start, clips = int(catalogue.overrides.start[row]), settings.clips
+    start = int(catalogue.overrides.start[row])
     if rate == 0:
         return np.zeros(0)
     if start >= 0:

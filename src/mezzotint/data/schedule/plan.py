@@ -91,7 +91,7 @@ def plan(columns: PlanColumns, settings: DataSettings, *, accumulation: int, see
     order = _assign(
         columns, visits, groups, sizes, settings.batch_size, (seed_of, epoch_of) if settings.shuffle else None
     )
-    cut = _cut(groups.after_spill(sizes, settings.batch_size), settings)
+    cut = _cut(groups.after_spill(sizes, settings.batch_size), settings.batch_size, settings.remainder)
     if settings.shuffle:
         batches = arranged(groups.name[cut.group], accumulation, seed=seed_of, epoch=epoch_of)
     else:
@@ -129,7 +129,8 @@ def num_steps(columns: PlanColumns, settings: DataSettings, *, accumulation: int
 
 def _num_batches(columns: PlanColumns, counts: _Ints, settings: DataSettings) -> int:
     groups = batch_groups(columns.bucket, columns.group)
-    return len(_cut(groups.after_spill(groups.sizes(counts), settings.batch_size), settings).group)
+    sizes = groups.after_spill(groups.sizes(counts), settings.batch_size)
+    return len(_cut(sizes, settings.batch_size, settings.remainder).group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +262,8 @@ def _sorted(
     return (packed & np.uint64((1 << int(low)) - 1)).astype(np.int32)
 
 
-def _cut(sizes: _Ints, settings: DataSettings) -> _Cut:
-    size = settings.batch_size
-    drop, fill = settings.remainder == "drop", settings.remainder in ("fill", "repeat")
+def _cut(sizes: _Ints, size: int, remainder: str) -> _Cut:
+    drop, fill = remainder == "drop", remainder in ("fill", "repeat")
     num = sizes // size if drop else -(-sizes // size)
     group = np.repeat(np.arange(len(sizes)), num)
     nth = np.arange(len(group)) - np.repeat(np.cumsum(num) - num, num)

@@ -3,6 +3,6 @@
 From outside: `FORMAT`; `samples`, for captions that are encoded ahead.
 """
 
-from mezzotint.data.formats.clip_list._reader import FORMAT
+from mezzotint.data.formats.clip_list.samples import FORMAT
 
 __all__ = ["FORMAT"]
