@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 
 from mezzotint import errors, registry
 from mezzotint.data.catalogue import catalogue
@@ -25,6 +24,7 @@ from mezzotint.dialects.base import Launched
 from mezzotint.errors import CODES, MezzotintError, RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import change_of
+from mezzotint.recipe.formats.base import spec_of
 from mezzotint.recipe.reading.paths import by_path, owner, sections
 from mezzotint.recipe.reading.read import Reading, read, read_text, shipped_recipes
 from mezzotint.recipe.sections.data import DataSettings
@@ -47,7 +47,7 @@ DOCS = ROOT / "docs"
 DOORS = ("start", "guides", "coming-from", "reference")
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
-EXAMPLES = {"data/formats/caption_table.py", "tasks/history.py"}
+EXAMPLES = {"data/formats/caption_table.py", "recipe/formats/caption_table.py", "tasks/history.py"}
 """Files that a page tells the reader to write."""
 FOREIGN = re.compile(r"configs/(training|inference)/sd_xl_\w+\.yaml")
 """Files of another trainer's project."""
@@ -321,23 +321,36 @@ def test_the_reader_of_the_page_reads_what_is_written_and_notices_damage(load: L
             page.read_checkpoint(folder)
 
 
-def test_the_format_example_makes_a_data_set(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "mezzotint.data.formats.caption_table"
-    monkeypatch.setitem(sys.modules, name, load("caption_table", block("docs/how-to-add.md", "python run format")))
-    written = {"caption-table": registry._Choice(name, SOURCE / "data" / "formats" / "caption_table.py")}
-    monkeypatch.setattr(registry, "_choices", lambda _folder: written)
-    folder = tmp_path / "pictures"
-    (folder / "deep").mkdir(parents=True)
-    for place, colour_of in (("a.png", "red"), ("deep/b.png", "blue"), ("c.png", "green")):
-        Image.new("RGB", (64, 48), colour_of).save(folder / place)
-    (folder / "captions.tsv").write_text("a.png\ta red field\ndeep/b.png\ta blue field\n", "utf-8")
-    settings = DataSettings(path=(folder,), format="caption-table", resolution=64)
-    made = catalogue.build(settings, tmp_path / "index")
-    assert {made.key(row): made.captions(row) for row in range(len(made))} == {
-        "a.png": ("a red field",),
-        "deep/b.png": ("a blue field",),
-    }
-    assert "c.png" in repr(made.report)
+@pytest.fixture
+def caption_table(load: Load, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The format of the page, as if its two files lay in the tree."""
+    written = {}
+    for folder, kind in (("data/formats", "format"), ("recipe/formats", "format-spec")):
+        module = load(f"caption_table_{kind}".replace("-", "_"), block("docs/how-to-add.md", f"python run {kind}"))
+        dotted = f"mezzotint.{folder.replace('/', '.')}.caption_table"
+        monkeypatch.setitem(sys.modules, dotted, module)
+        written[folder] = {"caption-table": registry._Choice(dotted, SOURCE / folder / "caption_table.py")}
+    listed = registry._choices
+    monkeypatch.setattr(registry, "_choices", lambda folder: listed(folder) | written.get(folder, {}))
+    yield
+    spec_of.cache_clear()
+
+
+@pytest.mark.usefixtures("caption_table")
+def test_the_format_example_trains(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [path.name for path in sorted(world.pictures.glob("*.png"))]
+    lines = [f"{name}\tpicture {name}" for name in names[:-1]]
+    (world.pictures / "captions.tsv").write_text("\n".join(lines), "utf-8")
+    settings = DataSettings(path=(world.pictures,), format="caption-table", resolution=64)
+    built = catalogue.build(settings, world.root / "index")
+    assert [built.captions(row) for row in range(len(built))] == [(f"picture {name}",) for name in names[:-1]]
+    assert [path for path, _ in built.report.skipped] == names[-1:]
+    assert world.train("table", data__format="caption-table", run__steps=2, data__max_skipped=1.0) == 0
+    seen = {key for line in world.end("table").samples for key in json.loads(line)["keys"]}
+    assert seen
+    assert seen <= set(names[:-1])
+    assert world.train("refused", data__format="caption-table", data__captions__source="filename") == 2
+    assert "no effect with data.format=caption-table, where captions have their place" in capsys.readouterr().err
 
 
 def test_the_observer_example_names_spikes_and_goes_on_after_a_resume(load: Load, tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ class Batch:
     (B, C, …; scaled) is present. posterior_keys: (B,) int64, address of the posterior's draw. text: cached embeddings,
     or None. original_size, crop_top_left, target_size: (B, 2) int64, height (row) first. weight: (B,) float32.
     dropped: (B,) bool, samples whose text embedding is to be zeros; None is none.
-    is_company: one sample of weight 0 that is another process's, for a process that has none where all have to compute
+    is_filler: one sample of weight 0 that is another process's, for a process that has none where all have to compute
     together; it counts nowhere.
 
     stills: the pictures that are trained beside clips, I of them for each, or None. They are B · I samples of their own
@@ -133,7 +133,7 @@ class Batch:
     latents: Tensor | None = None
     text: TextEmbedding | None = None
     stills: Batch | None = None
-    is_company: bool = False
+    is_filler: bool = False
     dropped: Tensor | None = None
 
     @property

@@ -6,14 +6,13 @@ from collections import Counter
 from pathlib import Path
 
 from mezzotint import draws
+from mezzotint.data.files.tags import Tags, prefixed
 from mezzotint.data.schedule.captions import (
     Changes,
-    Tags,
+    cached_shuffle_key,
     changed,
     choose,
     filled,
-    kept_address,
-    prefixed,
     shuffled,
 )
 from mezzotint.stages import Sample
@@ -115,7 +114,7 @@ def test_tags_survive_their_column() -> None:
 
 
 def test_kept_orders_depend_on_sample_and_number() -> None:
-    assert len({kept_address(key, number) for key in (1, 2) for number in range(3)}) == 6
+    assert len({cached_shuffle_key(key, number) for key in (1, 2) for number in range(3)}) == 6
 
 
 def test_wildcards_are_those_of_kohya() -> None:

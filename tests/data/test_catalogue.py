@@ -80,7 +80,7 @@ def test_columns_say_what_the_files_are(root: Path, index: Path) -> None:
     assert found.key(6) == "100.png"
     assert found.path(6) == root / "100.png"
     assert found.captions(6) == ("one", "two")
-    assert found.captions_of([0, 6]) == [("picture 0",), ("one", "two")]
+    assert [found.captions(row) for row in (0, 6)] == [("picture 0",), ("one", "two")]
     assert (int(found.width[6]), int(found.height[6])) == (40, 90)
     assert found.digest[6].tobytes() == decoding.probe(root / "100.png", 10**6).digest
     assert int(found.key_hash[6]) == draws.text_key("100.png")

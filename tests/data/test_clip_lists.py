@@ -11,11 +11,11 @@ import pytest
 
 from mezzotint import draws
 from mezzotint.data.buckets.clip_buckets import Limits
-from mezzotint.data.files.external_text import Marked
+from mezzotint.data.files.overrides import Marked
 from mezzotint.data.formats.base import Skipped
 from mezzotint.data.formats.clip_list._lists import Entry, read_annotation, read_list
 from mezzotint.data.formats.clip_list.samples import ListSettings, named_files, samples
-from mezzotint.data.schedule.clip_stills import chosen, groups_of_stills, stills_beside
+from mezzotint.data.schedule.clip_visits import drawn_stills, groups_of_stills, stills_beside
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
@@ -218,9 +218,9 @@ def test_pictures_are_grouped_as_in_the_reference() -> None:
 
 
 def test_pictures_drawn_for_a_visit_are_different_and_equally_likely() -> None:
-    drawn = np.array([chosen(7, 3, address=draws.key(1, "t", n)) for n in range(4000)])
+    drawn = np.array([drawn_stills(7, 3, address=draws.key(1, "t", n)) for n in range(4000)])
     assert all(len(set(line)) == 3 for line in drawn.tolist())
     for place in range(3):
         shares = np.bincount(drawn[:, place], minlength=7) / len(drawn)
         assert np.abs(shares - 1 / 7).max() < 5 * (1 / 7 * 6 / 7 / len(drawn)) ** 0.5
-    assert sorted(chosen(4, 4, address=9).tolist()) == [0, 1, 2, 3]
+    assert sorted(drawn_stills(4, 4, address=9).tolist()) == [0, 1, 2, 3]

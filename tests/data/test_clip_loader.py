@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from loading import open_loader
 from PIL import Image
 
 from mezzotint.data import media
@@ -19,7 +20,7 @@ from mezzotint.data.buckets import buckets, clip_buckets
 from mezzotint.data.buckets.clip_sampling import times_of
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.loading.loader import Loader, held_out
+from mezzotint.data.loading.loader import held_out
 from mezzotint.data.loading.worker import to_pixels
 from mezzotint.data.media import _clips
 from mezzotint.data.media.clip_transforms import port_square, project_square, to_bytes
@@ -82,7 +83,7 @@ def catalogue(films: Path, tmp_path_factory: pytest.TempPathFactory) -> Catalogu
 
 def batches(catalogue: Catalogue, settings: DataSettings, first: int, last: int, **given: Any) -> list[Batch]:
     rows = np.arange(len(catalogue), dtype=np.int32)
-    loader = Loader(
+    loader = open_loader(
         catalogue, rows, settings, **{"accumulation": 1, "seed": 3} | given, start_step=first, last_step=last
     )
     with loader:

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loading import open_loader
 from PIL import Image
 
 from mezzotint.data.cache.entries import LatentCache
 from mezzotint.data.catalogue.catalogue import build
+from mezzotint.data.files.tags import Tags
 from mezzotint.data.formats import everydream
 from mezzotint.data.formats.base import Noted, Skipped, Source
-from mezzotint.data.loading.loader import Loader, held_out
-from mezzotint.data.schedule import captions
+from mezzotint.data.loading.loader import held_out
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.data import DataSettings
@@ -43,8 +44,8 @@ def settings_of(*paths: Path, **values: Any) -> DataSettings:
 
 def read(path: Path, **values: Any) -> list[Sample | Skipped | Noted]:
     settings = settings_of(path, **values)
-    listing = everydream.list_files(path, settings)
-    return list(everydream.read_samples(Source(listing.root, settings, 1.0, listing)))
+    listing = everydream.FORMAT.files_at(path, settings)
+    return list(everydream.FORMAT.read_samples(Source(listing.root, settings, 1.0, listing)))
 
 
 def samples(path: Path, **values: Any) -> dict[str, Sample]:
@@ -148,8 +149,8 @@ def test_tags_keep_weights_limit_and_commas(tmp_path: Path) -> None:
     )
     found = samples(lay(tmp_path, {"a.png": None, "a.yaml": mapping}))["a.png"]
     assert found.captions == ("one, two, top, plain, 12.5, 1girl, 2023, low",)
-    tags = captions.Tags.decoded(own(found)["tags"])
-    assert tags == captions.Tags(
+    tags = Tags.decoded(own(found)["tags"])
+    assert tags == Tags(
         "one, two", ("top", "plain", "12.5", "1girl", "2023", "low"), (2.0, 1.0, 1.0, 1.0, 1.0, 0.5), 40
     )
 
@@ -186,7 +187,7 @@ def test_text_that_is_not_utf8_is_latin1_and_noted(tmp_path: Path) -> None:
 
 def test_hidden_and_other_files_are_not_looked_at(tmp_path: Path) -> None:
     root = lay(tmp_path, {"a.png": None, ".b.png": None, ".d/c.png": None, "d.gif": b"GIF89a", "notes.md": "x"})
-    listing = everydream.list_files(root, settings_of(root))
+    listing = everydream.FORMAT.files_at(root, settings_of(root))
     assert listing.names == ["a.png"]
     assert listing.unknown == {".gif": 1, ".md": 1}
 
@@ -337,8 +338,8 @@ def test_several_sources_keep_their_own(tmp_path: Path) -> None:
     made = build(settings_of(one, listed), tmp_path / "index", workers=1)
     assert [made.key(row) for row in range(2)] == ["0/a.png", "1/a.png"]
     assert made.repeats.tolist() == [2, 1]
-    assert [made.own.group_name(n) for n in made.own.group.tolist()] == ["x", "x"]
-    assert made.own.rating.tolist() == [1, 3]
+    assert [made.overrides.group_name(n) for n in made.overrides.group.tolist()] == ["x", "x"]
+    assert made.overrides.rating.tolist() == [1, 3]
 
 
 def test_a_second_start_reads_what_samples_have_of_their_own(tmp_path: Path) -> None:
@@ -347,11 +348,12 @@ def test_a_second_start_reads_what_samples_have_of_their_own(tmp_path: Path) -> 
     first = build(settings_of(root), tmp_path / "index", workers=1)
     again = build(settings_of(root), tmp_path / "index", workers=1)
     for made in (first, again):
-        assert (made.own.flip_of(0), made.own.caption_dropout_of(0), made.own.flip_of(1)) == (0.1, 0.0, None)
-        assert made.own.group.tolist() == [1, 0]
-        assert made.own.shuffle_tags.tolist() == [1, 0]
-        assert captions.Tags.decoded(made.own.tags_of(0)).weights == (2.0, 1.0)
-        assert made.own.tags_of(1) == ""
+        own = made.overrides
+        assert (own.flip_of(0), own.caption_dropout_of(0), own.flip_of(1)) == (0.1, 0.0, None)
+        assert made.overrides.group.tolist() == [1, 0]
+        assert made.overrides.shuffle_tags.tolist() == [1, 0]
+        assert Tags.decoded(made.overrides.tags_of(0)).weights == (2.0, 1.0)
+        assert made.overrides.tags_of(1) == ""
     assert first.folder == again.folder
 
 
@@ -391,7 +393,7 @@ def test_held_out_pictures_are_told_as_written_and_weigh_the_same(tmp_path: Path
     made = build(settings, tmp_path / "index", workers=1)
     [batch] = held_out(made, np.zeros(1, np.int32), settings, seed=0)
     assert (batch.captions, batch.weight.tolist()) == (("x, a, b, c, d",), [1.0])
-    with Loader(
+    with open_loader(
         made, np.zeros(1, np.int32), settings, accumulation=1, seed=0, start_step=0, last_step=1
     ) as loader:  # fmt: skip
         [trained] = [batch for step in loader for batch in step.batches]
@@ -403,6 +405,6 @@ def test_pictures_with_own_flips_have_several_placements_in_a_cache(tmp_path: Pa
     settings = settings_of(root, resolution=64, cache={"latents": True, "crops": 20})
     made = build(settings, tmp_path / "index", workers=1)
     latents = LatentCache(tmp_path / "cache", settings, identity="vae", compute="fp32", seed=3)
-    assert latents.variants == 20
+    assert latents.views == 20
     flipped = [{latents.placement(made, row, n, Size(64, 64)).flipped for n in range(20)} for row in (0, 1)]
     assert flipped == [{False, True}, {False}]

@@ -11,7 +11,7 @@ import pytest
 
 from mezzotint.data.files.listing import walk
 from mezzotint.data.formats.base import Skipped, Source
-from mezzotint.data.formats.image_folder import SUFFIXES, read_samples
+from mezzotint.data.formats.image_folder import FORMAT
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
@@ -26,7 +26,7 @@ def put(root: Path, *names: str, text: str | bytes = b"x") -> None:
 
 def read(root: Path, prefix: str = "", **captions: Any) -> list[Sample | Skipped]:
     settings = DataSettings.model_validate({"path": [root], "captions": captions})
-    return list(read_samples(Source(root, settings, 1.5, walk(root, SUFFIXES), prefix)))
+    return list(FORMAT.read_samples(Source(root, settings, 1.5, walk(root, FORMAT.suffixes), prefix)))
 
 
 def captions_of(root: Path, **captions: Any) -> dict[str, tuple[str, ...]]:
@@ -45,21 +45,21 @@ def test_every_picture_below_the_folder_is_a_sample(tmp_path: Path) -> None:
     assert [sample.media for sample in samples] == [tmp_path / sample.key[2:] for sample in samples]
     assert {sample.captions for sample in samples} == {("a thing",)}
     assert {sample.repeats for sample in samples} == {1.5}
-    assert walk(tmp_path, SUFFIXES).unknown == {".md": 1, ".heic": 1}
+    assert walk(tmp_path, FORMAT.suffixes).unknown == {".md": 1, ".heic": 1}
 
 
 def test_order_depends_on_names_alone(tmp_path: Path) -> None:
     names = [f"{folder}/{i}.png" for folder in "zyx" for i in (10, 9, 2, 1)]
     for root, order in ((tmp_path / "one", names), (tmp_path / "two", names[::-1])):
         put(root, *order)
-    one, two = (walk(tmp_path / name, SUFFIXES).names for name in ("one", "two"))
+    one, two = (walk(tmp_path / name, FORMAT.suffixes).names for name in ("one", "two"))
     assert one == two == sorted(names)
 
 
 def test_digest_of_a_listing_changes_with_name_size_and_time(tmp_path: Path) -> None:
     put(tmp_path, "a.png", "b.png")
-    seen = [walk(tmp_path, SUFFIXES).digest()]
-    assert walk(tmp_path, SUFFIXES).digest() == seen[0]
+    seen = [walk(tmp_path, FORMAT.suffixes).digest()]
+    assert walk(tmp_path, FORMAT.suffixes).digest() == seen[0]
     changes: list[Callable[[], object]] = [
         lambda: put(tmp_path, "a.png", text="xy"),
         lambda: os.utime(tmp_path / "b.png", ns=(1, 1)),
@@ -68,7 +68,7 @@ def test_digest_of_a_listing_changes_with_name_size_and_time(tmp_path: Path) -> 
     ]
     for change in changes:
         change()
-        seen.append(walk(tmp_path, SUFFIXES).digest())
+        seen.append(walk(tmp_path, FORMAT.suffixes).digest())
     assert len(set(seen)) == 5
 
 
@@ -118,8 +118,8 @@ def test_links_between_folders_end(tmp_path: Path) -> None:
     put(tmp_path, "a/1.png", "b/2.png")
     (tmp_path / "a" / "to_b").symlink_to(tmp_path / "b")
     (tmp_path / "b" / "to_a").symlink_to(tmp_path / "a")
-    assert walk(tmp_path, SUFFIXES).names == ["a/1.png", "a/to_b/2.png", "b/2.png", "b/to_a/1.png"]
-    assert len(walk(tmp_path, SUFFIXES).refused) == 2
+    assert walk(tmp_path, FORMAT.suffixes).names == ["a/1.png", "a/to_b/2.png", "b/2.png", "b/to_a/1.png"]
+    assert len(walk(tmp_path, FORMAT.suffixes).refused) == 2
 
 
 @pytest.mark.parametrize("kind", ["missing", "file", "loop"])
@@ -130,7 +130,7 @@ def test_a_root_that_is_no_folder_is_named(tmp_path: Path, kind: str) -> None:
     if kind == "loop":
         root.symlink_to(root)
     with pytest.raises(DatasetError, match=r"data\.path") as found:
-        walk(root, SUFFIXES)
+        walk(root, FORMAT.suffixes)
     assert found.value.code == "E1201"
     assert str(root) in found.value.message
 

@@ -9,9 +9,8 @@ import pytest
 from PIL import Image
 
 from mezzotint.data.catalogue import catalogue
-from mezzotint.data.files.listing import walk
 from mezzotint.data.formats.base import Noted, Skipped, Source
-from mezzotint.data.formats.kohya import SUFFIXES, read_samples
+from mezzotint.data.formats.kohya import FORMAT
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.data import DataSettings
@@ -28,7 +27,7 @@ def lay(root: Path, *names: str) -> Path:
 
 def read(root: Path, repeats: float = 1.0, **captions: Any) -> list[Sample | Skipped | Noted]:
     settings = DataSettings.model_validate({"path": [root], "format": "kohya", "captions": captions})
-    return list(read_samples(Source(root, settings, repeats, walk(root, SUFFIXES))))
+    return list(FORMAT.read_samples(Source(root, settings, repeats, FORMAT.files_at(root, settings))))
 
 
 def samples(root: Path, repeats: float = 1.0, **captions: Any) -> dict[str, tuple[float, str]]:

@@ -21,6 +21,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loading import open_loader
 from PIL import Image
 
 from mezzotint.data.buckets import buckets
@@ -29,9 +30,9 @@ from mezzotint.data.cache.store import as_addresses
 from mezzotint.data.cache.text_rows import layout_of
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.loading import worker as pieces_module
-from mezzotint.data.loading.loader import Loader, held_out
-from mezzotint.data.schedule import plan
+from mezzotint.data.loading import worker as worker_module
+from mezzotint.data.loading.loader import held_out
+from mezzotint.data.schedule import placement, plan
 from mezzotint.errors import CacheError, DatasetError, PeerLost
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Batch, StepBatches, TextEmbedding
@@ -69,7 +70,7 @@ def rows_of(catalogue: Catalogue) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
 
 def steps(catalogue: Catalogue, settings: DataSettings, first: int, last: int, **changes: object) -> list[StepBatches]:
     arguments = {"accumulation": 2, "seed": 7} | changes
-    with Loader(catalogue, rows_of(catalogue), settings, start_step=first, last_step=last, **arguments) as loader:  # type: ignore[arg-type]
+    with open_loader(catalogue, rows_of(catalogue), settings, start_step=first, last_step=last, **arguments) as loader:  # type: ignore[arg-type]
         return list(loader)
 
 
@@ -160,7 +161,7 @@ class _NoPictures:
             bucket = placed.bucket  # type: ignore[attr-defined]
             return np.zeros((3, bucket.height, bucket.width), dtype=np.uint8)
 
-        monkeypatch.setattr(pieces_module, "read_picture", blank)
+        monkeypatch.setattr(worker_module, "read_picture", blank)
 
 
 @pytest.fixture(scope="module")
@@ -194,12 +195,12 @@ def test_any_layout_of_a_batch_of_24_gives_one_stream(
 
 
 def test_pixels_travel_as_bytes_and_arrive_in_minus_one_to_one(catalogue: Catalogue, folder: Path) -> None:
-    loader = Loader(catalogue, rows_of(catalogue), data(folder), accumulation=1, seed=1, start_step=0, last_step=1)
-    piece = loader._pieces[next(loader.requests())]
-    assert isinstance(piece, pieces_module.Piece)
+    loader = open_loader(catalogue, rows_of(catalogue), data(folder), accumulation=1, seed=1, start_step=0, last_step=1)
+    piece = loader._worker[next(loader.requests())]
+    assert isinstance(piece, worker_module.HostBatch)
     assert piece.pixels is not None
     assert piece.pixels.dtype == torch.uint8
-    batch = pieces_module.to_batch(piece, torch.device("cpu"))
+    batch = worker_module.to_batch(piece, torch.device("cpu"))
     assert batch.pixels is not None
     assert batch.pixels.dtype == torch.float32
     assert torch.equal(batch.pixels, piece.pixels.float() / 127.5 - 1)
@@ -225,13 +226,13 @@ def test_weights_follow_the_sample(catalogue: Catalogue, folder: Path) -> None:
 def test_a_worker_that_is_killed_is_named(catalogue: Catalogue, folder: Path, waits_for_its_end: bool) -> None:
     settings = data(folder, workers=2, prefetch=1)
     before = signal.getsignal(signal.SIGCHLD)
-    loader = Loader(
+    loader = open_loader(
         catalogue, rows_of(catalogue), settings, accumulation=1, seed=1, start_step=0, last_step=10_000
     )  # fmt: skip
     batches = iter(loader)
     next(batches)
     assert signal.getsignal(signal.SIGCHLD) == before  # nothing interrupts the training from outside
-    victim = loader._workers[0]
+    victim = loader.processes[0]
     os.kill(victim.pid, signal.SIGKILL)
     if waits_for_its_end:
         victim.join()
@@ -240,23 +241,23 @@ def test_a_worker_that_is_killed_is_named(catalogue: Catalogue, folder: Path, wa
             pass
     assert caught.value.code == "E1810"
     assert caught.value.exit_status == 6
-    workers = loader._workers
+    workers = loader.processes
     loader.close()
     assert not any(worker.is_alive() for worker in workers)
 
 
 @pytest.mark.faults
 def test_workers_leave_interrupts_to_the_parent(catalogue: Catalogue, folder: Path) -> None:
-    with Loader(
+    with open_loader(
         catalogue, rows_of(catalogue), data(folder, workers=2), accumulation=1, seed=1, start_step=0, last_step=60
     ) as loader:  # fmt: skip
         batches = iter(loader)
         next(batches)
-        for worker in loader._workers:
+        for worker in loader.processes:
             os.kill(worker.pid, signal.SIGINT)
             os.kill(worker.pid, signal.SIGTERM)
         assert len(list(batches)) == 59
-        workers = loader._workers
+        workers = loader.processes
     assert len(workers) == 2
     assert not any(worker.is_alive() for worker in workers)
 
@@ -267,9 +268,11 @@ def _hold_a_lock_and_load(catalogue: Catalogue, folder: Path, lock: Path, ready:
     with open(lock, "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         settings = data(folder, workers=2)
-        loader = Loader(catalogue, rows_of(catalogue), settings, accumulation=1, seed=1, start_step=0, last_step=9999)
+        loader = open_loader(
+            catalogue, rows_of(catalogue), settings, accumulation=1, seed=1, start_step=0, last_step=9999
+        )
         next(iter(loader))
-        ready.put([worker.pid for worker in loader._workers])
+        ready.put([worker.pid for worker in loader.processes])
         time.sleep(60)
 
 
@@ -297,17 +300,17 @@ def test_workers_end_with_a_killed_run_and_keep_no_lock(catalogue: Catalogue, fo
     assert len(workers) == 2
 
 
-def test_pieces_can_travel_to_a_worker_that_was_not_forked(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
+def test_a_worker_that_was_not_forked_gets_the_same(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
     settings = data(folder, cache={"latents": True, "text": True, "crops": 2})
     latents, text = _caches(catalogue, settings, tmp_path)
-    loader = Loader(
+    loader = open_loader(
         catalogue, rows_of(catalogue), settings, accumulation=1, seed=7, start_step=0, last_step=3,
         latents=latents, text=text,
     )  # fmt: skip
-    copy = pickle.loads(pickle.dumps(loader._pieces))  # as the library sends it
+    copy = pickle.loads(pickle.dumps(loader._worker))  # as the library sends it
     for request in loader.requests():
-        one = pieces_module.to_batch(loader._pieces[request], torch.device("cpu"))  # type: ignore[arg-type]
-        other = pieces_module.to_batch(copy[request], torch.device("cpu"))
+        one = worker_module.to_batch(loader._worker[request], torch.device("cpu"))  # type: ignore[arg-type]
+        other = worker_module.to_batch(copy[request], torch.device("cpu"))
         assert list(seen(StepBatches(0, 0, 0, (one,)))) == list(seen(StepBatches(0, 0, 0, (other,))))
         assert one.text is not None
         assert other.text is not None
@@ -329,15 +332,15 @@ def test_pinning_reaches_every_tensor_and_changes_none(
     latents, text = _caches(catalogue, settings, tmp_path)
     both: dict[str, Any] = {"latents": latents, "text": text}
     for caches in ({}, both):
-        loader = Loader(
+        loader = open_loader(
             catalogue, rows_of(catalogue), settings, accumulation=1, seed=7, start_step=0, last_step=1, **caches
         )
-        piece = loader._pieces[next(loader.requests())]
-        assert isinstance(piece, pieces_module.Piece)
+        piece = loader._worker[next(loader.requests())]
+        assert isinstance(piece, worker_module.HostBatch)
         pinned.clear()
-        plain, moved = (pieces_module.to_batch(p, torch.device("cpu")) for p in (piece, piece.pin_memory()))
+        plain, moved = (worker_module.to_batch(p, torch.device("cpu")) for p in (piece, piece.pin_memory()))
         assert list(seen(StepBatches(0, 0, 0, (plain,)))) == list(seen(StepBatches(0, 0, 0, (moved,))))
-        assert len(pinned) == (8 if caches else 5)  # four small ones; pixels, or latents with states, mask and pooled
+        assert len(pinned) == (7 if caches else 4)  # three small ones; pixels, or latents with states, mask and pooled
 
 
 @pytest.mark.gpu
@@ -358,19 +361,19 @@ def test_batches_on_a_gpu_equal_those_on_the_cpu(catalogue: Catalogue, folder: P
 def test_cached_latents_need_no_workers(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
     settings = data(folder, workers=2, cache={"latents": True})
     latents, _ = _caches(catalogue, settings, tmp_path)
-    with Loader(
+    with open_loader(
         catalogue, rows_of(catalogue), settings, accumulation=1, seed=7, start_step=0, last_step=3, latents=latents
     ) as loader:  # fmt: skip
         assert len(list(loader)) == 3
-        assert loader._workers == ()
+        assert loader.processes == ()
 
 
 def test_closing_in_the_middle_ends_the_workers_and_may_be_repeated(catalogue: Catalogue, folder: Path) -> None:
-    loader = Loader(
+    loader = open_loader(
         catalogue, rows_of(catalogue), data(folder, workers=2), accumulation=1, seed=1, start_step=0, last_step=99
     )  # fmt: skip
     next(iter(loader))
-    workers = loader._workers
+    workers = loader.processes
     loader.close()
     loader.close()
     assert not any(worker.is_alive() for worker in workers)
@@ -395,13 +398,13 @@ def _caches(catalogue: Catalogue, settings: DataSettings, folder: Path) -> tuple
     table = buckets.table(settings)
     of_row = buckets.assign(catalogue.width, catalogue.height, table)
     for row in range(len(catalogue)):
-        for variant in range(latents.variants):
+        for view in range(latents.views):
             bucket = table[of_row[row]]
-            placed = latents.placement(catalogue, row, variant, bucket)
+            placed = latents.placement(catalogue, row, view, bucket)
             store = latents.store(bucket)
             assert store is not None
-            values = torch.full((1, *store.shape), float(row * 100 + variant))
-            store.append([latents.address(catalogue, row, placed, variant)], values)
+            values = torch.full((1, *store.shape), float(row * 100 + view))
+            store.append([latents.address(catalogue, row, placed, view)], values)
     text = TextCache(folder, settings, identity="encoder", compute="fp32")
     for caption in {"", *(c for row in range(len(catalogue)) for c in catalogue.captions(row))}:
         embedding = _embedding(caption)
@@ -422,7 +425,7 @@ def _embedding(caption: str) -> TextEmbedding:
 def test_cached_batches_carry_the_rows_of_their_samples(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
     settings = data(folder, cache={"latents": True, "text": True, "crops": 3, "dtype": "fp16"})
     latents, text = _caches(catalogue, settings, tmp_path)
-    assert latents.variants == 3
+    assert latents.views == 3
     keys = [catalogue.key(row) for row in range(len(catalogue))]
     used: set[tuple[str, float]] = set()
     for step in steps(catalogue, settings, 0, 12, latents=latents, text=text):
@@ -434,16 +437,16 @@ def test_cached_batches_carry_the_rows_of_their_samples(catalogue: Catalogue, fo
             height, width = batch.target_size[0].tolist()
             assert batch.moments.shape[1:] == (8, height // 8, width // 8)
             for i in range(batch.size):
-                row, variant = divmod(int(batch.moments[i, 0, 0, 0]), 100)
+                row, view = divmod(int(batch.moments[i, 0, 0, 0]), 100)
                 assert keys[row] == batch.keys[i]
-                used.add((batch.keys[i], variant))
+                used.add((batch.keys[i], view))
                 expected = _embedding(batch.captions[i])
                 assert torch.equal(batch.text.states[i], expected.states[0])
                 assert batch.text.mask is not None
                 assert batch.text.mask[i].tolist() == [1] * 5
                 assert batch.text.pooled is not None
                 assert torch.equal(batch.text.pooled[i], expected.pooled[0])  # type: ignore[index]
-    assert len({variant for _, variant in used}) == 3
+    assert len({view for _, view in used}) == 3
 
 
 def test_cached_crops_are_those_that_the_batch_reports(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
@@ -456,10 +459,8 @@ def test_cached_crops_are_those_that_the_batch_reports(catalogue: Catalogue, fol
         for batch in step.batches:
             assert batch.moments is not None
             for i in range(batch.size):
-                row, variant = keys.index(batch.keys[i]), int(batch.moments[i, 0, 0, 0]) % 100
-                placed = plan.placement(
-                    catalogue, row, table[of_row[row]], settings, seed=7, epoch=0, visit=0, variant=variant
-                )  # fmt: skip
+                row, view = keys.index(batch.keys[i]), int(batch.moments[i, 0, 0, 0]) % 100
+                placed = placement.cached_view(catalogue, row, table[of_row[row]], settings, seed=7, view=view)
                 assert tuple(batch.crop_top_left[i].tolist()) == placed.crop_top_left
 
 
@@ -488,7 +489,7 @@ def test_a_missing_entry_says_what_to_do(catalogue: Catalogue, folder: Path, tmp
     with pytest.raises(CacheError, match=r"\.png.*no sound entry") as caught:
         steps(catalogue, settings, 0, 2, latents=damaged, text=text)
     assert caught.value.code == "E1303"
-    assert latents.variants == 1
+    assert latents.views == 1
 
 
 def test_held_out_batches_are_always_the_same_and_drop_no_caption(catalogue: Catalogue, folder: Path) -> None:
@@ -520,3 +521,17 @@ def test_no_more_than_one_micro_batch_of_a_step_lies_on_the_device(catalogue: Ca
     del first
     gc.collect()
     assert moved() is None  # breaks if the loader keeps what it has moved
+
+
+def test_a_run_plans_each_epoch_once(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[int] = []
+    as_before = plan.plan
+
+    def counted(*columns: Any, epoch: int, **settings: Any) -> Any:
+        planned.append(epoch)
+        return as_before(*columns, epoch=epoch, **settings)
+
+    monkeypatch.setattr(plan, "plan", counted)
+    assert world.train("once", run__steps=7, run__schedule_file=True) == 0
+    assert len(planned) > 1
+    assert planned == sorted(set(planned))

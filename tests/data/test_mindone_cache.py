@@ -93,7 +93,7 @@ def test_rows_of_all_tables_are_samples_by_the_name_up_to_the_first_dot(tmp_path
         ),
     )
     assert (int(found.width[0]), int(found.height[0])) == (64, 48)
-    assert found.own.sizes_of(0) == list(SIZES)
+    assert found.overrides.sizes_of(0) == list(SIZES)
     assert found.captions(0)[0].startswith("b ")
 
 

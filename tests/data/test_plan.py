@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
+from loading import place_by
 
 from mezzotint import draws
 from mezzotint.data.buckets import buckets
+from mezzotint.data.schedule.placement import at_visit, cached_view
 from mezzotint.data.schedule.plan import (
     PlanColumns,
     Timeline,
     epoch_address,
     num_steps,
-    place,
-    placement,
     plan,
     plan_columns,
 )
@@ -173,6 +174,14 @@ def test_a_million_samples_are_planned_in_a_fraction_of_a_second() -> None:
     assert timed(1_000_000) < 0.6  # 0.06 s of its own on an idle core; busy neighbours cost caches
 
 
+def test_a_timeline_that_threads_share_counts_each_epoch_once() -> None:
+    columns, settings = columns_of(40, 1.5), settings_of(batch_size=4)
+    shared, alone = Timeline(columns, settings, 2, 9), Timeline(columns, settings, 2, 9)
+    with ThreadPoolExecutor(8) as pool:
+        located = list(pool.map(shared.locate, range(400)))
+    assert located == [alone.locate(step) for step in range(400)]
+
+
 @pytest.mark.timing
 def test_time_grows_in_proportion() -> None:
     assert timed(10_000_000) / timed(1_000_000) <= 15
@@ -240,7 +249,7 @@ def test_a_data_set_without_a_batch_is_an_error(times: float) -> None:
 def test_crop_lies_inside_the_resized_picture(width: int, height: int, key: int, crop: str) -> None:
     settings = settings_of(crop=crop)
     bucket = buckets.nearest(Size(width, height), buckets.table(settings))
-    placed = place(Size(width, height), bucket, settings, crop_key=key, flip_key=key)
+    placed = place_by(settings, Size(width, height), bucket, crop_key=key, flip_key=key)
     top, left = placed.crop_top_left
     assert placed.resized == cover(Size(width, height), bucket)
     assert 0 <= top <= placed.resized.height - bucket.height
@@ -250,16 +259,21 @@ def test_crop_lies_inside_the_resized_picture(width: int, height: int, key: int,
 
 def catalogue_of(width: int, height: int) -> Any:
     hashes = np.asarray([draws.text_key("x.png"), draws.text_key("y.png")], dtype=np.uint64)
-    own = SimpleNamespace(group=np.zeros(2, np.int32), rating=np.ones(2), flip_of=lambda row: None)
+    overrides = SimpleNamespace(group=np.zeros(2, np.int32), rating=np.ones(2), flip_of=lambda row: None)
     return SimpleNamespace(
-        width=np.full(2, width), height=np.full(2, height), key_hash=hashes, repeats=np.ones(2), own=own
+        width=np.full(2, width),
+        height=np.full(2, height),
+        key_hash=hashes,
+        repeats=np.ones(2),
+        overrides=overrides,
+        buckets_of=lambda rows, settings: buckets.of_pictures([width] * len(rows), [height] * len(rows), settings),
     )
 
 
 def placed_at(settings: DataSettings, **where: Any) -> Any:
     address = {"row": 0, "seed": 1, "epoch": 0, "visit": 0, **where}
     row = address.pop("row")
-    return placement(catalogue_of(300, 100), row, Size(64, 64), settings, **address)
+    return at_visit(catalogue_of(300, 100), row, Size(64, 64), settings, **address)
 
 
 def test_random_crops_reach_every_place_and_depend_on_their_address_alone() -> None:
@@ -274,10 +288,14 @@ def test_random_crops_reach_every_place_and_depend_on_their_address_alone() -> N
         assert differing > 15
 
 
-def test_variants_are_the_same_in_every_epoch() -> None:
+def test_cached_views_differ_and_are_those_of_their_seed() -> None:
     settings = settings_of(crop="random", flip=0.5)
-    assert placed_at(settings, variant=3, epoch=0, visit=0) == placed_at(settings, variant=3, epoch=9, visit=2)
-    assert len({placed_at(settings, variant=v) for v in range(20)}) > 15
+
+    def view(number: int, seed: int = 1) -> Any:
+        return cached_view(catalogue_of(300, 100), 0, Size(64, 64), settings, seed=seed, view=number)
+
+    assert len({view(number) for number in range(20)}) > 15
+    assert [view(number) for number in range(20)] != [view(number, seed=2) for number in range(20)]
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.0, {False}), (1.0, {True})])
@@ -287,7 +305,7 @@ def test_certain_flips_are_certain(share: float, expected: set[bool]) -> None:
 
 @pytest.mark.parametrize(("resized", "corner"), [(85, 10), (96, 16), (113, 24), (87, 12)])
 def test_centre_crop_rounds_as_the_reference_does(resized: int, corner: int) -> None:
-    placed = place(Size(resized, 64), Size(64, 64), settings_of(), crop_key=0, flip_key=0)
+    placed = place_by(settings_of(), Size(resized, 64), Size(64, 64), crop_key=0, flip_key=0)
     assert placed.crop_top_left == (0, corner)
 
 

@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 from datasets.packaged_modules.imagefolder.imagefolder import ImageFolder
 from datasets.packaged_modules.parquet.parquet import Parquet
+from loading import open_loader
 from PIL import Image
 
 from mezzotint import durable
 from mezzotint.data.catalogue import indexing
 from mezzotint.data.catalogue.catalogue import Catalogue, build
-from mezzotint.data.loading.loader import Loader
 from mezzotint.errors import DatasetError, StorageError
 from mezzotint.recipe.sections.data import DataSettings
 
@@ -138,7 +138,7 @@ def test_the_loader_reads_them_in_workers_too(root: Path, index: Path, workers: 
     )
     made = build(settings, index)
     rows = np.arange(3, dtype=np.int32)
-    with Loader(made, rows, settings, accumulation=1, seed=0, start_step=0, last_step=1) as loader:
+    with open_loader(made, rows, settings, accumulation=1, seed=0, start_step=0, last_step=1) as loader:
         (batch,) = next(iter(loader)).batches
     assert batch.pixels is not None
     red = {c: round((float(p[0].mean()) + 1) * 127.5) for c, p in zip(batch.captions, batch.pixels, strict=True)}

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loading import open_loader
 from PIL import Image
 
 from mezzotint.data.catalogue.catalogue import Catalogue, build
@@ -262,15 +263,13 @@ def test_a_path_is_a_member_only_below_a_file(tmp_path: Path) -> None:
 
 
 def test_a_shard_cut_off_under_a_run_names_the_sample(tmp_path: Path) -> None:
-    from mezzotint.data.loading.loader import Loader
-
     path = shard(tmp_path / "s" / "0.tar", *((f"{i}.{e}", picture(i) if e == "png" else "x") for i in range(4)
                                               for e in ("png", "txt")))  # fmt: skip
     settings = settings_of(tmp_path / "s", resolution=32, buckets={"step": 8}, workers=0)
     found = build(settings, tmp_path / "index", workers=1)
     os.truncate(path, 700)
     rows = np.arange(len(found), dtype=np.int32)
-    loader = Loader(found, rows, settings, accumulation=1, seed=0, start_step=0, last_step=1)
+    loader = open_loader(found, rows, settings, accumulation=1, seed=0, start_step=0, last_step=1)
     with loader, pytest.raises(DatasetError, match=r"sample '0\.tar/\d\.png' could be read when") as error:
         list(loader)
     assert error.value.code == "E1250"

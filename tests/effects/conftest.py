@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from loading import open_loader
 from PIL import Image
 from torch import Tensor
 
@@ -164,7 +165,7 @@ def feed(tmp_path: Path) -> Iterator[Callable[..., Feed]]:
             words = [f"{path}={_word(value)}" for path, value in _flat(data, "data.")]
             recipe = read_text("schema: 1", overrides=words).recipe
             dataset = assemble.open_dataset(recipe, Runtime(torch.device("cpu"), Launch(), recipe.run))
-            loader = Loader(
+            loader = open_loader(
                 dataset.catalogue,
                 dataset.rows,
                 recipe.data,

@@ -188,7 +188,7 @@ def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Pat
     fill(fed.catalogue, rows, data, latents=None, text=text, load=no_encoder, device=cpu, say=told.append)
     assert any("age cannot be checked" in line for line in told)
     found = text.read(
-        [fed.catalogue.captions(row)[0] for row in rows], [fed.catalogue.own.embedding_of(row) for row in rows]
+        [fed.catalogue.captions(row)[0] for row in rows], [fed.catalogue.overrides.embedding_of(row) for row in rows]
     )
     assert found.mask is not None
     assert found.mask.sum(dim=1).tolist() == [3, 18]

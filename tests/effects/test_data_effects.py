@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from loading import open_loader
 from PIL import Image
 
 from mezzotint import draws
 from mezzotint.data.loading.loader import Loader
 from mezzotint.data.loading.worker import Request
-from mezzotint.data.schedule import captions, plan
+from mezzotint.data.schedule import captions, placement, plan
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.shapes import Size
@@ -137,7 +138,7 @@ def corners(fed: Any, count: int) -> np.ndarray[Any, Any]:
     """Row and column of the crop of a sample, at so many visits of its bucket."""
     bucket = Size(32, 32)
     placed = (
-        plan.placement(fed.catalogue, 0, bucket, fed.recipe.data, seed=0, epoch=0, visit=visit)
+        placement.at_visit(fed.catalogue, 0, bucket, fed.recipe.data, seed=0, epoch=0, visit=visit)
         for visit in range(count)
     )
     return np.array([(*p.crop_top_left, p.flipped) for p in placed])
@@ -297,12 +298,12 @@ def test_captions_lines_are_joined_or_chosen(feed: Make, noisy: Make, tmp_path: 
 @pytest.mark.effect("data.captions.dropout")
 def test_captions_dropout_is_the_share_of_empty_ones(feed: Make, noisy: Make, tmp_path: Path) -> None:
     fed = feed(noisy(tmp_path / "one", [(32, 32)]), captions__dropout=0.2)
-    pieces = fed.loader._pieces  # what answers the loader's requests, asked without decoding anything
+    worker = fed.loader._worker  # what answers the loader's requests, asked without decoding anything
     where = np.zeros(DRAWN, np.int32)
     visits = np.arange(DRAWN, dtype=np.int32)
     request = Request(0, 0, DRAWN, True, 0, where, visits, visits.astype(np.float32), visits.astype(np.int64))
-    pieces._pixels = lambda *ignored: torch.zeros(1)
-    dropped = sum(caption == "" for caption in pieces[request].captions)
+    worker._pixels = lambda *ignored: torch.zeros(1)
+    dropped = sum(caption == "" for caption in worker[request].captions)
     assert abs(dropped / DRAWN - 0.2) < three_sigma(0.2)
 
 
@@ -376,7 +377,9 @@ def test_prefetch_counts_the_batches_that_a_worker_keeps_ready(
     fed = feed(noisy(tmp_path / "one", [(32, 32)]), workers=1, prefetch=ahead)
     data = fed.recipe.data
     rows = fed.dataset.rows
-    with Counting(fed.catalogue, rows, data, accumulation=1, seed=0, start_step=0, last_step=50) as loader:
+    with open_loader(
+        fed.catalogue, rows, data, kind=Counting, accumulation=1, seed=0, start_step=0, last_step=50
+    ) as loader:
         next(iter(loader))
         assert loader.asked == ahead + 1
 

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loading import place_by
 from PIL import Image
 
 from mezzotint import draws
 from mezzotint.data.loading.worker import Request
-from mezzotint.data.schedule import plan
+from mezzotint.data.schedule import placement, plan
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.shapes import Size
 
 Make = Callable[..., Any]
 
@@ -100,12 +102,12 @@ def test_cache_shuffles_is_how_many_orders_a_text_cache_keeps(prepare: Make, tmp
     )
     rows = range(len(ready.job.dataset.catalogue))
     seen: dict[str, set[str]] = {}
-    pieces = ready.job.trainer.batches._pieces  # what answers the loader's requests; text is read from the cache
-    pieces._latents, pieces._pixels = None, lambda *ignored: None
+    worker = ready.job.trainer.batches._worker  # what answers the loader's requests; text is read from the cache
+    worker._latents, worker._pixels = None, lambda *ignored: None
     visits = np.arange(40, dtype=np.int32)
     for row in rows:
         where, factor = np.full(40, row, np.int32), visits.astype(np.float32)
-        piece = pieces[Request(0, 0, 40, True, 0, where, visits, factor, visits.astype(np.int64))]
+        piece = worker[Request(0, 0, 40, True, 0, where, visits, factor, visits.astype(np.int64))]
         assert piece.text.states.shape[0] == 40
         seen[piece.keys[0]] = set(piece.captions)
     counts = {len(orders) for orders in seen.values()}
@@ -118,22 +120,22 @@ def test_cache_shuffles_is_how_many_orders_a_text_cache_keeps(prepare: Make, tmp
 # breaks if the place were drawn evenly or in the middle, or edges were not cut
 @pytest.mark.effect("data.crop", "data.jitter")
 def test_jitter_cuts_edges_and_the_triangle_favours_the_middle() -> None:
-    def placed(size: plan.Size, **how: Any) -> list[Any]:
+    def placed(size: Size, **how: Any) -> list[Any]:
         settings = DataSettings.model_validate({"crop": "triangular", **how})
         keys = [draws.key(1, "crop", n) for n in range(4000)]
-        return [plan.place(size, plan.Size(64, 64), settings, crop_key=key, flip_key=key) for key in keys]
+        return [place_by(settings, size, Size(64, 64), crop_key=key, flip_key=key) for key in keys]
 
-    wide = np.array([p.crop_top_left[1] for p in placed(plan.Size(164, 64))])
+    wide = np.array([p.crop_top_left[1] for p in placed(Size(164, 64))])
     assert (wide.min() < 5, wide.max() > 94) == (True, True)
     quarters = np.histogram(wide, bins=[0, 25, 50, 75, 101])[0] / 4000
     np.testing.assert_allclose(quarters, [0.125, 0.375, 0.375, 0.125], atol=0.03)  # evenly drawn: a quarter each
-    square = plan.Size(200, 200)
+    square = Size(200, 200)
     assert {p.resized.width for p in placed(square, jitter=0)} == {64}
     for jitter in (0.02, 0.1):
         widths = [p.resized.width for p in placed(square, jitter=jitter)]
         assert max(widths) == pytest.approx(64 / (1 - 2 * jitter), abs=1.5)
         assert min(widths) <= 65
-    assert {p.resized.width for p in placed(plan.Size(64, 64), jitter=0.1)} == {64}  # no larger than its bucket
+    assert {p.resized.width for p in placed(Size(64, 64), jitter=0.1)} == {64}  # no larger than its bucket
 
 
 # breaks if a picture's own chances were not looked at, or held for the others
@@ -148,6 +150,6 @@ def test_pictures_of_everydream_have_their_own_chances(feed: Make, tmp_path: Pat
         seen[batch.keys[0]].add(batch.captions[0])
         assert batch.weight.item() == (0.25 if batch.keys[0] == "0.png" else 1.0)
     assert seen == {"0.png": {""}, "1.png": {"b, one, two", "b, two, one"}}
-    placed = [plan.placement(fed.catalogue, row, plan.Size(32, 32), fed.recipe.data, seed=0, epoch=0, visit=0)
+    placed = [placement.at_visit(fed.catalogue, row, Size(32, 32), fed.recipe.data, seed=0, epoch=0, visit=0)
               for row in (0, 1)]  # fmt: skip
     assert [p.flipped for p in placed] == [True, False]

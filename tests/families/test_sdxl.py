@@ -16,12 +16,12 @@ from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl_img2img import (
     StableDiffusionXLImg2ImgPipeline,
 )
+from loading import open_loader
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mezzotint.data.catalogue import catalogue as catalogues
-from mezzotint.data.loading.loader import Loader
 from mezzotint.errors import WeightsError
 from mezzotint.families import sd
 from mezzotint.families.sdxl import Family
@@ -151,7 +151,7 @@ def _batches(root: Path, **changes: Any) -> list[Batch]:
     catalogue = catalogues.build(settings, root.parent / "index", workers=1)
     rows = np.arange(len(catalogue), dtype=np.int32)
     steps = range(len(catalogue))
-    loader = Loader(
+    loader = open_loader(
         catalogue, rows, settings, accumulation=1, seed=3, start_step=0, last_step=len(steps),
         rank=0, world_size=1, device=torch.device("cpu"),
     )  # fmt: skip

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loading import place_by
 from PIL import Image
 
 from mezzotint import draws
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue.catalogue import Catalogue, build
+from mezzotint.data.files.tags import Tags
 from mezzotint.data.schedule import _grouping, balance, captions, plan, schedule_file
 from mezzotint.data.schedule.plan import PlanColumns
 from mezzotint.recipe.sections.data import TABLES, DataSettings
@@ -107,7 +109,7 @@ def test_boxes_of_the_record_are_among_those_that_are_drawn(case: dict[str, Any]
     boxes = []
     for number in range(1500):
         key = draws.key(3, "crop", number)
-        placed = plan.place(size, bucket, settings, crop_key=key, flip_key=key)
+        placed = place_by(settings, size, bucket, crop_key=key, flip_key=key)
         across, down = placed.resized.width / size.width, placed.resized.height / size.height
         top, left = placed.crop_top_left[0] / down, placed.crop_top_left[1] / across
         boxes.append((left, top, left + bucket.width / across, top + bucket.height / down))
@@ -145,8 +147,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
 
 def of_row(found: Catalogue, row: int) -> dict[str, Any]:
     """What the record keeps of a picture, as the catalogue has it."""
-    own = found.own
-    tags = captions.Tags.decoded(own.tags_of(row)) if own.tags_of(row) else captions.Tags.of(found.captions(row)[0])
+    own = found.overrides
+    tags = Tags.decoded(own.tags_of(row)) if own.tags_of(row) else Tags.of(found.captions(row)[0])
     return {
         "path": found.key(row).partition("#")[0],
         "caption": found.captions(row)[0],
@@ -175,7 +177,7 @@ def test_the_tree_of_the_record_gives_its_captions_and_settings(tree: Catalogue)
         assert shuffled == (theirs["shuffle_tags"] or ours["path"] in documented)
         assert {key: theirs[key] for key in ours} == ours
         if theirs["use_weights"]:
-            assert captions.Tags.decoded(tree.own.tags_of(row)).limit == theirs["max_length"]
+            assert Tags.decoded(tree.overrides.tags_of(row)).limit == theirs["max_length"]
 
 
 def test_the_manifests_of_the_record(tmp_path: Path) -> None:
@@ -202,7 +204,7 @@ def test_the_manifests_of_the_record(tmp_path: Path) -> None:
 def test_kept_tags_stay_as_in_the_record() -> None:
     orders = set()
     for case in record("keep_tags"):
-        tags = captions.Tags("main", tuple(case["tags"]), (1.0,) * len(case["tags"]))
+        tags = Tags("main", tuple(case["tags"]), (1.0,) * len(case["tags"]))
         ours = captions.shuffled(tags, address=case["seed"], keep=case["keep_tags"]).split(", ")
         theirs = case["output"].split(", ")
         kept = 1 + min(case["keep_tags"], len(case["tags"]))
@@ -216,7 +218,7 @@ def test_weighted_tags_are_drawn_by_weight_up_to_the_limit() -> None:
     cases = record("captions")["shuffle_weighted"]
     first = Counter[str]()
     for number, case in enumerate(cases):
-        tags = captions.Tags("main", tuple(case["tags"]), tuple(case["weights"]), case["max_length"])
+        tags = Tags("main", tuple(case["tags"]), tuple(case["weights"]), case["max_length"])
         ours = captions.shuffled(tags, address=draws.key(0, "case", number)).split(", ")
         theirs = case["output"].split(", ")
         # documented: no tag beyond the limit; the record goes one tag beyond it

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loading import open_loader
 from PIL import Image
 from safetensors.numpy import load_file
 
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.loading.loader import Loader
 from mezzotint.data.loading.worker import read_picture
 from mezzotint.data.media import _opencv_resize, decoding
-from mezzotint.data.schedule import plan
+from mezzotint.data.schedule import placement
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size, cover
 from mezzotint.stages import Placement
@@ -57,7 +57,7 @@ def test_the_square_chain_is_the_same_to_the_bit(line: dict[str, Any], catalogue
     placed = Placement(bucket, cover(size, bucket), corner)
     assert np.array_equal(read_picture(catalogue, row, placed, settings_of()), recorded(f"square32/{row}/image"))
     drawn = {
-        plan.placement(catalogue, row, bucket, settings_of(), seed=0, epoch=epoch, visit=0).crop_top_left
+        placement.at_visit(catalogue, row, bucket, settings_of(), seed=0, epoch=epoch, visit=0).crop_top_left
         for epoch in range(200)
     }
     assert corner in drawn, "ours draws from the same places"
@@ -68,7 +68,7 @@ def test_sizes_are_those_of_the_record_and_of_the_crop_that_was_drawn(catalogue:
     rows = np.arange(len(catalogue), dtype=np.int32)
     told = {line["file"]: line for line in RECORD["square32"]}
     settings = settings_of()
-    with Loader(catalogue, rows, settings, accumulation=1, seed=3, start_step=0, last_step=4) as loader:
+    with open_loader(catalogue, rows, settings, accumulation=1, seed=3, start_step=0, last_step=4) as loader:
         for batch in (batch for step in loader for batch in step.batches):
             [key] = batch.keys
             assert batch.original_size.tolist() == [told[key]["original_size_as_tuple"]]

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from loading import open_loader
 from safetensors.torch import load_file
 
 from mezzotint.data.catalogue import catalogue as catalogues
-from mezzotint.data.loading.loader import Loader
-from mezzotint.data.schedule.plan import placement
+from mezzotint.data.schedule.placement import at_visit
 from mezzotint.dialects.base import Launched
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
@@ -56,7 +56,7 @@ def test_every_recorded_picture_is_the_same_to_the_bit(version: str, pictures: P
     settings = settings_of(pictures, *flags)
     catalogue = catalogues.build(settings, tmp_path, workers=1)
     rows = np.arange(len(catalogue), dtype=np.int32)
-    with Loader(catalogue, rows, settings, accumulation=1, seed=0, start_step=0, last_step=len(RECORD)) as loader:
+    with open_loader(catalogue, rows, settings, accumulation=1, seed=0, start_step=0, last_step=len(RECORD)) as loader:
         batches = [batch for step in loader for batch in step.batches]
     assert {key for batch in batches for key in batch.keys} == {f"{int(number):04}.png" for number in RECORD}
     for batch in batches:
@@ -74,7 +74,7 @@ def test_the_longer_side_is_cut_to_whole_pixels_as_there(pictures: Path, tmp_pat
     catalogue = catalogues.build(settings, tmp_path, workers=1)
     for row in range(len(catalogue)):
         told = RECORD[str(int(Path(catalogue.key(row)).stem))]
-        placed = placement(catalogue, row, Size(64, 64), settings, seed=0, epoch=0, visit=0)
+        placed = at_visit(catalogue, row, Size(64, 64), settings, seed=0, epoch=0, visit=0)
         assert [placed.resized.height, placed.resized.width] == told["resized_height_width"]
         assert list(placed.crop_top_left) == told["sdxl_center_crop_top_left"]
     exact = [64 * max(told["original_height_width"]) / min(told["original_height_width"]) for told in RECORD.values()]

@@ -46,11 +46,11 @@ def test_warnings_name_the_bucket_and_what_to_do(tmp_path: Path) -> None:
 
 def test_nothing_is_told_where_batches_are_neither_filled_nor_named(tmp_path: Path) -> None:
     found, rows, settings = catalogue_of(tmp_path)
-    nameless = rows[found.own.group == 0][:1]
+    nameless = rows[found.overrides.group == 0][:1]
     assert batch_report.warnings(found, nameless, settings) == []
     filled = settings.model_copy(update={"remainder": "fill"})
     assert len(batch_report.warnings(found, nameless, filled)) == 1
-    assert batch_report.warnings(found, rows[found.own.group == 0][:8], filled) == []
+    assert batch_report.warnings(found, rows[found.overrides.group == 0][:8], filled) == []
 
 
 def test_pictures_that_have_to_be_enlarged_are_listed(tmp_path: Path) -> None:

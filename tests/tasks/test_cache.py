@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from loading import open_loader
 from PIL import Image
 from torch import Tensor, nn
 
@@ -24,7 +25,6 @@ from mezzotint.data.cache.entries import LatentCache, TextCache
 from mezzotint.data.cache.store import Store
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.loading import loader as loaders
 from mezzotint.diffusion import noise
 from mezzotint.errors import CacheError, DatasetError, RecipeError
 from mezzotint.families.base import Encodes, ModelFamily, posterior_sample
@@ -33,7 +33,7 @@ from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache import cache
 from mezzotint.tasks.cache.cache import CacheSummary, fill
-from mezzotint.tasks.cache.wanted import wanted_latents
+from mezzotint.tasks.cache.inventory import latent_entries
 
 SIZES = [(32, 32), (40, 40), (64, 32), (32, 64), (48, 40), (33, 50)]
 
@@ -248,14 +248,14 @@ def test_drawn_placements_make_as_many_entries_as_asked(root: Path) -> None:
     assert distinct > 6
     assert first.pictures == distinct
     assert filled(root, settings).summary.made == 0
-    assert filled(root, data(root, flip=1.0, cache={"crops": 3})).latents.variants == 1
+    assert filled(root, data(root, flip=1.0, cache={"crops": 3})).latents.views == 1
 
 
 def addresses_of(found: Filled, variants: int) -> list[bytes]:
     rows = np.arange(len(found.catalogue), dtype=np.int32)
     settings = found.latents._settings
-    assert found.latents.variants == variants
-    return [a.tobytes() for w in wanted_latents(found.catalogue, rows, settings, found.latents) for a in w.addresses]
+    assert found.latents.views == variants
+    return [a.tobytes() for w in latent_entries(found.catalogue, rows, settings, found.latents) for a in w.addresses]
 
 
 def test_every_caption_that_can_be_chosen_is_kept(root: Path) -> None:
@@ -288,7 +288,7 @@ def test_damage_is_not_looked_for_above_the_limit_but_is_met_when_read(root: Pat
     rows = np.arange(6, dtype=np.int32)
     with pytest.raises(CacheError, match="no sound entry"):
         list(
-            loaders.Loader(
+            open_loader(
                 found.catalogue, rows, data(root), accumulation=1, seed=5, start_step=0, last_step=5,
                 latents=found.latents, text=found.text,
             )
@@ -463,7 +463,7 @@ def test_cached_numbers_are_those_that_the_model_gives_without_a_cache(root: Pat
     )  # fmt: skip
 
     def batches(**caches: Any) -> list[Any]:
-        loader = loaders.Loader(
+        loader = open_loader(
             catalogue, rows, plain, accumulation=1, seed=5, start_step=0, last_step=6, **caches
         )  # fmt: skip
         return [batch for step in loader for batch in step.batches]

@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from loading import open_loader
 from PIL import Image
 from torch import Tensor, nn
 
@@ -19,7 +20,6 @@ from mezzotint import draws
 from mezzotint.data.cache.entries import LatentCache, TextCache, as_still
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue, stills_settings
-from mezzotint.data.loading.loader import Loader
 from mezzotint.data.loading.worker import to_pixels
 from mezzotint.data.schedule import clip_visits
 from mezzotint.diffusion import noise
@@ -120,7 +120,7 @@ def world(films: Path, tmp_path: Path) -> World:
 
 def batches(catalogue: Catalogue, settings: DataSettings, **caches: Any) -> list[Batch]:
     rows = np.arange(len(catalogue), dtype=np.int32)
-    with Loader(catalogue, rows, settings, accumulation=1, seed=3, start_step=0, last_step=6, **caches) as loader:
+    with open_loader(catalogue, rows, settings, accumulation=1, seed=3, start_step=0, last_step=6, **caches) as loader:
         return [batch for step in loader for batch in step.batches]
 
 

@@ -200,5 +200,5 @@ def test_the_prompt_of_quick_start_is_one_that_its_training_shows_in_the_size_it
     report = [row for row in range(len(catalogue)) if prompt in catalogue.captions(row)]
     assert report, prompt
     table = buckets.table(recipe.data)
-    sizes = [table[number] for number in buckets.of_rows(catalogue, report, recipe.data)]
+    sizes = [table[number] for number in catalogue.buckets_of(report, recipe.data)]
     assert [(size.width, size.height) for size in sizes] == [recipe.sample.size or (64, 64)]

@@ -53,10 +53,12 @@ def test_archives_and_broken_names_are_said_in_numbers() -> None:
         rows, held_rows = [
             np.array(part, dtype=np.int32) for part in ([r for r in range(len(groups)) if r not in held], held)
         ]
-        own = SimpleNamespace(
+        overrides = SimpleNamespace(
             group=np.array(groups), flip=np.full(len(groups), np.nan), group_name=lambda number: f"name {number}"
         )
-        catalogue = SimpleNamespace(own=own, report=SimpleNamespace(unknown=unknown), roots=(Path("/a"), Path("/b")))
+        catalogue = SimpleNamespace(
+            overrides=overrides, report=SimpleNamespace(unknown=unknown), roots=(Path("/a"), Path("/b"))
+        )
         dataset = cast(Any, SimpleNamespace(catalogue=catalogue, rows=rows, held=held_rows))
         return of_data(dataset, DataSettings())
 
@@ -74,7 +76,7 @@ def test_folders_that_say_how_often_are_said_where_the_format_does_not_look(tmp_
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).touch()
     catalogue = SimpleNamespace(
-        own=SimpleNamespace(group=np.zeros(1, np.int64), flip=np.full(1, np.nan)),
+        overrides=SimpleNamespace(group=np.zeros(1, np.int64), flip=np.full(1, np.nan)),
         report=SimpleNamespace(unknown=()),
         roots=(tmp_path,) * 2,
     )
@@ -90,7 +92,7 @@ def test_captions_that_a_mirror_makes_wrong_are_counted(has_clips: bool) -> None
     captions = [("a car drives to the left",), ("a leftover",), ("plain", "a RIGHT hand"), ("turns counter-clockwise",),
                 ("westward bound",)]  # fmt: skip
     catalogue = SimpleNamespace(
-        own=SimpleNamespace(group=np.zeros(5, np.int64), flip=np.array([np.nan] * 4 + [0.0], np.float32)),
+        overrides=SimpleNamespace(group=np.zeros(5, np.int64), flip=np.array([np.nan] * 4 + [0.0], np.float32)),
         report=SimpleNamespace(unknown=()), roots=(), captions=captions.__getitem__, key=lambda row: f"{row}.x",
     )  # fmt: skip
     dataset = cast(Any, SimpleNamespace(catalogue=catalogue, rows=np.arange(5), held=np.zeros(0, np.int32)))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from diffusers.models.embeddings import Timesteps
+from loading import open_loader
 
 from mezzotint.data.files import mindone_arrays
-from mezzotint.data.loading.loader import Loader
 from mezzotint.families.sdxl import Family
 from mezzotint.recipe.reading.read import located
 from mezzotint.recipe.sections.model import ModelSettings
@@ -77,7 +77,7 @@ def test_what_is_trained_is_what_the_files_say(
     runtime = open_runtime(recipe.run, Launch())
     dataset = assemble.open_dataset(recipe, runtime)
     caches = assemble.open_caches(recipe, Family)
-    loader = Loader(
+    loader = open_loader(
         dataset.catalogue, dataset.rows, recipe.data, accumulation=1, seed=0, start_step=0, last_step=3,
         latents=caches.latents, text=caches.text,
     )  # fmt: skip

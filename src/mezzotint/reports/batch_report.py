@@ -30,7 +30,7 @@ def rows_of(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSetting
 
 
 def _row(catalogue: Catalogue, fill: Fill) -> tuple[str, ...]:
-    name = readable(catalogue.own.group_name(fill.group)) or "-"
+    name = readable(catalogue.overrides.group_name(fill.group)) or "-"
     pictures = f"{fill.pictures:,}" + (f" + {fill.joined:,}" if fill.joined else "")
     cells = [f"{number:,}" if number else "-" for number in (fill.over, fill.missing, fill.filled)]
     return name, str(fill.bucket), pictures, *cells
@@ -50,7 +50,7 @@ def warnings(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettin
 
 
 def _warning(catalogue: Catalogue, fill: Fill) -> str:
-    name = f"{readable(catalogue.own.group_name(fill.group))!r}, " if fill.group else ""
+    name = f"{readable(catalogue.overrides.group_name(fill.group))!r}, " if fill.group else ""
     ratio = f"{fill.ratio.numerator}:{fill.ratio.denominator}"
     taken = f", or take {fill.over} away" if fill.over < fill.pictures else ""
     return (
@@ -63,7 +63,7 @@ def _warning(catalogue: Catalogue, fill: Fill) -> str:
 def undersized(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> NDArray[np.int32]:
     """Those of the rows whose pictures are small for their bucket (`buckets.is_undersized`)."""
     width, height = catalogue.width[rows], catalogue.height[rows]
-    bucket = buckets.of_rows(catalogue, rows, settings)
+    bucket = catalogue.buckets_of(rows, settings)
     return rows[buckets.is_undersized(width, height, bucket, buckets.table(settings))]
 
 
@@ -83,7 +83,7 @@ def write_undersized(
 
 def _undersized_lines(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> Iterator[str]:
     sizes: Sequence[object] = buckets.table(settings)
-    bucket = buckets.of_rows(catalogue, rows, settings)
+    bucket = catalogue.buckets_of(rows, settings)
     for row, number in zip(rows.tolist(), bucket.tolist(), strict=True):
         size = f"{catalogue.width[row]}×{catalogue.height[row]}"
         yield f"{readable(os.fspath(catalogue.path(row)))}, {size}, bucket {sizes[number]}\n"

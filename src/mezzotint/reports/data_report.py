@@ -112,7 +112,7 @@ def _oddities(
     found: dict[int, dict[str, Any]] = {}
     rows = np.arange(len(catalogue))
     if settings is not None:
-        sizes, placed = buckets.table(settings), buckets.of_rows(catalogue, rows, settings)
+        sizes, placed = buckets.table(settings), catalogue.buckets_of(rows, settings)
         wide, high = (np.asarray([getattr(size, side) for size in sizes])[placed] for side in ("width", "height"))
         for row in np.flatnonzero((catalogue.width < wide) | (catalogue.height < high)).tolist():
             found.setdefault(row, {})["enlarged"] = True
@@ -145,7 +145,7 @@ def _lines(
     """settings: None for pictures beside clips, which stand in many sizes."""
     odd = _oddities(catalogue, settings, lost_tokens)
     widths, heights, frames = (column.tolist() for column in (catalogue.width, catalogue.height, catalogue.frames))
-    placed = buckets.of_rows(catalogue, np.arange(len(catalogue)), settings).tolist() if settings is not None else []
+    placed = catalogue.buckets_of(np.arange(len(catalogue)), settings).tolist() if settings is not None else []
     table = [str(size) for size in buckets.table(settings)] if settings is not None else []
     for row, flags in enumerate(catalogue.conversions.tolist()):
         done = conversions_of(flags)

@@ -14,16 +14,19 @@ import torch
 from numpy.typing import NDArray
 
 from mezzotint import registry
+from mezzotint.data.cache.entries import Caches as Caches
 from mezzotint.data.cache.entries import LatentCache, TextCache, is_cache
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.loading.loader import Loader, plan_columns
+from mezzotint.data.formats.base import format_of
+from mezzotint.data.loading.loader import Loader, RankShare
 from mezzotint.data.loading.prefetch import Prefetched
-from mezzotint.data.schedule.plan import Timeline
+from mezzotint.data.schedule.plan import Timeline, plan_columns
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.families.base import Encodes, Intake, ModelFamily
 from mezzotint.recipe.base import Every, with_values
+from mezzotint.recipe.formats.base import spec_of
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resolved import Resolved
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
@@ -68,14 +71,6 @@ class Dataset:
     held: NDArray[np.int32]
     timeline: Timeline
     sets: Mapping[str, HeldSet] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Caches:
-    """Filled caches, or None where pictures and captions are encoded as they come."""
-
-    latents: LatentCache | None = None
-    text: TextCache | None = None
 
 
 def family_class(recipe: Recipe) -> type[ModelFamily]:
@@ -227,7 +222,9 @@ def only_texts_of_files(recipe: Recipe) -> bool:
     not even looked at: no caption is dropped, no prompt is drawn."""
     clips = recipe.data.clips
     is_other = recipe.data.captions.dropout > 0 or recipe.run.preview.every is not None
-    is_other |= clips.stills_from == "images" and clips.stills_kind not in (None, "clip-list")
+    is_other |= (
+        clips.stills_from == "images" and not spec_of(catalogues.stills_settings(recipe.data).format).reads_texts
+    )
     return clips.texts and not is_other
 
 
@@ -249,7 +246,7 @@ def encoders(recipe: Recipe, kind: type[ModelFamily], device: torch.device) -> C
 
 def intake(recipe: Recipe) -> Intake | None:
     """What the model takes of a data set that another trainer has encoded; None of other data sets and families."""
-    if not getattr(registry.find("data/formats", recipe.data.format), "IS_ENCODED", False):
+    if not format_of(recipe.data.format).is_encoded:
         return None
     return family_class(recipe).intake(recipe.model)
 
@@ -342,17 +339,13 @@ def open_trainer(
         dataset.catalogue,
         dataset.rows,
         recipe.data,
-        accumulation=recipe.optim.accumulation,
-        seed=resolved.seed,
-        start_step=progress.step,
-        last_step=resolved.steps,
-        rank=runtime.rank,
-        world_size=world_size or runtime.world_size,
-        micro_batch=recipe.run.micro_batch,
+        dataset.timeline,
+        range(progress.step, resolved.steps),
+        share=RankShare(
+            runtime.rank, world_size or runtime.world_size, recipe.run.micro_batch, pad_empty_ranks=bool(runtime.shares)
+        ),
         device=runtime.device,
-        latents=caches.latents,
-        text=caches.text,
-        keeps_company=bool(runtime.shares),
+        caches=caches,
     )
     with ExitStack() as stack:
         stack.callback(loader.close)

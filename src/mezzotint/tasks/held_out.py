@@ -27,7 +27,7 @@ def batches(recipe: Recipe, dataset: Dataset, caches: Caches) -> dict[str, tuple
 
     def made(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> tuple[Batch, ...]:
         seed = recipe.run.seed
-        return held_out(catalogue, rows, settings, seed=seed, latents=caches.latents, text=caches.text)
+        return held_out(catalogue, rows, settings, seed=seed, caches=caches)
 
     found = {"loss": made(dataset.catalogue, dataset.held, recipe.data)} if len(dataset.held) else {}
     found |= {name: made(one.catalogue, one.rows, one.settings) for name, one in dataset.sets.items()}

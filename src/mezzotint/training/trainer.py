@@ -165,7 +165,7 @@ class Trainer:
                     loss, level = self._loss(batch, batches.step)
                     with attending(self.model.attention, device):  # what is recomputed takes the same kernel
                         (loss.total * (self.model.scale.scale / batches.count)).backward()
-                    if not batch.is_company:
+                    if not batch.is_filler:
                         sums.keys += batch.keys
                         sums.total += loss.total.detach()
                         sums.losses.append(loss.per_sample.detach())

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mezzotint.data.buckets import _everydream_table, _listed, clip_buckets
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.data.buckets import clip_buckets
+from mezzotint.recipe.sections.data import BucketSettings, DataSettings
 from mezzotint.shapes import Size
-
-if TYPE_CHECKING:
-    from mezzotint.data.catalogue.catalogue import Catalogue
 
 _CHUNK = 1 << 15
 _HARDLY = 1.02
@@ -27,19 +25,8 @@ _HARDLY = 1.02
 def table(settings: DataSettings) -> tuple[Size, ...]:
     """The buckets of a recipe: sizes of pictures (`shapes`), or of clips (`clip_buckets.table`)."""
     if settings.has_clips:
-        return clip_buckets.table(settings, () if settings.clips.buckets else shapes(settings))
+        return clip_buckets.table(settings.clips, () if settings.clips.buckets else shapes(settings))
     return shapes(settings)
-
-
-def of_rows(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> NDArray[np.int16]:
-    """The index in `table(settings)` of the bucket of each of some rows of a catalogue, (n,) int16."""
-    chosen = np.asarray(rows, dtype=np.int64)
-    width, height = catalogue.width[chosen], catalogue.height[chosen]
-    if not settings.has_clips or not settings.clips.buckets:
-        return of_pictures(width, height, settings)
-    frames, rate, start = catalogue.frames[chosen], catalogue.rate[chosen], catalogue.own.start[chosen]
-    most = clip_buckets.most_frames(frames, rate, start, settings.clips)
-    return clip_buckets.of_clips(width, height, most, table(settings))
 
 
 def shapes(settings: DataSettings) -> tuple[Size, ...]:
@@ -53,9 +40,9 @@ def shapes(settings: DataSettings) -> tuple[Size, ...]:
     """
     base, step = settings.resolution, settings.buckets.step
     if settings.buckets.shape == "table":
-        return _everydream_table.sizes(base)
+        return _everydream_sizes(base)
     if settings.buckets.shape == "list":
-        return _listed.sizes(settings.buckets)
+        return _listed_sizes(settings.buckets)
     if settings.buckets.shape == "square":
         return (Size(base, base),)
     wide: list[Size] = []
@@ -76,8 +63,8 @@ def of_pictures(widths: ArrayLike, heights: ArrayLike, settings: DataSettings) -
     if settings.buckets.shape == "table":
         return _nearest_by_ratio(np.asarray(widths), np.asarray(heights), sizes)
     if settings.buckets.shape == "list":
-        kinds = _listed.shapes(sizes)
-        return _listed.of_shape(assign(widths, heights, kinds), np.asarray(widths), np.asarray(heights), sizes)
+        kinds = _distinct_shapes(sizes)
+        return _largest_filled(assign(widths, heights, kinds), np.asarray(widths), np.asarray(heights), sizes)
     return assign(widths, heights, sizes)
 
 
@@ -92,9 +79,9 @@ def assign(widths: ArrayLike, heights: ArrayLike, buckets: Sequence[Size]) -> ND
     aspects = wide - np.log(np.asarray([b.height for b in buckets], dtype=np.float64))
     middles = (aspects[1:] + aspects[:-1]) / 2
     # a difference of logarithms changes its sign exactly when width and height change places
-    wanted = np.log(np.asarray(widths, dtype=np.float64)) - np.log(np.asarray(heights, dtype=np.float64))
-    low, high = np.searchsorted(middles, wanted, side="left"), np.searchsorted(middles, wanted, side="right")
-    return np.where(wanted > 0, low, high).astype(np.int16)
+    log_aspects = np.log(np.asarray(widths, dtype=np.float64)) - np.log(np.asarray(heights, dtype=np.float64))
+    low, high = np.searchsorted(middles, log_aspects, side="left"), np.searchsorted(middles, log_aspects, side="right")
+    return np.where(log_aspects > 0, low, high).astype(np.int16)
 
 
 def nearest(size: Size, buckets: Sequence[Size]) -> Size:
@@ -117,9 +104,81 @@ def _nearest_by_ratio(widths: NDArray[Any], heights: NDArray[Any], sizes: Sequen
     """The bucket whose width / height differs least, the first of equally near ones. Its middles lie elsewhere than
     those of the logarithm: a tall picture goes to a squarer bucket."""
     ratios = np.asarray([size.width / size.height for size in sizes])
-    found = np.empty(len(widths), np.int16)
+    nearest_bucket = np.empty(len(widths), np.int16)
     for start in range(0, len(widths), _CHUNK):
         some = slice(start, start + _CHUNK)
-        wanted = widths[some] / heights[some]
-        found[some] = np.abs(ratios - wanted[:, None]).argmin(axis=1)
-    return found
+        aspects = widths[some] / heights[some]
+        nearest_bucket[some] = np.abs(ratios - aspects[:, None]).argmin(axis=1)
+    return nearest_bucket
+
+
+# --- sizes that are written down --------------------------------------------------------------------------------------
+
+
+def _listed_sizes(settings: BucketSettings) -> tuple[Size, ...]:
+    """The sizes of a recipe, each once, from tall to wide, those of one shape from small to large."""
+    assert settings.sizes is not None, "the recipe was not read"
+    return tuple(
+        sorted({Size(width, height) for height, width in settings.sizes}, key=lambda size: (size.aspect, size.pixels))
+    )
+
+
+def _distinct_shapes(sizes: Sequence[Size]) -> tuple[Size, ...]:
+    """The smallest size of each shape."""
+    return tuple(next(group) for _, group in groupby(sizes, lambda size: size.aspect))
+
+
+def _largest_filled(
+    shape: NDArray[np.int16], widths: NDArray[Any], heights: NDArray[Any], sizes: Sequence[Size]
+) -> NDArray[np.int16]:
+    """The number in `sizes` of each picture's bucket. shape: (n,) number in `_distinct_shapes(sizes)`. widths, heights:
+    (n,)."""
+    lengths = [len(list(group)) for _, group in groupby(sizes, lambda size: size.aspect)]
+    first = np.concatenate(([0], np.cumsum(lengths)))
+    chosen = first[shape]
+    for number in np.flatnonzero(np.asarray(lengths) > 1).tolist():
+        for place in range(int(first[number]) + 1, int(first[number + 1])):
+            fills = (widths >= sizes[place].width) & (heights >= sizes[place].height)
+            chosen = np.where((shape == number) & fills, place, chosen)
+    return chosen.astype(np.int16)
+
+
+# The bucket sizes that EveryDream2 lists: made by hand, one list a resolution. Two entries, of 320 and 1280, are not
+# the mirror of the one before them; they are kept, so that every picture falls into the bucket that it falls into
+# there. 1680x576 is the one size whose sides are no multiples of 64.
+_WIDE = {
+    256: "384x192 512x128",
+    320: "384x256 448x192 576x128",
+    384: "448x320 512x256 704x192",
+    448: "512x384 640x320 768x256",
+    512: "576x448 640x384 768x320 896x256 1024x256",
+    576: "640x512 704x448 832x384 960x320 1152x256",
+    640: "704x576 768x512 832x448 896x448 1024x384 1152x320 1280x320",
+    704: "768x640 832x576 960x512 1088x448 1152x384 1280x384 1280x320",
+    768: "832x704 896x640 960x576 1024x576 1152x512 1280x448 1408x384 1472x320",
+    832: "896x768 960x704 1024x640 1152x576 1216x512 1344x512 1536x448 1600x384",
+    896: "1024x768 1088x704 1216x640 1344x576 1536x512 1792x448",
+    960: "1088x832 1152x768 1280x704 1408x640 1680x576 1792x512 2048x448",
+    1024: "1152x896 1216x832 1344x768 1472x704 1600x640 1792x576 2048x512",
+    1088: "1152x1024 1216x896 1408x832 1536x768 1664x704 1792x640 2048x576 2304x512",
+    1152: "1280x1024 1344x960 1472x896 1536x832 1728x768 1856x704 2048x640 2304x576",
+    1280: "1408x1152 1600x1024 1792x896 1920x832 2112x768 2304x704 2560x640",
+    1536: "1728x1344 1792x1280 2048x1152 2304x1024 2432x960 2624x896 2816x832 3072x768",
+}
+_NOT_MIRRORED = {(320, "576x128"): "576x640", (1280, "1408x1152"): "1408x1344"}
+
+
+def _everydream_sizes(resolution: int) -> tuple[Size, ...]:
+    """The sizes of a resolution, in the order that decides between equally near ones: the square, then each wide size
+    and its mirror. resolution: one of `recipe.data.TABLES`."""
+    sizes = [Size(resolution, resolution)]
+    for text in _WIDE[resolution].split():
+        wide = _size(text)
+        other = _NOT_MIRRORED.get((resolution, text))
+        sizes += [wide, _size(other) if other else Size(wide.height, wide.width)]
+    return tuple(sizes)
+
+
+def _size(text: str) -> Size:
+    width, height = text.split("x")
+    return Size(int(width), int(height))

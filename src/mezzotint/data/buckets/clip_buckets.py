@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from mezzotint.data.buckets.clip_sampling import ClipSampling, unusable
 from mezzotint.recipe.sections.clips import ClipsSettings
-from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
 
 _STARTS = {"anywhere": "all", "first": "first", "open-sora-plan": "reference"}
@@ -45,10 +44,9 @@ class Limits:
         return None
 
 
-def table(settings: DataSettings, shapes: Sequence[Size]) -> tuple[Size, ...]:
+def table(clips: ClipsSettings, shapes: Sequence[Size]) -> tuple[Size, ...]:
     """The sizes of clips: those listed, from few frames to many and from tall to wide; or `shapes`, each of
     `clips.frames` frames, in their order."""
-    clips = settings.clips
     if clips.buckets:
         listed = (Size(width, height, frames) for frames, height, width in clips.buckets)
         return tuple(sorted(listed, key=lambda size: (size.frames, size.aspect, size.pixels)))
@@ -74,7 +72,7 @@ def most_frames(
     frames, rate: (n,) of the clip, its frames and how many of them a second; a picture has rate 0. start: (n,) the
     frame that its entry begins at, −1 for none.
     """
-    found = np.zeros(len(frames), np.int32)
+    most = np.zeros(len(frames), np.int32)
     for count in counts(clips):
         if clips.fps is not None:
             is_enough = (frames - 1) - (count - 1) * rate / clips.fps >= -_HARDLY
@@ -83,8 +81,8 @@ def most_frames(
         else:
             is_enough = frames >= sampling(clips, count).window
         is_enough = np.where(start >= 0, start + count <= frames, is_enough)
-        found[np.where(rate == 0, (count == 1) & (frames > 0), is_enough)] = count
-    return found
+        most[np.where(rate == 0, (count == 1) & (frames > 0), is_enough)] = count
+    return most
 
 
 def too_short(frames: int, rate: float, start: int, clips: ClipsSettings) -> str:
@@ -108,13 +106,13 @@ def of_clips(
 
     most: (n,) of `most_frames`, above 0.
     """
-    found = np.zeros(len(widths), np.int16)
-    wanted = np.log(widths.astype(np.float64)) - np.log(heights.astype(np.float64))
+    bucket = np.zeros(len(widths), np.int16)
+    log_aspects = np.log(widths.astype(np.float64)) - np.log(heights.astype(np.float64))
     for count in np.unique(most).tolist():
         places = [place for place, size in enumerate(sizes) if size.frames == count]
         places.sort(key=lambda place: sizes[place].pixels)
         here = np.flatnonzero(most == count)
-        apart = np.stack([np.abs(wanted[here] - np.log(sizes[place].aspect)) for place in places], axis=1)
+        apart = np.stack([np.abs(log_aspects[here] - np.log(sizes[place].aspect)) for place in places], axis=1)
         is_near = apart <= apart.min(axis=1, keepdims=True) + 1e-9
         is_whole = np.stack(
             [(widths[here] >= sizes[place].width) & (heights[here] >= sizes[place].height) for place in places], axis=1
@@ -122,5 +120,5 @@ def of_clips(
         # ascending in size: the last that is near and whole, else the first that is near
         last = len(places) - 1 - (is_near & is_whole)[:, ::-1].argmax(axis=1)
         best = np.where((is_near & is_whole).any(axis=1), last, is_near.argmax(axis=1))
-        found[here] = np.asarray(places, np.int16)[best]
-    return found
+        bucket[here] = np.asarray(places, np.int16)[best]
+    return bucket

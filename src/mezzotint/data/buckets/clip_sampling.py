@@ -114,6 +114,6 @@ def times_at_rate(
     if room < -1e-6 / rate:
         return None
     start = begin + draws.uniform(address) * max(room, 0.0) + 0.5 / rate
-    found: NDArray[np.float64] = start + np.arange(num_frames, dtype=np.float64) / wanted_rate
-    assert math.isfinite(found[-1])
-    return found
+    times: NDArray[np.float64] = start + np.arange(num_frames, dtype=np.float64) / wanted_rate
+    assert math.isfinite(times[-1])
+    return times

@@ -34,10 +34,10 @@ def latent_identity(settings: DataSettings, media_identity: str, compute: str) -
     )
 
 
-def text_identity(settings: DataSettings, encoder_identity: str, compute: str) -> str:
-    """What embeddings depend on besides the caption, as one line. encoder_identity: of the family (tokenizer, encoder
-    weights, clip skip, token length). compute: the type the encoder runs in."""
-    return _line(text=encoder_identity, compute=compute, dtype=settings.cache.dtype)
+def text_identity(dtype: str, encoder_identity: str, compute: str) -> str:
+    """What embeddings depend on besides the caption, as one line. dtype: of stored numbers. encoder_identity: of the
+    family (tokenizer, encoder weights, clip skip, token length). compute: the type the encoder runs in."""
+    return _line(text=encoder_identity, compute=compute, dtype=dtype)
 
 
 def latent_address(
@@ -60,7 +60,7 @@ def latent_address(
 
 def text_address(caption: str, identity: str, *, mark: str = "") -> bytes:
     """32 bytes that name the embedding of a caption, as it goes to the tokenizer. identity: from `text_identity`. mark:
-    the file that it was taken from, where another trainer has made it (`foreign_text.Marked`)."""
+    the file that it was taken from, where another trainer has made it (`overrides.Marked`)."""
     taken = f"\0{mark}" if mark else ""
     return hashlib.sha256(f"text\0{identity}{taken}\0{caption}".encode("utf-8", "surrogatepass")).digest()
 

@@ -20,11 +20,11 @@ from mezzotint import draws, durable, outside
 from mezzotint.data.cache import _addresses
 from mezzotint.data.cache.store import Store, explained
 from mezzotint.data.cache.text_rows import TextLayout, TextRows
-from mezzotint.data.schedule import clip_visits, plan
-from mezzotint.data.schedule.captions import Changes, changed, kept_address, unchanged
+from mezzotint.data.formats.base import format_of
+from mezzotint.data.schedule import clip_visits, placement
+from mezzotint.data.schedule.captions import DrawnCaptions
 from mezzotint.errors import CacheError
 from mezzotint.recipe.sections.data import DataSettings
-from mezzotint.registry import find
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Placement, TextEmbedding
 
@@ -46,9 +46,9 @@ class LatentCache:
     """Latents of placed pictures, found by address. One store for each bucket size.
 
     folder: `data.cache.path`, resolved. identity: `family.media_identity(…)`. compute: the type that the VAE runs in
-    ("fp32", "fp16", "bf16"). seed: of the run. `variants`: how many placements of each picture are kept; 1 unless crop,
+    ("fp32", "fp16", "bf16"). seed: of the run. `views`: how many placements of each picture are kept; 1 unless crop,
     flip or the frames of a clip are drawn, of some at least. `seeds`: what placements and kept draws depend on; 0 where
-    nothing is drawn. `is_taken_over`: entries are not encoded but read from another trainer's files.
+    nothing is drawn. `is_imported`: entries are not encoded but read from another trainer's files.
     """
 
     def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str, seed: int) -> None:
@@ -56,13 +56,12 @@ class LatentCache:
         self.identity = _addresses.latent_identity(settings, identity, compute)
         self.folder = folder / "latents" / _addresses.short(self.identity)
         self.content = settings.cache.content
-        chosen = find("data/formats", settings.format)
-        own_flips: bool = getattr(chosen, "OWN_FLIPS", False)
-        self.is_taken_over: bool = getattr(chosen, "IS_ENCODED", False)
-        is_drawn = own_flips or settings.crop != "center" or 0.0 < settings.flip < 1.0
+        chosen = format_of(settings.format)
+        self.is_imported = chosen.is_encoded
+        is_drawn = chosen.own_flips or settings.crop != "center" or 0.0 < settings.flip < 1.0
         is_drawn |= settings.has_clips and settings.clips.begin != "first"
-        self.variants = settings.cache.crops if is_drawn else 1
-        draws_sample = self.content == "sample" and not self.is_taken_over
+        self.views = settings.cache.crops if is_drawn else 1
+        draws_sample = self.content == "sample" and not self.is_imported
         self.seeds = (seed if is_drawn else 0, seed if draws_sample else 0)
         self._settings = settings
         self._seed = seed
@@ -72,8 +71,8 @@ class LatentCache:
 
     def refresh(self) -> None:
         """Looks for what other processes have made since."""
-        if self.layout is None and (found := _read_layout(self.folder, LatentLayout)):
-            self.layout = LatentLayout(**found)
+        if self.layout is None and (stored := _read_layout(self.folder, LatentLayout)):
+            self.layout = LatentLayout(**stored)
         for store in self.stores:
             store.refresh()
 
@@ -83,60 +82,51 @@ class LatentCache:
         _write_layout(self.folder, self.identity, self.layout, layout)
         self.layout = layout
 
-    def variant(self, key_hash: int, *, seed: int, epoch: int, visit: int) -> int:
-        """The placement that a visit takes, in [0, variants)."""
-        return draws.below(draws.key(seed, "variant", epoch, key_hash, visit), self.variants)
+    def cached_view(self, key_hash: int, *, seed: int, epoch: int, visit: int) -> int:
+        """The view that a visit takes, in [0, views)."""
+        return draws.below(draws.key(seed, "variant", epoch, key_hash, visit), self.views)
 
-    def placement(self, catalogue: Catalogue, row: int, variant: int, bucket: Size) -> Placement:
-        """Where the picture of a row lies in its bucket, in one of its variants: what `plan.placement` gives, for a
-        bucket that is known."""
-        key_hash = int(catalogue.key_hash[row])
-        return plan.place(
-            Size(int(catalogue.width[row]), int(catalogue.height[row])),
-            bucket,
-            self._settings,
-            crop_key=draws.key(self._seed, "crop-variant", key_hash, variant),
-            flip_key=draws.key(self._seed, "flip-variant", key_hash, variant),
-            flip=catalogue.own.flip_of(row),
-        )
+    def placement(self, catalogue: Catalogue, row: int, view: int, bucket: Size) -> Placement:
+        """Where the picture of a row lies in its bucket, in one of its views."""
+        return placement.cached_view(catalogue, row, bucket, self._settings, seed=self._seed, view=view)
 
-    def draw(self, key_hash: int, variant: int, still: int = -1) -> int | None:
+    def draw(self, key_hash: int, view: int, still: int = -1) -> int | None:
         """The address of the one posterior draw that is kept; None when moments are, or what others have drawn. still:
         of a frame that is trained as a picture, its place among those."""
-        if self.is_taken_over or self.content != "sample":
+        if self.is_imported or self.content != "sample":
             return None
         which = () if still < 0 else (still,)
-        return draws.key(self._seed, "posterior-sample", key_hash, variant, *which)
+        return draws.key(self._seed, "posterior-sample", key_hash, view, *which)
 
-    def address(self, catalogue: Catalogue, row: int, placed: Placement, variant: int) -> bytes:
+    def address(self, catalogue: Catalogue, row: int, placed: Placement, view: int) -> bytes:
         """The address of a row's latents in a placement."""
-        return self._address(catalogue, row, placed, variant, self.times(catalogue, row, placed.bucket.frames, variant))
+        return self._address(catalogue, row, placed, view, self.times(catalogue, row, placed.bucket.frames, view))
 
-    def address_of_still(self, catalogue: Catalogue, row: int, placed: Placement, variant: int, still: int) -> bytes:
+    def address_of_still(self, catalogue: Catalogue, row: int, placed: Placement, view: int, still: int) -> bytes:
         """The address of a frame of a row's clip that is trained as a picture. placed: of the clip. still: its place
         among those frames."""
-        time = self.time_of_still(catalogue, row, placed.bucket.frames, variant, still)
-        return self._address(catalogue, row, as_still(placed), variant, time, still)
+        time = self.time_of_still(catalogue, row, placed.bucket.frames, view, still)
+        return self._address(catalogue, row, as_still(placed), view, time, still)
 
     def _address(
-        self, catalogue: Catalogue, row: int, placed: Placement, variant: int, times: clip_visits.Instants,
+        self, catalogue: Catalogue, row: int, placed: Placement, view: int, times: clip_visits.Instants,
         still: int = -1,
     ) -> bytes:  # fmt: skip
-        draw = self.draw(int(catalogue.key_hash[row]), variant, still)
+        draw = self.draw(int(catalogue.key_hash[row]), view, still)
         digest = catalogue.digest[row].tobytes()
         return _addresses.latent_address(digest, placed, self.identity, draw=draw, times=times.tolist())
 
-    def times(self, catalogue: Catalogue, row: int, frames: int, variant: int) -> clip_visits.Instants:
-        """When the frames of a row are shown that one of its variants keeps; of a picture there are none."""
-        key = clip_visits.variant_key(self._seed, int(catalogue.key_hash[row]), variant)
-        return clip_visits.instants(catalogue, row, frames, self._settings, address=key)
+    def times(self, catalogue: Catalogue, row: int, frames: int, view: int) -> clip_visits.Instants:
+        """When the frames of a row are shown that one of its views keeps; of a picture there are none."""
+        key = clip_visits.view_key(self._seed, int(catalogue.key_hash[row]), view)
+        return clip_visits.instants(catalogue, row, frames, self._settings.clips, address=key)
 
     def time_of_still(
-        self, catalogue: Catalogue, row: int, frames: int, variant: int, still: int
+        self, catalogue: Catalogue, row: int, frames: int, view: int, still: int
     ) -> clip_visits.Instants:  # fmt: skip
         """`times` of one frame that is trained as a picture, too. frames: of its clip's sample."""
         places = clip_visits.places_of_stills(frames, self._settings.clips.stills)
-        return self.times(catalogue, row, frames, variant)[places[still : still + 1]]
+        return self.times(catalogue, row, frames, view)[places[still : still + 1]]
 
     def store(self, bucket: Size, *, is_still: bool = False) -> Store | None:
         """The rows of a bucket's size; None before `define`. is_still: of pictures beside clips."""
@@ -156,10 +146,10 @@ class LatentCache:
         """The stores that were opened so far."""
         return tuple(self._stores.values())
 
-    def read(self, wanted: Sequence[bytes], bucket: Size, names: Sequence[str], *, is_still: bool = False) -> Tensor:
+    def read(self, addresses: Sequence[bytes], bucket: Size, names: Sequence[str], *, is_still: bool = False) -> Tensor:
         """Rows (B, C, h, w), or (B, C, f, h, w) of clips, in the stored type. names: of the samples. Raises CacheError
         E1303 for an entry that is absent or damaged."""
-        return _read(self.store(bucket, is_still=is_still), wanted, names, self.folder)
+        return _read(self.store(bucket, is_still=is_still), addresses, names, self.folder)
 
 
 def as_still(placed: Placement) -> Placement:
@@ -178,10 +168,10 @@ class TextCache:
 
     def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str) -> None:
         self.root = folder
-        self.identity = _addresses.text_identity(settings, identity, compute)
+        self.identity = _addresses.text_identity(settings.cache.dtype, identity, compute)
         self.folder = folder / "text" / _addresses.short(self.identity)
         self.drops = settings.captions.dropout > 0
-        self.is_taken_over: bool = getattr(find("data/formats", settings.format), "IS_ENCODED", False)
+        self.is_imported = format_of(settings.format).is_encoded
         self._dtype = settings.cache.dtype
         self._settings = settings
         self._rows: TextRows | None = None
@@ -191,8 +181,8 @@ class TextCache:
 
     def refresh(self) -> None:
         """Looks for what other processes have made since."""
-        if self.layout is None and (found := _read_layout(self.folder, TextLayout)):
-            self.layout = TextLayout(**found)
+        if self.layout is None and (stored := _read_layout(self.folder, TextLayout)):
+            self.layout = TextLayout(**stored)
         for store in self.stores:
             store.refresh()
 
@@ -203,20 +193,12 @@ class TextCache:
         self.layout = layout
 
     def address(self, caption: str, mark: str = "") -> bytes:
-        """The address of a caption's embedding. mark: the file it was taken from (`foreign_text.Marked.encoded`)."""
+        """The address of a caption's embedding. mark: the file it was taken from (`overrides.Marked.encoded`)."""
         return _addresses.text_address(caption, self.identity, mark=mark)
 
     def captions_of(self, catalogue: Catalogue, row: int) -> tuple[str, ...]:
-        """The captions that a row can be shown with: those where nothing is drawn, and the variants that are kept of
-        captions that are drawn."""
-        own, written = catalogue.own, catalogue.captions(row)
-        changes = Changes.of(self._settings.captions, shuffles_own=bool(own.shuffle_tags[row]))
-        if not changes.are_any:
-            return written
-        line, kept = own.tags_of(row), range(self._settings.cache.shuffles)
-        addresses_of = [kept_address(int(catalogue.key_hash[row]), number) for number in kept]
-        variants = (changed(one, line, changes, address=address) for one in written for address in addresses_of)
-        return (*(unchanged(one, changes) for one in written), *variants)
+        """The captions that a row can be shown with."""
+        return DrawnCaptions.of(catalogue, row, self._settings).all_cached(catalogue.captions(row))
 
     def rows(self) -> TextRows | None:
         """The rows; None before `define`."""
@@ -233,22 +215,30 @@ class TextCache:
         """The embeddings of captions, (B, L, D), in the stored type. marks: see `address`; none without them. Raises
         CacheError E1303 for an entry that is absent or damaged."""
         marks = marks if marks is not None else [""] * len(captions)
-        wanted = [self.address(caption, mark) for caption, mark in zip(captions, marks, strict=True)]
+        addresses = [self.address(caption, mark) for caption, mark in zip(captions, marks, strict=True)]
         rows = self.rows()
-        found = rows.read(wanted) if rows is not None else np.arange(len(wanted))
-        if rows is not None and isinstance(found, np.ndarray):
+        embedding = rows.read(addresses) if rows is not None else np.arange(len(addresses))
+        if rows is not None and isinstance(embedding, np.ndarray):
             rows.refresh()  # another process may have made it since
-            found = rows.read(wanted)
-        if isinstance(found, np.ndarray):
-            raise lost([f"the caption {captions[i]!r}" for i in found.tolist()], self.folder)
-        return found
+            embedding = rows.read(addresses)
+        if isinstance(embedding, np.ndarray):
+            raise lost([f"the caption {captions[i]!r}" for i in embedding.tolist()], self.folder)
+        return embedding
 
 
-def _read(store: Store | None, wanted: Sequence[bytes], names: Sequence[str], folder: Path) -> Tensor:
-    entries = np.full(len(wanted), -1, dtype=np.int64) if store is None else store.sound(wanted)
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """Filled caches, or None where pictures and captions are encoded as they come."""
+
+    latents: LatentCache | None = None
+    text: TextCache | None = None
+
+
+def _read(store: Store | None, addresses: Sequence[bytes], names: Sequence[str], folder: Path) -> Tensor:
+    entries = np.full(len(addresses), -1, dtype=np.int64) if store is None else store.sound(addresses)
     if store is not None and (entries < 0).any():
         store.refresh()  # another process may have made it since
-        entries = store.sound(wanted)
+        entries = store.sound(addresses)
     if store is None or (entries < 0).any():
         raise lost([names[i] for i in np.flatnonzero(entries < 0).tolist()], folder)
     return store.read(entries)
@@ -271,13 +261,13 @@ def lost(names: Sequence[str], folder: Path) -> CacheError:
 
 def _read_layout(folder: Path, kind: type[LatentLayout] | type[TextLayout]) -> dict[str, Any] | None:
     try:
-        found = outside.read_json(folder / "layout.json")["layout"]
+        layout = outside.read_json(folder / "layout.json")["layout"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     names = {field.name for field in fields(kind)}
     needed = {field.name for field in fields(kind) if field.default is MISSING}
-    is_known = isinstance(found, dict) and needed <= found.keys() <= names
-    return found if is_known and all(isinstance(v, int) for v in found.values()) else None
+    is_known = isinstance(layout, dict) and needed <= layout.keys() <= names
+    return layout if is_known and all(isinstance(v, int) for v in layout.values()) else None
 
 
 def _write_layout(folder: Path, identity: str, old: object, new: LatentLayout | TextLayout) -> None:

@@ -81,15 +81,15 @@ class Store:
 
     def find(self, addresses: Addresses) -> NDArray[np.int64]:
         """The entry of each address (n, 32), −1 where there is none or it is known to be damaged."""
-        wanted = as_addresses(addresses)
-        if self._recent and len(wanted) > 1024:
+        keys = as_addresses(addresses)
+        if self._recent and len(keys) > 1024:
             self._sort()
-        found = self._find_sorted(wanted)
+        entries = self._find_sorted(keys)
         if self._recent:
-            for i in np.flatnonzero(found < 0):
-                entry = self._recent.get(wanted[i].tobytes(), -1)
-                found[i] = entry if entry >= 0 and self._state[entry] != _BAD else -1
-        return found
+            for i in np.flatnonzero(entries < 0):
+                entry = self._recent.get(keys[i].tobytes(), -1)
+                entries[i] = entry if entry >= 0 and self._state[entry] != _BAD else -1
+        return entries
 
     def read(self, entries: NDArray[np.int64], out: Tensor | None = None) -> Tensor:
         """Rows (n, *shape) of entries, in the store's type, copied from the memory map into `out` or a new tensor.
@@ -135,21 +135,21 @@ class Store:
     def sound(self, addresses: Addresses) -> NDArray[np.int64]:
         """`find` and `verify` in one: the entry of each address whose row is as it was written, −1 without one. Finds a
         sound double of a damaged entry."""
-        wanted = as_addresses(addresses)
-        found = self.find(wanted)
-        open_ = np.flatnonzero(found >= 0)
+        keys = as_addresses(addresses)
+        entries = self.find(keys)
+        open_ = np.flatnonzero(entries >= 0)
         while len(open_):
-            open_ = open_[~self.verify(found[open_])]
-            found[open_] = self.find(wanted[open_])
-            open_ = open_[found[open_] >= 0]
-        return found
+            open_ = open_[~self.verify(entries[open_])]
+            entries[open_] = self.find(keys[open_])
+            open_ = open_[entries[open_] >= 0]
+        return entries
 
     def damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
         """Which addresses have an entry that is known to be damaged, and no good one."""
-        wanted = as_addresses(addresses)
+        keys = as_addresses(addresses)
         known = {self._address[e].tobytes() for e in np.flatnonzero(self._state[: self._count] == _BAD)}
-        bad = np.array([address.tobytes() in known for address in wanted], dtype=np.bool_)
-        return bad & (self.find(wanted) < 0)
+        bad = np.array([address.tobytes() in known for address in keys], dtype=np.bool_)
+        return bad & (self.find(keys) < 0)
 
     def append(self, addresses: Addresses, rows: Tensor, *, names: Sequence[str] = ()) -> int:
         """Adds rows (n, *shape) of any floating type; addresses that are there already are passed over. Returns how
@@ -158,15 +158,15 @@ class Store:
         names: of the samples, for messages. Raises CacheError E1304 when a row has numbers that are not finite, E1301
         when the folder cannot be written, StorageError E1708 when the disk is full.
         """
-        wanted = as_addresses(addresses)
-        assert rows.shape == (len(wanted), *self.shape), (rows.shape, self.shape)
+        keys = as_addresses(addresses)
+        assert rows.shape == (len(keys), *self.shape), (rows.shape, self.shape)
         values = rows.detach().to("cpu", self.dtype).contiguous().flatten(1)
         self._refuse_non_finite(values, names)
-        absent = np.flatnonzero(self.find(wanted) < 0)
-        absent = absent[np.sort(np.unique(wanted[absent], axis=0, return_index=True)[1])]
+        absent = np.flatnonzero(self.find(keys) < 0)
+        absent = absent[np.sort(np.unique(keys[absent], axis=0, return_index=True)[1])]
         if len(absent):
             data = values.view(torch.uint8).numpy()[absent]
-            self._write(wanted[absent], data)
+            self._write(keys[absent], data)
         return len(absent)
 
     def refresh(self) -> None:
@@ -192,21 +192,21 @@ class Store:
         """Bytes of all files of this store."""
         return sum(p.stat().st_size for p in self.folder.glob("*")) if self.folder.is_dir() else 0
 
-    def _find_sorted(self, wanted: NDArray[np.uint8]) -> NDArray[np.int64]:
-        found = np.full(len(wanted), -1, dtype=np.int64)
-        prefix = _prefixes(wanted)
-        open_ = np.arange(len(wanted))
+    def _find_sorted(self, keys: NDArray[np.uint8]) -> NDArray[np.int64]:
+        newest = np.full(len(keys), -1, dtype=np.int64)
+        prefix = _prefixes(keys)
+        open_ = np.arange(len(keys))
         at = np.searchsorted(self._prefix, prefix)
         while len(open_):
             there = at[open_] < len(self._prefix)
             open_ = open_[there]
             open_ = open_[self._prefix[at[open_]] == prefix[open_]]
             entries = self._order[at[open_]]
-            equal = (self._address[entries] == wanted[open_]).all(axis=1) & (self._state[entries] != _BAD)
-            found[open_[equal]] = entries[equal]
+            equal = (self._address[entries] == keys[open_]).all(axis=1) & (self._state[entries] != _BAD)
+            newest[open_[equal]] = entries[equal]
             open_ = open_[~equal]  # another entry of the same first 8 bytes: a damaged one, made again
             at[open_] += 1
-        return found
+        return newest
 
     def _sort(self) -> None:
         if self._sorted != self._count:

@@ -74,20 +74,20 @@ class TextRows:
 
     def has(self, addresses: Addresses, *, checks: bool) -> NDArray[np.bool_]:
         """Which addresses have an entry. checks: whether it is also read and found to be as it was written."""
-        wanted = as_addresses(addresses)
-        found = np.zeros(len(wanted), dtype=np.bool_)
+        keys = as_addresses(addresses)
+        is_there = np.zeros(len(keys), dtype=np.bool_)
         for store in self.stores:
-            open_ = np.flatnonzero(~found)
-            found[open_] = (store.sound(wanted[open_]) if checks else store.find(wanted[open_])) >= 0
-        return found
+            open_ = np.flatnonzero(~is_there)
+            is_there[open_] = (store.sound(keys[open_]) if checks else store.find(keys[open_])) >= 0
+        return is_there
 
     def damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
         """Which addresses have an entry that is known to be damaged, and no good one."""
-        wanted = as_addresses(addresses)
-        found = np.zeros(len(wanted), dtype=np.bool_)
+        keys = as_addresses(addresses)
+        is_damaged = np.zeros(len(keys), dtype=np.bool_)
         for store in self.stores:
-            found |= store.damaged(wanted)
-        return found & ~self.has(wanted, checks=False)
+            is_damaged |= store.damaged(keys)
+        return is_damaged & ~self.has(keys, checks=False)
 
     def append(self, addresses: NDArray[np.uint8], text: TextEmbedding, *, names: Sequence[str]) -> None:
         """Adds embeddings; those that are there already are passed over. Raises as `Store.append` does."""
@@ -100,15 +100,15 @@ class TextRows:
     def read(self, addresses: Addresses) -> TextEmbedding | NDArray[np.int64]:
         """The embeddings, (B, L, D) in the stored type; or the numbers of those that have no sound entry. Raises
         CacheError E1303 for an entry that turns out to be damaged."""
-        wanted = as_addresses(addresses)
+        keys = as_addresses(addresses)
         if not self.layout.mask:
             store = self.stores[0]
-            entries = store.sound(wanted)
+            entries = store.sound(keys)
             return unpack(store.read(entries), self.layout) if (entries >= 0).all() else np.flatnonzero(entries < 0)
-        return self._read_lengths(wanted)
+        return self._read_lengths(keys)
 
-    def _read_lengths(self, wanted: NDArray[np.uint8]) -> TextEmbedding | NDArray[np.int64]:
-        layout, n = self.layout, len(wanted)
+    def _read_lengths(self, keys: NDArray[np.uint8]) -> TextEmbedding | NDArray[np.int64]:
+        layout, n = self.layout, len(keys)
         dtype = self.stores[0].dtype
         states = torch.zeros((n, layout.length, layout.width), dtype=dtype)
         mask = torch.zeros((n, layout.length), dtype=torch.int64)
@@ -116,7 +116,7 @@ class TextRows:
         is_open = np.ones(n, dtype=np.bool_)
         for length, store in self._stores.items():
             open_ = np.flatnonzero(is_open)
-            entries = store.sound(wanted[open_])
+            entries = store.sound(keys[open_])
             here = torch.from_numpy(open_[entries >= 0])
             if not len(here):
                 continue

@@ -134,12 +134,12 @@ def look(looked: Looked, journal: Path, *, max_pixels: int, workers: int, progre
     unknown = np.flatnonzero(~looked.is_known)
     # a file that several samples name is looked at once
     _, first, which = np.unique(looked.path_hash[unknown], return_index=True, return_inverse=True)
-    wanted = np.sort(unknown[first]).tolist()
-    done = len(looked.paths) - len(wanted)
+    unseen = np.sort(unknown[first]).tolist()
+    done = len(looked.paths) - len(unseen)
     with columns.written(journal):
         notes = journal.open("a", encoding="ascii")
     with notes:
-        for numbers, answers in _answers(looked.paths, wanted, max_pixels, workers):
+        for numbers, answers in _answers(looked.paths, unseen, max_pixels, workers):
             for i, answer in zip(numbers, answers, strict=True):
                 looked.put(i, answer)
             with columns.written(journal):
@@ -151,18 +151,18 @@ def look(looked: Looked, journal: Path, *, max_pixels: int, workers: int, progre
     for i, twin in zip(unknown.tolist(), unknown[first][which].tolist(), strict=True):
         if i != twin:
             looked.copy(i, twin)
-    return len(wanted)
+    return len(unseen)
 
 
 def _answers(
-    paths: Texts, wanted: Sequence[int], max_pixels: int, workers: int
+    paths: Texts, unseen: Sequence[int], max_pixels: int, workers: int
 ) -> Iterator[tuple[Sequence[int], list[_Answer]]]:
     # threads: Pillow and the hash let the interpreter go while they work
     with ThreadPoolExecutor(workers, thread_name_prefix="look") as pool:
         waiting: deque[tuple[Sequence[int], Future[list[_Answer]]]] = deque()
         try:
-            for start in range(0, len(wanted), _CHUNK):
-                numbers = wanted[start : start + _CHUNK]
+            for start in range(0, len(unseen), _CHUNK):
+                numbers = unseen[start : start + _CHUNK]
                 waiting.append((numbers, pool.submit(_probe_all, [paths[i] for i in numbers], max_pixels)))
                 if len(waiting) > 2 * workers:
                     first, answers = waiting.popleft()

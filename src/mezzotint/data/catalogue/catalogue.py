@@ -21,15 +21,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mezzotint import draws, durable
-from mezzotint.data.buckets import buckets
+from mezzotint.data.buckets import buckets, clip_buckets
 from mezzotint.data.catalogue import indexing
 from mezzotint.data.catalogue._probing import Progress
 from mezzotint.data.files import columns, extracted
 from mezzotint.data.files.columns import Damaged, Texts
-from mezzotint.data.files.overrides import Own
+from mezzotint.data.files.overrides import SampleOverrides
 from mezzotint.data.media import decoding
 from mezzotint.data.media.colour import WORDS
 from mezzotint.errors import DatasetError
+from mezzotint.recipe.formats.base import spec_of
 from mezzotint.recipe.sections.clips import ClipsSettings
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.shapes import Size
@@ -66,9 +67,9 @@ class Catalogue:
     second, 0 of a picture), digest ((n, 32) uint8, SHA-256 of the file), key_hash (uint64, `draws.text_key` of the key,
     by which every loader draw is addressed), repeats, weight (float32), conversions (uint16, `media.Conversion`), root
     (uint16, index in `roots`; the number after the last is the folder of pictures from inside other files, beside the
-    index). own: what samples have of their own instead of the recipe's.
+    index). overrides: what samples have of their own instead of the recipe's.
 
-    fingerprint: a hash of keys, pictures, captions, repeats, weights and `own`: what the data set is, wherever it
+    fingerprint: a hash of keys, pictures, captions, repeats, weights and `overrides`: what the data set is, wherever it
     lies. stills: the pictures that are trained beside these clips, or None. sizes: where this catalogue is that of
     such pictures, the sizes of clips that they stand beside.
     A catalogue travels to other processes as its address.
@@ -87,7 +88,7 @@ class Catalogue:
     weight: NDArray[np.float32]
     conversions: NDArray[np.uint16]
     root: NDArray[np.uint16]
-    own: Own
+    overrides: SampleOverrides
     fingerprint: str
     report: DataReport
     _stats: NDArray[np.int64]
@@ -101,29 +102,29 @@ class Catalogue:
     @classmethod
     def open(cls, folder: Path, roots: Sequence[Path]) -> Catalogue:
         """Reads an index; every byte is checked. Raises `columns.Damaged` or FileNotFoundError."""
-        found, about = columns.read(folder)
+        table, about = columns.read(folder)
         return cls(
             folder,
             tuple(roots),
-            width=found["width"],
-            height=found["height"],
-            frames=found["frames"],
-            begin=found["begin"],
-            rate=found["rate"],
-            digest=found["digest"],
-            key_hash=found["key_hash"],
-            repeats=found["repeats"],
-            weight=found["weight"],
-            conversions=found["conversions"],
-            root=found["root"],
-            own=Own.of(found),
+            width=table["width"],
+            height=table["height"],
+            frames=table["frames"],
+            begin=table["begin"],
+            rate=table["rate"],
+            digest=table["digest"],
+            key_hash=table["key_hash"],
+            repeats=table["repeats"],
+            weight=table["weight"],
+            conversions=table["conversions"],
+            root=table["root"],
+            overrides=SampleOverrides.of(table),
             fingerprint=about["fingerprint"],
-            report=_report(found, about),
-            _stats=found["stats"],
-            _keys=Texts(found["key"], found["key_offsets"]),
-            _paths=Texts(found["path"], found["path_offsets"]),
-            _captions=Texts(found["caption"], found["caption_offsets"]),
-            _caption_starts=found["caption_starts"],
+            report=_report(table, about),
+            _stats=table["stats"],
+            _keys=Texts(table["key"], table["key_offsets"]),
+            _paths=Texts(table["path"], table["path_offsets"]),
+            _captions=Texts(table["caption"], table["caption_offsets"]),
+            _caption_starts=table["caption_starts"],
         )
 
     def __len__(self) -> int:
@@ -174,9 +175,15 @@ class Catalogue:
         numbers = np.flatnonzero(np.diff(self._captions.offsets) >= least)
         return np.searchsorted(self._caption_starts, numbers, side="right") - 1, numbers
 
-    def captions_of(self, rows: ArrayLike) -> list[tuple[str, ...]]:
-        """`captions` of several rows."""
-        return [self.captions(row) for row in np.asarray(rows).tolist()]
+    def buckets_of(self, rows: ArrayLike, settings: DataSettings) -> NDArray[np.int16]:
+        """The index in `buckets.table(settings)` of the bucket of each of some rows, (n,)."""
+        chosen = np.asarray(rows, dtype=np.int64)
+        width, height = self.width[chosen], self.height[chosen]
+        if not settings.has_clips or not settings.clips.buckets:
+            return buckets.of_pictures(width, height, settings)
+        starts = self.overrides.start[chosen]
+        most = clip_buckets.most_frames(self.frames[chosen], self.rate[chosen], starts, settings.clips)
+        return clip_buckets.of_clips(width, height, most, buckets.table(settings))
 
     def has_its_pictures(self) -> bool:
         """Whether the pictures from inside other files, which no listing looks after, are as they were put."""
@@ -205,8 +212,8 @@ class Catalogue:
         if holdout.share == 0 or len(rows) < 2:
             return rows, np.zeros(0, dtype=np.int32)
         drawn = draws.uniforms(draws.keys(seed, "holdout", self.key_hash[rows]))
-        wanted = _held_out(holdout, drawn)
-        num = max(1, min(wanted, holdout.max_samples, len(rows) - 1))
+        count = _held_out(holdout, drawn)
+        num = max(1, min(count, holdout.max_samples, len(rows) - 1))
         order = rows[np.argsort(drawn, kind="stable")]
         return np.sort(order[num:]), np.sort(order[:num])
 
@@ -268,7 +275,7 @@ def _with_stills(
             code="E1291",
         )
     table = buckets.table(settings)
-    used = [table[i] for i in np.unique(buckets.of_rows(catalogue, np.arange(len(catalogue)), settings)).tolist()]
+    used = [table[i] for i in np.unique(catalogue.buckets_of(np.arange(len(catalogue)), settings)).tolist()]
     sizes = tuple(dict.fromkeys(Size(size.width, size.height) for size in used))
     fingerprint = hashlib.sha256(f"{catalogue.fingerprint} {stills.fingerprint}".encode("ascii")).hexdigest()
     return replace(catalogue, fingerprint=fingerprint, stills=replace(stills, sizes=sizes))
@@ -277,7 +284,7 @@ def _with_stills(
 def stills_settings(settings: DataSettings) -> DataSettings:
     """The section for the pictures beside clips: their paths and format, one frame each, everything else as it is."""
     clips = settings.clips
-    usual = "clip-list" if settings.format == "clip-list" else "image-folder"
+    usual = spec_of(settings.format).stills_format
     of_stills = ClipsSettings(frames=1, missing=clips.missing, texts=clips.texts)
     update = {"path": clips.stills_path, "format": clips.stills_kind or usual, "repeats": (1.0,), "clips": of_stills}
     return settings.model_copy(update=update)
@@ -311,18 +318,18 @@ def _lock(place: Path) -> Iterator[None]:
 
 def _indexes(place: Path) -> list[Path]:
     """The indexes of a data set, the newest first."""
-    found = [entry.parent for entry in place.glob("[0-9a-f]*/manifest.json")]
-    return sorted(found, key=lambda index: (index / "manifest.json").stat().st_mtime_ns, reverse=True)
+    indexes = [entry.parent for entry in place.glob("[0-9a-f]*/manifest.json")]
+    return sorted(indexes, key=lambda index: (index / "manifest.json").stat().st_mtime_ns, reverse=True)
 
 
 def _newest(place: Path) -> dict[str, NDArray[Any]]:
     for index in _indexes(place):
         try:
-            found, about = columns.read(index)
+            table, about = columns.read(index)
         except (FileNotFoundError, Damaged):
             continue
         if about.get("version") == indexing.VERSION:  # what an older one says of a picture may have meant less
-            return found
+            return table
     return {}
 
 
@@ -344,8 +351,8 @@ def _sweep(place: Path) -> None:
     extracted.sweep(place / indexing.PICTURES, {row.tobytes().hex() for column in digests for row in column})
 
 
-def _report(found: dict[str, NDArray[Any]], about: dict[str, Any]) -> DataReport:
-    flags = found["conversions"]
+def _report(table: dict[str, NDArray[Any]], about: dict[str, Any]) -> DataReport:
+    flags = table["conversions"]
     converted = ((word, int(np.count_nonzero(flags & np.uint16(flag)))) for flag, word in WORDS.items())
     return DataReport(
         used=len(flags),
@@ -374,9 +381,9 @@ def _check(catalogue: Catalogue, settings: DataSettings) -> None:
             f"pass: {listed}{' and others' if num > 10 else ''}; mend or remove them, or raise data.max_skipped",
             code="E1205",
         )
-    if settings.cache.text and settings.cache.shuffles == 1 and catalogue.own.shuffle_tags.any():
+    if settings.cache.text and settings.cache.shuffles == 1 and catalogue.overrides.shuffle_tags.any():
         raise DatasetError(
-            f"{where}: tags of {int(catalogue.own.shuffle_tags.sum())} pictures are to be shuffled, but "
+            f"{where}: tags of {int(catalogue.overrides.shuffle_tags.sum())} pictures are to be shuffled, but "
             "data.cache.text keeps data.cache.shuffles=1 order of each caption; set data.cache.shuffles above 1, or "
             "data.cache.text=false",
             code="E1218",

@@ -21,7 +21,7 @@ def seen_shares(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -
     """The share of each picture's area that is left when it covers its bucket and the rest is cut off, (n,), 0 to 1."""
     chosen = np.asarray(rows, dtype=np.int64)
     table = buckets.table(settings)
-    bucket = buckets.of_rows(catalogue, chosen, settings)
+    bucket = catalogue.buckets_of(chosen, settings)
     wide, high = (np.asarray([getattr(size, side) for size in table], np.float64) for side in ("width", "height"))
     aspect = catalogue.width[chosen] / catalogue.height[chosen].astype(np.float64)
     ratio = aspect / (wide / high)[bucket]
@@ -33,10 +33,10 @@ def duplicates(catalogue: Catalogue) -> dict[int, int]:
     keys = np.ascontiguousarray(catalogue.digest[:, :8]).view("<u8")[:, 0]
     order = np.argsort(keys, kind="stable")  # equal ones stay in the order of rows
     again = np.flatnonzero(keys[order][1:] == keys[order][:-1]) + 1
-    found: dict[int, int] = {}
+    first_row: dict[int, int] = {}
     for place in again.tolist():
         row, before = int(order[place]), int(order[place - 1])
         is_same = bool((catalogue.digest[row] == catalogue.digest[before]).all())
         if is_same and catalogue.path(row) != catalogue.path(before):
-            found[row] = found.get(before, before)
-    return found
+            first_row[row] = first_row.get(before, before)
+    return first_row

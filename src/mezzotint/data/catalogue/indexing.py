@@ -10,7 +10,7 @@ import hashlib
 import os
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,12 @@ from mezzotint.data.catalogue import _probing
 from mezzotint.data.files import caption_cleaning, columns, overrides
 from mezzotint.data.files.columns import TextBuilder, Texts
 from mezzotint.data.files.extracted import Pictures
-from mezzotint.data.files.listing import Listing, walk
-from mezzotint.data.formats.base import Noted, Skipped, Source
+from mezzotint.data.files.overrides import OverridesBuilder
+from mezzotint.data.files.tags import prefixed
+from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding
-from mezzotint.data.schedule.captions import prefixed
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.data import CaptionSettings, DataSettings
-from mezzotint.registry import find
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
 
@@ -50,21 +49,14 @@ def sources_of(settings: DataSettings) -> tuple[Source, ...]:
     """The folders of `data.path`, listed. Raises DatasetError E1201 for one that is not there, and for none at all."""
     if not settings.path:
         raise DatasetError("data.path is empty; set it to the folder of pictures", code="E1201")
-    listing_of = _lister(settings)
+    chosen = format_of(settings.format)
     many = len(settings.path) > 1
     repeats = settings.repeats if len(settings.repeats) > 1 else settings.repeats * len(settings.path)
-    listings = [listing_of(path) for path in settings.path]
+    listings = [chosen.files_at(path, settings) for path in settings.path]
     return tuple(
         Source(listing.root, settings, times, listing, f"{number}/" if many else "")
         for number, (listing, times) in enumerate(zip(listings, repeats, strict=True))
     )
-
-
-def _lister(settings: DataSettings) -> Callable[[Path], Listing]:
-    """How the folders of a format are listed: by the endings it looks at, unless it does so itself."""
-    chosen = find("data/formats", settings.format)
-    own: Callable[[Path, DataSettings], Listing] | None = getattr(chosen, "list_files", None)
-    return (lambda path: own(path, settings)) if own else (lambda path: walk(path, chosen.SUFFIXES))
 
 
 def lineage(sources: Sequence[Source], settings: DataSettings) -> str:
@@ -74,11 +66,11 @@ def lineage(sources: Sequence[Source], settings: DataSettings) -> str:
 
 def address(sources: Sequence[Source], settings: DataSettings) -> str:
     """The name of an index, made of everything that it depends on: settings, names, sizes and times of the files, and
-    the content of those that the format calls `MANIFESTS`, by name or ending."""
+    the content of those that the format calls manifests, by name or ending."""
     captions = settings.captions
     columns_read = (settings.columns.model_dump_json(), settings.split, settings.hub_config)
     small = (settings.small, settings.resolution, settings.buckets.model_dump_json())
-    wanted: tuple[object, ...] = (
+    depends_on: tuple[object, ...] = (
         captions.source,
         captions.lines,
         captions.missing,
@@ -88,15 +80,15 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
         columns_read,
     )
     if captions.prefix:
-        wanted += (f"prefix {captions.prefix}",)
+        depends_on += (f"prefix {captions.prefix}",)
     if captions.clean:
-        wanted += (f"cleaned {caption_cleaning.VERSION}",)
+        depends_on += (f"cleaned {caption_cleaning.VERSION}",)
     if settings.has_clips:
         beside = {name for name in type(settings.clips).model_fields if name.startswith("stills")}
-        wanted += (clip_files.PREPROCESSING, settings.clips.model_dump_json(exclude=beside))
-    manifests: Collection[str] = getattr(find("data/formats", settings.format), "MANIFESTS", frozenset())
+        depends_on += (clip_files.PREPROCESSING, settings.clips.model_dump_json(exclude=beside))
+    manifests = format_of(settings.format).manifests
     listed = [text for source in sources for text in _state(source, manifests)]
-    return _hash(str(VERSION), str(decoding.PREPROCESSING), settings.format, repr(wanted), *listed)[:32]
+    return _hash(str(VERSION), str(decoding.PREPROCESSING), settings.format, repr(depends_on), *listed)[:32]
 
 
 def _state(source: Source, manifests: Collection[str]) -> Iterator[str]:
@@ -123,7 +115,7 @@ def make(
     """
     pictures = Pictures(folder.parent / PICTURES)
     gathered = _Gathered(pictures.folder, len(sources))
-    read_samples = find("data/formats", settings.format).read_samples
+    read_samples = format_of(settings.format).read_samples
     for number, source in enumerate(sources):
         for item in read_samples(replace(source, pictures=pictures)):
             gathered.add(_as_shown(item, settings.captions), source.root, number)
@@ -132,11 +124,11 @@ def make(
     _probing.take_over(looked, before, settings.max_pixels)
     journal = folder.parent / JOURNAL
     decoded = _probing.look(looked, journal, max_pixels=settings.max_pixels, workers=workers, progress=progress)
-    found, about = _assembled(gathered, looked, settings)
+    table, about = _assembled(gathered, looked, settings)
     unknown: Counter[str] = Counter()
     for source in sources:
         unknown.update(source.listing.unknown)
-    columns.write(folder, found, {**about, "decoded": decoded, "unknown": dict(unknown)})
+    columns.write(folder, table, {**about, "decoded": decoded, "unknown": dict(unknown)})
     journal.unlink(missing_ok=True)
 
 
@@ -163,7 +155,7 @@ class _Gathered:
     root: array[int] = field(default_factory=lambda: array("H"))
     repeats: array[float] = field(default_factory=lambda: array("f"))
     weight: array[float] = field(default_factory=lambda: array("f"))
-    own: overrides.Builder = field(default_factory=overrides.Builder)
+    overrides: OverridesBuilder = field(default_factory=OverridesBuilder)
     skipped: list[Skipped] = field(default_factory=list)
     notes: list[Noted] = field(default_factory=list)
 
@@ -186,7 +178,7 @@ class _Gathered:
         self.root.append(number)
         self.repeats.append(item.repeats)
         self.weight.append(item.weight)
-        self.own.add(item)
+        self.overrides.add(item)
 
 
 def _assembled(
@@ -208,7 +200,7 @@ def _assembled(
         is_used &= ~is_small
     rows = np.flatnonzero(is_used)
     key, captions, starts = columns.pick(keys, rows), *_captions(gathered, rows)
-    found: dict[str, NDArray[Any]] = {
+    table: dict[str, NDArray[Any]] = {
         **_texts("key", key),
         **_texts("path", columns.pick(gathered.relative.texts(), rows)),
         **_texts("caption", captions),
@@ -217,10 +209,10 @@ def _assembled(
         "root": np.frombuffer(gathered.root, np.uint16)[rows],
         "repeats": np.frombuffer(gathered.repeats, np.float32)[rows],
         "weight": np.frombuffer(gathered.weight, np.float32)[rows],
-        **gathered.own.columns(rows),
+        **gathered.overrides.columns(rows),
     }
     for name in ("path_hash", "stats", "width", "height", "frames", "begin", "rate", "digest", "conversions"):
-        found[name] = getattr(looked, name)[rows]
+        table[name] = getattr(looked, name)[rows]
     is_empty, is_long = _caption_lengths(captions)
     about = {
         "version": VERSION,
@@ -229,9 +221,9 @@ def _assembled(
         "upscaled": int(is_small[rows].sum()),
         "empty_captions": is_empty,
         "long_captions": is_long,
-        "fingerprint": _fingerprint(found),
+        "fingerprint": _fingerprint(table),
     }
-    return found, about
+    return table, about
 
 
 def _texts(name: str, texts: Texts) -> dict[str, NDArray[Any]]:
@@ -253,11 +245,11 @@ def _unwanted_clips(
     """Clips that are sound and that the recipe leaves out, by number, and why: too short, too small, too large."""
     clips = settings.clips
     limits = clip_buckets.Limits(clips.min_size, clips.max_size, clips.max_aspect)
-    most = clip_buckets.most_frames(looked.frames, looked.rate, gathered.own.starts(), clips)
+    most = clip_buckets.most_frames(looked.frames, looked.rate, gathered.overrides.starts(), clips)
     for i in np.flatnonzero(looked.is_known).tolist():
         reason = limits.reason(Size(int(looked.width[i]), int(looked.height[i])))
         if reason is None and not most[i]:
-            start = int(gathered.own.start[i])
+            start = int(gathered.overrides.start[i])
             reason = clip_buckets.too_short(int(looked.frames[i]), float(looked.rate[i]), start, clips)
         if reason is not None:
             yield i, reason
@@ -266,7 +258,7 @@ def _unwanted_clips(
 def _is_small(gathered: _Gathered, looked: _probing.Looked, settings: DataSettings) -> NDArray[np.bool_]:
     table = buckets.table(settings)
     if settings.has_clips and settings.clips.buckets:
-        most = clip_buckets.most_frames(looked.frames, looked.rate, gathered.own.starts(), settings.clips)
+        most = clip_buckets.most_frames(looked.frames, looked.rate, gathered.overrides.starts(), settings.clips)
         counted = np.maximum(most, clip_buckets.counts(settings.clips)[0])
         sides = (np.maximum(looked.width, 1), np.maximum(looked.height, 1))
         bucket = clip_buckets.of_clips(*sides, counted.astype(np.int32), table)
@@ -282,13 +274,13 @@ def _caption_lengths(captions: Texts) -> tuple[int, int]:
     return int((words == 0).sum()), int((words > LONG_CAPTION_WORDS).sum())
 
 
-def _fingerprint(found: Mapping[str, NDArray[Any]]) -> str:
+def _fingerprint(table: Mapping[str, NDArray[Any]]) -> str:
     """What the data set is, wherever it lies: keys, pictures, captions, repeats, weights and what samples have of their
     own, in order."""
     state = hashlib.sha256()
     always = ("key", "key_offsets", "digest", "caption", "caption_offsets", "caption_starts", "repeats", "weight")
-    for name in (*always, *overrides.used(found)):
-        column = np.ascontiguousarray(found[name])
+    for name in (*always, *overrides.used(table)):
+        column = np.ascontiguousarray(table[name])
         state.update(f"{name} {column.nbytes}\n".encode("ascii"))
         state.update(column.view(np.uint8).data if column.size else b"")
     return state.hexdigest()

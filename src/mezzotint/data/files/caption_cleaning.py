@@ -20,14 +20,14 @@ VERSION = 1
 def cleaner() -> Callable[[str], str]:
     """The rules. Raises RecipeError E1466 without the packages of the extra `video`."""
     try:
-        found: Callable[[str], str] = import_module("mezzotint.data.files._cleaning_rules").clean
+        clean: Callable[[str], str] = import_module("mezzotint.data.files._cleaning_rules").clean
     except ModuleNotFoundError as error:
         raise RecipeError(
             f"data.captions.clean needs the package {error.name}, which is not installed; install mezzotint[video], or "
             "write data.captions.clean=false",
             code="E1466",
         ) from error
-    return found
+    return clean
 
 
 def cleaned(item: Item) -> Item:

@@ -55,10 +55,10 @@ class Pictures:
 def is_as_put(path: Path, stats: NDArray[np.int64]) -> bool:
     """Whether a file has the size and times that an index has noted (bytes, modification and change in nanoseconds)."""
     try:
-        found = os.stat(path)
+        stat = os.stat(path)
     except OSError:
         return False
-    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns) == tuple(stats.tolist())
+    return (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) == tuple(stats.tolist())
 
 
 def sweep(folder: Path, kept: Collection[str]) -> None:

@@ -21,6 +21,10 @@ from numpy.typing import NDArray
 from mezzotint.errors import DatasetError
 
 
+class Unusable(Exception):
+    """Why a file, or a sample, cannot be used."""
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """What was found below a root. names: paths relative to the root, with slashes, sorted by their bytes; a name that
@@ -117,12 +121,12 @@ class _Walker:
         except OSError:
             self.refused.append((name, "a link that leads nowhere or in a circle"))
             return
-        found = os.stat(real)
+        stat_result = os.stat(real)
         if not real.startswith(self.root + os.sep):
             self.refused.append((name, "a link that leads out of the data set's folder"))
-        elif not stat.S_ISDIR(found.st_mode):
+        elif not stat.S_ISDIR(stat_result.st_mode):
             if suffix in self.suffixes:
-                self._take(name, found)
+                self._take(name, stat_result)
             else:
                 self.unknown[suffix] += 1
         elif through_link or path.startswith(real + os.sep):
@@ -136,9 +140,9 @@ class _Walker:
         else:
             self._open.append((path, name + "/", through_link))
 
-    def _take(self, name: str, found: os.stat_result) -> None:
-        if stat.S_ISREG(found.st_mode):
+    def _take(self, name: str, stat_result: os.stat_result) -> None:
+        if stat.S_ISREG(stat_result.st_mode):
             self.names.append(name)
-            self.stats.extend((found.st_size, found.st_mtime_ns, found.st_ctime_ns))
+            self.stats.extend((stat_result.st_size, stat_result.st_mtime_ns, stat_result.st_ctime_ns))
         else:
             self.refused.append((name, "not a regular file"))

@@ -55,11 +55,11 @@ def files_of(latents: Path) -> tuple[Path, ...]:
 
 def stats_of(latents: Path) -> tuple[int, int, int]:
     """Bytes of the three files together, the newest of their times in nanoseconds. Raises OSError."""
-    found = [os.stat(path) for path in files_of(latents)]
+    stat_results = [os.stat(path) for path in files_of(latents)]
     return (
-        sum(one.st_size for one in found),
-        max(one.st_mtime_ns for one in found),
-        max(one.st_ctime_ns for one in found),
+        sum(one.st_size for one in stat_results),
+        max(one.st_mtime_ns for one in stat_results),
+        max(one.st_ctime_ns for one in stat_results),
     )
 
 
@@ -84,8 +84,8 @@ def text_digest_of(latents: Path) -> str:
 def probe(latents: Path) -> tuple[Size, bytes]:
     """The size in pixels of what was encoded, and the digest of its files; reads all of them. Raises DatasetError
     E1370."""
-    found = read(latents)
-    height, width = (side * PIXELS for side in found.latents.shape[1:])
+    arrays = read(latents)
+    height, width = (side * PIXELS for side in arrays.latents.shape[1:])
     try:
         return Size(width, height), digest_of(latents)
     except OSError as error:
@@ -131,11 +131,11 @@ def number_of(embedded: _Floats) -> int | None:
     if np.abs(cosines**2 + sines**2 - 1).max() > _NEAR:
         return None
     angles, frequencies = np.arctan2(sines, cosines), _frequencies(len(embedded))
-    found = (angles[-1] % (2 * np.pi)) / frequencies[-1]
+    estimate = (angles[-1] % (2 * np.pi)) / frequencies[-1]
     for angle, frequency in zip(angles[-2::-1], frequencies[-2::-1], strict=True):  # from slow to fast: ever finer
-        turns = np.rint((found * frequency - angle) / (2 * np.pi))
-        found = (angle + 2 * np.pi * turns) / frequency
-    number = round(found)
+        turns = np.rint((estimate * frequency - angle) / (2 * np.pi))
+        estimate = (angle + 2 * np.pi * turns) / frequency
+    number = round(estimate)
     return number if number >= 0 and np.abs(sinusoid(number, len(embedded)) - embedded).max() < _NEAR else None
 
 
@@ -156,12 +156,12 @@ def _array(path: Path, dims: int) -> _Floats:
     except (ValueError, EOFError, SyntaxError, OverflowError, TypeError) as error:
         raise _refused(path, f"is no array of numbers ({' '.join(str(error).split())[:100]})") from error
     if mapped.dtype.kind != "f" or mapped.ndim != dims + 1 or mapped.shape[0] != 1 or not mapped.size:
-        wanted = "(1, C, h, w)" if dims == 3 else "(1, L, D)" if dims == 2 else "(1, V)"
-        raise _refused(path, f"holds {mapped.dtype} {mapped.shape}; floats {wanted} are needed")
-    found = np.asarray(mapped[0], dtype=np.float32)
-    if not np.isfinite(found).all():
+        shape_text = "(1, C, h, w)" if dims == 3 else "(1, L, D)" if dims == 2 else "(1, V)"
+        raise _refused(path, f"holds {mapped.dtype} {mapped.shape}; floats {shape_text} are needed")
+    array = np.asarray(mapped[0], dtype=np.float32)
+    if not np.isfinite(array).all():
         raise _refused(path, "holds numbers that are not finite")
-    return found
+    return array
 
 
 def _refused(path: Path, reason: str) -> DatasetError:

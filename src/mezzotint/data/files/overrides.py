@@ -8,9 +8,11 @@ A dataset format says them as `Sample.group` and as texts in `Sample.overrides`,
 from __future__ import annotations
 
 import math
+import os
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -21,8 +23,8 @@ from mezzotint.data.files.columns import TextBuilder, Texts
 from mezzotint.stages import Sample
 
 NAMES = ("flip", "caption_dropout", "shuffle_tags", "rating", "tags", "start", "embedding", "sizes")
-"""What `Sample.overrides` may hold: a chance 0 to 1, a chance, "true", a number above 0, `captions.Tags.encoded`, the
-first frame of a clip that is seen, a file of text embeddings with its size and time (`foreign_text.Marked`), six
+"""What `Sample.overrides` may hold: a chance 0 to 1, a chance, "true", a number above 0, `tags.Tags.encoded`, the
+first frame of a clip that is seen, a file of text embeddings with its size and time (`Marked`), six
 numbers: original height and width, crop top and left, target height and width, where they are not those of the
 placement."""
 
@@ -38,7 +40,7 @@ _USUAL: Mapping[str, np.number[Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class SampleOverrides:
     """Columns of n rows. flip, caption_dropout: float32, NaN for the recipe's. shuffle_tags: uint8, 1 where tags are
     shuffled whatever the recipe says. rating: float32. group: int32, 0 for none, else a number of `group_name`. start:
     int32, the frame that the clip's entry begins at, −1 without one."""
@@ -55,19 +57,19 @@ class Own:
     _sizes: Texts
 
     @classmethod
-    def of(cls, found: Mapping[str, NDArray[Any]]) -> Self:
+    def of(cls, table: Mapping[str, NDArray[Any]]) -> Self:
         """The columns as they were read."""
         return cls(
-            flip=found["flip"],
-            caption_dropout=found["caption_dropout"],
-            shuffle_tags=found["shuffle_tags"],
-            rating=found["rating"],
-            group=found["group"],
-            start=found["start"],
-            _names=Texts(found["group_name"], found["group_name_offsets"]),
-            _tags=Texts(found["tags"], found["tags_offsets"]),
-            _embeddings=Texts(found["embedding"], found["embedding_offsets"]),
-            _sizes=Texts(found["sizes"], found["sizes_offsets"]),
+            flip=table["flip"],
+            caption_dropout=table["caption_dropout"],
+            shuffle_tags=table["shuffle_tags"],
+            rating=table["rating"],
+            group=table["group"],
+            start=table["start"],
+            _names=Texts(table["group_name"], table["group_name_offsets"]),
+            _tags=Texts(table["tags"], table["tags_offsets"]),
+            _embeddings=Texts(table["embedding"], table["embedding_offsets"]),
+            _sizes=Texts(table["sizes"], table["sizes_offsets"]),
         )
 
     def flip_of(self, row: int) -> float | None:
@@ -79,11 +81,11 @@ class Own:
         return _chance(self.caption_dropout[row])
 
     def tags_of(self, row: int) -> str:
-        """A row's tags as `captions.Tags.encoded` writes them; empty where the caption says as much."""
+        """A row's tags as `tags.Tags.encoded` writes them; empty where the caption says as much."""
         return self._tags[row]
 
     def embedding_of(self, row: int) -> str:
-        """The file of a row's text embedding, marked (`foreign_text.Marked`); empty without one."""
+        """The file of a row's text embedding, marked (`Marked`); empty without one."""
         return self._embeddings[row]
 
     def sizes_of(self, row: int) -> list[int] | None:
@@ -107,7 +109,7 @@ def _chance(value: np.float32) -> float | None:
 
 
 @dataclass(slots=True)
-class Builder:
+class OverridesBuilder:
     """Gathers what samples have of their own, in growing columns."""
 
     flip: array[float] = field(default_factory=lambda: array("f"))
@@ -123,24 +125,24 @@ class Builder:
 
     def add(self, sample: Sample) -> None:
         """One more row."""
-        own = dict(sample.overrides)
-        assert not own.keys() - set(NAMES), f"{sample.key}: no such override: {own.keys() - set(NAMES)}"
-        self.flip.append(float(own.get("flip", "nan")))
-        self.caption_dropout.append(float(own.get("caption_dropout", "nan")))
-        self.shuffle_tags.append(own.get("shuffle_tags") == "true")
-        self.rating.append(float(own.get("rating", "1")))
+        values = dict(sample.overrides)
+        assert not values.keys() - set(NAMES), f"{sample.key}: no such override: {values.keys() - set(NAMES)}"
+        self.flip.append(float(values.get("flip", "nan")))
+        self.caption_dropout.append(float(values.get("caption_dropout", "nan")))
+        self.shuffle_tags.append(values.get("shuffle_tags") == "true")
+        self.rating.append(float(values.get("rating", "1")))
         self.group.append(self._numbers.setdefault(sample.group, len(self._numbers)))
-        self.start.append(int(own.get("start", "-1")))
-        self.tags.append(own.get("tags", ""))
-        self.sizes.append(own.get("sizes", ""))
-        self.embedding.append(own.get("embedding", ""))
+        self.start.append(int(values.get("start", "-1")))
+        self.tags.append(values.get("tags", ""))
+        self.sizes.append(values.get("sizes", ""))
+        self.embedding.append(values.get("embedding", ""))
 
     def starts(self) -> NDArray[np.int32]:
         """The column `start` of all rows so far."""
         return np.frombuffer(self.start, np.int32)
 
     def columns(self, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        """The columns of some rows, by name, as `Own.of` takes them."""
+        """The columns of some rows, by name, as `SampleOverrides.of` takes them."""
         names = TextBuilder()
         for name in self._numbers:
             names.append(name)
@@ -150,20 +152,47 @@ class Builder:
             "embedding": columns.pick(self.embedding.texts(), rows),
             "sizes": columns.pick(self.sizes.texts(), rows),
         }
-        found: dict[str, NDArray[Any]] = {
+        all_columns: dict[str, NDArray[Any]] = {
             name: np.frombuffer(getattr(self, name), usual.dtype)[rows] for name, usual in _USUAL.items()
         }
         for name, column in texts.items():
-            found |= {name: column.blob, f"{name}_offsets": column.offsets}
-        return found
+            all_columns |= {name: column.blob, f"{name}_offsets": column.offsets}
+        return all_columns
 
 
-def used(found: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A file of a text embedding that another trainer has made, as it was when the data set was indexed. mark: its size
+    and time, a part of the address under which it is taken over, so that a file that is made anew is taken over
+    anew."""
+
+    path: Path
+    mark: str
+
+    @classmethod
+    def of(cls, path: Path) -> Marked:
+        """The file as it is now. Raises OSError."""
+        stat = os.stat(path)
+        return cls(path, f"{stat.st_size}-{stat.st_mtime_ns}")
+
+    @property
+    def encoded(self) -> str:
+        """As text, for a column."""
+        return f"{self.mark} {self.path}"
+
+    @classmethod
+    def decoded(cls, text: str) -> Marked:
+        """The reverse of `encoded`."""
+        mark, _, path = text.partition(" ")
+        return cls(Path(path), mark)
+
+
+def used(table: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
     """The columns in which any sample has something of its own: a data set without such is the data set it was before
     there were these columns."""
-    names = [name for name, usual in _USUAL.items() if not _is_all(found[name], usual)]
+    names = [name for name, usual in _USUAL.items() if not _is_all(table[name], usual)]
     for name in ("group_name", "tags", "sizes"):
-        names += [name, f"{name}_offsets"] if len(found[name]) else []
+        names += [name, f"{name}_offsets"] if len(table[name]) else []
     return tuple(names)
 
 

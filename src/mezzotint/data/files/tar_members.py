@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 
-from mezzotint.data.media.colour import Unusable
+from mezzotint.data.files.listing import Unusable
 
 MAX_BYTES = 1 << 30
 """A picture of more bytes is not read."""
@@ -49,19 +49,19 @@ def path_of(archive: Path, name: str, offset: int, size: int) -> Path:
 
 def member_at(path: Path) -> Member | None:
     """What a path of `path_of` means; None for any other path."""
-    found = _PLACE.search(path.name)
-    if found is None:
+    match = _PLACE.search(path.name)
+    if match is None:
         return None
     try:
         is_file = stat.S_ISREG(os.stat(path.parent).st_mode)
     except OSError:
         return None
-    return Member(path.parent, int(found[1]), int(found[2])) if is_file else None
+    return Member(path.parent, int(match[1]), int(match[2])) if is_file else None
 
 
 def stats(path: str) -> tuple[int, int, int]:
     """Size in bytes, times of modification and change in nanoseconds; of a member those of its archive. Raises
     OSError."""
     member = member_at(Path(path)) if "@" in path else None
-    found = os.stat(path if member is None else member.archive)
-    return (found.st_size if member is None else member.size), found.st_mtime_ns, found.st_ctime_ns
+    stat_result = os.stat(path if member is None else member.archive)
+    return (stat_result.st_size if member is None else member.size), stat_result.st_mtime_ns, stat_result.st_ctime_ns

@@ -1,13 +1,18 @@
-"""What every dataset format is given and gives back. A format lists samples with their captions; it decodes nothing."""
+"""What every dataset format is, is given and gives back. It lists samples with their captions and decodes nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from mezzotint.data.files.listing import Listing
+from mezzotint import registry
+from mezzotint.data.files.listing import Listing, walk
 from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.stages import Sample
+
+FOLDER = "data/formats"
 
 
 class PictureStore(Protocol):
@@ -21,7 +26,7 @@ class PictureStore(Protocol):
 @dataclass(frozen=True, slots=True)
 class Source:
     """One folder of `data.path`. root: the folder. settings: the recipe's section. repeats: of its samples. listing:
-    the files below it with the endings that the format's `SUFFIXES` names. prefix: put before each key, so that keys of
+    what `Format.files_at` gives. prefix: put before each key, so that keys of
     several folders differ ("0/", "1/", …; empty for a single folder). pictures: where a format puts pictures that it
     finds inside other files; there whenever samples are read."""
 
@@ -49,3 +54,34 @@ class Noted:
 
     path: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """How one kind of data set is read. read_samples: the samples of a source, or why there is none of a file.
+
+    suffixes: endings of the files that it looks at, in lower case. list_files: what lies at a path of `data.path`; None
+    lists all files below the folder that have these endings. manifests: names or endings of files whose content, and
+    not only size and times, is part of the index's address. is_encoded: samples are latents and text embeddings
+    already, which a cache takes over instead of encoding. own_flips: pictures may have a chance of their own to be
+    mirrored, so that a cache keeps several placements of them. What the recipe has to know of a format stands in
+    `recipe/formats/NAME.py`.
+    """
+
+    read_samples: Callable[[Source], Iterator[Sample | Skipped | Noted]]
+    suffixes: frozenset[str]
+    list_files: Callable[[Path, DataSettings], Listing] | None = None
+    manifests: frozenset[str] = frozenset()
+    is_encoded: bool = False
+    own_flips: bool = False
+
+    def files_at(self, path: Path, settings: DataSettings) -> Listing:
+        """The files of one folder of `data.path`. Raises DatasetError E1201 for a folder that cannot be read, and what
+        the format's own listing raises."""
+        return self.list_files(path, settings) if self.list_files else walk(path, self.suffixes)
+
+
+def format_of(name: str) -> Format:
+    """The format of this name. Raises RecipeError E1010 with the nearest name when there is none."""
+    chosen: Format = registry.find(FOLDER, name).FORMAT
+    return chosen

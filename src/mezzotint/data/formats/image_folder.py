@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mezzotint.data.formats.base import Skipped, Source
+from mezzotint.data.formats.base import Format, Skipped, Source
 from mezzotint.data.formats.shared.sidecars import SIDECARS, samples
 from mezzotint.data.media import decoding
 from mezzotint.stages import Sample
-
-SUFFIXES = decoding.SUFFIXES | set(SIDECARS)
-"""Endings of the files that this format looks at."""
 
 
 def read_samples(source: Source) -> Iterator[Sample | Skipped]:
     """The samples of `sidecars.samples`, of pictures."""
     return samples(source, word="picture")
+
+
+FORMAT = Format(read_samples=read_samples, suffixes=decoding.SUFFIXES | set(SIDECARS))

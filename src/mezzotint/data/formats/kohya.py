@@ -8,16 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from mezzotint.data.formats.base import Noted, Skipped, Source
+from mezzotint.data.formats.base import Format, Noted, Skipped, Source
 from mezzotint.data.formats.shared.folder_repeats import Repeated, repeated
 from mezzotint.data.formats.shared.sidecars import SIDECARS, samples
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.counting import counted
 from mezzotint.stages import Sample
-
-SUFFIXES = decoding.SUFFIXES | set(SIDECARS)
-"""Endings of the files that this format looks at."""
 
 
 def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
@@ -40,24 +37,24 @@ def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
         yield Noted(source.prefix + folder, f"{counted(len(reasons), 'picture')} left out: {reasons[0]}")
     kept = [name for name, used in zip(names, is_used.tolist(), strict=True) if used]
     listing = replace(source.listing, names=kept, stats=source.listing.stats[is_used])
-    yield from samples(replace(source, listing=listing), word="picture", folder_of=_folder)
+    yield from samples(replace(source, listing=listing), word="picture", folder_of=_folder, by_name=False)
 
 
 def _folder(name: str) -> Repeated | None:
     """What the folder of a file says; None where the file is not used."""
     folder, slash, rest = name.partition("/")
-    found = repeated(folder) if slash and "/" not in rest else None
-    return found if found is not None and found.repeats else None
+    said = repeated(folder) if slash and "/" not in rest else None
+    return said if said is not None and said.repeats else None
 
 
 def _why(name: str) -> str:
     folder, slash, _ = name.partition("/")
     if not slash or not folder:
         return "it lies in no folder 10_name"
-    found = repeated(folder)
-    if found is None:
+    said = repeated(folder)
+    if said is None:
         return f"{folder} says no number of repeats; a folder is called 10_name"
-    return f"{folder} says 0 repeats" if not found.repeats else "it does not lie directly in its folder 10_name"
+    return f"{folder} says 0 repeats" if not said.repeats else "it does not lie directly in its folder 10_name"
 
 
 def _none(source: Source) -> str:
@@ -70,3 +67,6 @@ def _none(source: Source) -> str:
         f"{source.root}: no folder in it is called 10_name, a number of repeats, an underscore and words, with "
         "pictures directly inside; name folders so, or set data.format=image-folder, which takes every picture once"
     )
+
+
+FORMAT = Format(read_samples=read_samples, suffixes=decoding.SUFFIXES | set(SIDECARS))

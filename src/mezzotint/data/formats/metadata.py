@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mezzotint.data.formats.base import Noted, Skipped, Source
+from mezzotint.data.formats.base import Format, Noted, Skipped, Source
 from mezzotint.data.formats.shared.table_files import MANIFESTS, SUFFIXES, list_files
 from mezzotint.data.formats.shared.table_samples import Kind, samples
 from mezzotint.data.media import decoding
 from mezzotint.stages import Sample
-
-__all__ = ["MANIFESTS", "SUFFIXES", "list_files", "read_samples"]
 
 PICTURES = Kind(decoding.SUFFIXES, "picture", "image")
 
@@ -19,3 +17,6 @@ PICTURES = Kind(decoding.SUFFIXES, "picture", "image")
 def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
     """The samples of `table_samples.samples`, of pictures."""
     return samples(source, PICTURES)
+
+
+FORMAT = Format(read_samples=read_samples, suffixes=SUFFIXES, list_files=list_files, manifests=MANIFESTS)

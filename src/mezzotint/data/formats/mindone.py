@@ -6,21 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mezzotint.data.files.listing import Listing, walk
-from mezzotint.data.formats.base import Noted, Skipped, Source
+from mezzotint.data.formats.base import Format, Noted, Skipped, Source
 from mezzotint.data.formats.shared.table_files import is_table, without
 from mezzotint.data.formats.shared.table_samples import Kind, samples
-from mezzotint.data.formats.shared.tables import Wanted
+from mezzotint.data.formats.shared.tables import ColumnNames
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
 
 SUFFIXES = decoding.SUFFIXES | {".csv"}
-"""Endings of the files that this format looks at."""
 
-MANIFESTS = frozenset({".csv"})
-
-_COLUMNS = Wanted(("dir",), "text", "the first line of the table reads dir,text")
+_COLUMNS = ColumnNames(("dir",), "text", "the first line of the table reads dir,text")
 _PICTURES = Kind(decoding.SUFFIXES, "picture", "dir", fixed=_COLUMNS, has_doubles=True)
 
 
@@ -29,15 +26,15 @@ def list_files(path: Path, _settings: DataSettings) -> Listing:
     cannot be read, E1210 without a table."""
     listing = walk(path, SUFFIXES)
     tables = [name for name in listing.names if is_table(name)]
-    found = [name for name in tables if "/" not in name]
-    if not found:
+    direct = [name for name in tables if "/" not in name]
+    if not direct:
         deeper = f"{', '.join(tables[:5])} lies deeper: name that folder in data.path" if tables else "put one there"
         raise DatasetError(
             f"{listing.root}: no .csv file with the columns dir and text directly in it; {deeper}, or set "
             "data.format=image-folder for captions beside the pictures",
             code="E1210",
         )
-    return without(listing, set(tables) - set(found))
+    return without(listing, set(tables) - set(direct))
 
 
 def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
@@ -47,3 +44,8 @@ def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
     `dir` is a path below the folder of the table. Raises DatasetError E1211, E1212, E1213.
     """
     return samples(source, _PICTURES)
+
+
+FORMAT = Format(
+    read_samples=read_samples, suffixes=SUFFIXES, list_files=list_files, manifests=frozenset({".csv"})
+)  # fmt: skip

@@ -8,22 +8,16 @@ from pathlib import Path
 from mezzotint.data.files import mindone_arrays
 from mezzotint.data.files.listing import Listing, walk
 from mezzotint.data.files.mindone_arrays import FOLDERS, SUFFIX
-from mezzotint.data.formats.base import Noted, Skipped, Source
+from mezzotint.data.formats.base import Format, Noted, Skipped, Source
 from mezzotint.data.formats.shared.table_files import without
-from mezzotint.data.formats.shared.tables import Wanted, csv_rows
+from mezzotint.data.formats.shared.tables import ColumnNames, csv_rows
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
 
 SUFFIXES = frozenset({SUFFIX, ".csv"})
-"""Endings of the files that this format looks at."""
 
-MANIFESTS = frozenset({".csv"})
-
-IS_ENCODED = True
-"""Samples are latents and text embeddings already: a cache takes them over instead of encoding."""
-
-_WANTED = Wanted(("dir",), "text", "the first line of the table reads dir,text")
+_COLUMNS = ColumnNames(("dir",), "text", "the first line of the table reads dir,text")
 
 
 def list_files(path: Path, _settings: DataSettings) -> Listing:
@@ -71,7 +65,7 @@ def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
 
 def _named(source: Source, tables: list[str]) -> Iterator[tuple[str, str]]:
     for table in tables:
-        for row in csv_rows(source.root / table, _WANTED):
+        for row in csv_rows(source.root / table, _COLUMNS):
             last = str(row.picture or "").replace("\\", "/").rpartition("/")[2]
             yield f"{table}:{row.number}", last.partition(".")[0]
 
@@ -89,6 +83,15 @@ def _sample(source: Source, name: str, number: int) -> Sample:
         digest = mindone_arrays.text_digest_of(path)
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror}", code="E1370") from error
-    told = ",".join(map(str, mindone_arrays.sizes_of(path)))
+    sizes = ",".join(map(str, mindone_arrays.sizes_of(path)))
     key = source.prefix + (name if number == 1 else f"{name}#{number}")
-    return Sample(key, path, (f"{name} {digest}",), repeats=source.repeats, overrides=(("sizes", told),))
+    return Sample(key, path, (f"{name} {digest}",), repeats=source.repeats, overrides=(("sizes", sizes),))
+
+
+FORMAT = Format(
+    read_samples=read_samples,
+    suffixes=SUFFIXES,
+    list_files=list_files,
+    manifests=frozenset({".csv"}),
+    is_encoded=True,
+)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mezzotint.data.files.listing import Listing, walk
-from mezzotint.data.formats.base import Noted, Skipped, Source
+from mezzotint.data.formats.base import Format, Noted, Skipped, Source
 from mezzotint.data.formats.shared.sidecars import SIDECARS
 from mezzotint.data.formats.shared.sidecars import samples as samples_beside
 from mezzotint.data.formats.shared.table_files import require_one_each, without
@@ -20,7 +20,6 @@ from mezzotint.stages import Sample
 
 MANIFESTS = frozenset({"metadata.jsonl", "metadata.csv"})
 SUFFIXES = clip_files.SUFFIXES | set(SIDECARS) | {".jsonl", ".csv"}
-"""Endings of the files that this format looks at."""
 
 CLIPS = Kind(clip_files.SUFFIXES, "clip", "video")
 
@@ -57,3 +56,6 @@ def _last(name: str) -> str:
 
 def _suffix(name: str) -> str:
     return os.path.splitext(name)[1].lower()
+
+
+FORMAT = Format(read_samples=read_samples, suffixes=SUFFIXES, list_files=list_files, manifests=MANIFESTS)

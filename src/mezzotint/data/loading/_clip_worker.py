@@ -12,10 +12,9 @@ from torch import Tensor
 
 from mezzotint import draws, fault_injection
 from mezzotint.data.catalogue.catalogue import stills_settings
-from mezzotint.data.loading.worker import Piece, Pieces, Request, Visit
+from mezzotint.data.loading.worker import BatchWorker, HostBatch, Request, Visit
 from mezzotint.data.schedule import clip_visits
-from mezzotint.data.schedule.clip_stills import chosen as drawn_stills
-from mezzotint.data.schedule.clip_stills import groups_of_stills, stills_beside
+from mezzotint.data.schedule.clip_visits import drawn_stills, groups_of_stills, stills_beside
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement, TextEmbedding
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue
 
 
-def pieces_of(catalogue: Catalogue, settings: DataSettings, **given: Any) -> Pieces:
-    """What answers the requests of a data set: of clips or of pictures. given: as for `Pieces`."""
-    return (ClipPieces if settings.has_clips else Pieces)(catalogue, settings, **given)
+def worker_of(catalogue: Catalogue, settings: DataSettings, **options: Any) -> BatchWorker:
+    """What answers the requests of a data set: of clips or of pictures. options: as for `BatchWorker`."""
+    return (ClipWorker if settings.has_clips else BatchWorker)(catalogue, settings, **options)
 
 
-class StillPieces(Pieces):
+class StillWorker(BatchWorker):
     """The pictures of a data set that stand beside clips. They go the way of their clips, so that a rule for frames
     holds for them, too."""
 
@@ -40,20 +39,20 @@ class StillPieces(Pieces):
         for i, (visit, placement) in enumerate(zip(visits, placed, strict=True)):
             fault_injection.reach("data.decode")
             address = clip_visits.visit_key(visit.seed, visit.epoch, visit.key_hash, visit.visit)
-            times = clip_visits.instants(self._catalogue, visit.row, 1, self._settings, address=address)
+            times = clip_visits.instants(self._catalogue, visit.row, 1, self._settings.clips, address=address)
             pixels[i] = clip_visits.read(self._catalogue, visit.row, placement, times, self._settings)[:, 0]
         return pixels
 
 
-class ClipPieces(Pieces):
+class ClipWorker(BatchWorker):
     """Answers requests for clips: pixels (B, 3, F, H, W), and the stills of the recipe."""
 
-    def __init__(self, catalogue: Catalogue, settings: DataSettings, **given: Any) -> None:
-        super().__init__(catalogue, settings, **given)
-        self._beside: StillPieces | None = None
+    def __init__(self, catalogue: Catalogue, settings: DataSettings, **options: Any) -> None:
+        super().__init__(catalogue, settings, **options)
+        self._beside: StillWorker | None = None
         self._groups: tuple[range, ...] = ()
         if catalogue.stills is not None:
-            self._beside = StillPieces(catalogue.stills, stills_settings(settings), **given)
+            self._beside = StillWorker(catalogue.stills, stills_settings(settings), **options)
             if settings.clips.stills_order == "groups":
                 self._groups = groups_of_stills(len(catalogue.stills), settings.clips.stills)
 
@@ -62,16 +61,18 @@ class ClipPieces(Pieces):
         for i, (visit, placement) in enumerate(zip(visits, placed, strict=True)):
             fault_injection.reach("data.decode")
             address = clip_visits.visit_key(visit.seed, visit.epoch, visit.key_hash, visit.visit)
-            times = clip_visits.instants(self._catalogue, visit.row, bucket.frames, self._settings, address=address)
+            times = clip_visits.instants(
+                self._catalogue, visit.row, bucket.frames, self._settings.clips, address=address
+            )
             pixels[i] = clip_visits.read(self._catalogue, visit.row, placement, times, self._settings)
         return pixels
 
-    def _stills(self, piece: Piece, visits: Sequence[Visit], placed: Sequence[Placement]) -> Piece | None:
+    def _stills(self, batch: HostBatch, visits: Sequence[Visit], placed: Sequence[Placement]) -> HostBatch | None:
         if not self._settings.clips.stills:
             return None
-        return self._own_frames(piece, visits, placed) if self._beside is None else self._pictures(piece, visits)
+        return self._own_frames(batch, visits, placed) if self._beside is None else self._pictures(batch, visits)
 
-    def _pictures(self, piece: Piece, visits: Sequence[Visit]) -> Piece:
+    def _pictures(self, batch: HostBatch, visits: Sequence[Visit]) -> HostBatch:
         """Pictures of the data set beside, each a visit of its own, addressed by the clip's visit and its place."""
         assert self._beside is not None
         stills = self._catalogue.stills
@@ -81,10 +82,10 @@ class ClipPieces(Pieces):
             for clip in visits
             for place, row in enumerate(self._rows_beside(clip, len(stills)))
         ]
-        bucket = self._table[piece.request.bucket]
-        request = self._many(piece.request, [visit.row for visit in beside])
-        found = self._beside.of_visits(request, beside, Size(bucket.width, bucket.height))
-        return replace(found, weight=self._of_each(piece.weight))
+        bucket = self._table[batch.request.bucket]
+        request = self._many(batch.request, [visit.row for visit in beside])
+        pictures = self._beside.of_visits(request, beside, Size(bucket.width, bucket.height))
+        return replace(pictures, weight=self._of_each(batch.weight))
 
     def _rows_beside(self, clip: Visit, count: int) -> Sequence[int]:
         if self._groups:
@@ -92,38 +93,37 @@ class ClipPieces(Pieces):
         address = draws.key(clip.seed, "stills", clip.epoch, clip.key_hash, clip.visit)
         return [int(row) for row in drawn_stills(count, self._settings.clips.stills, address=address)]
 
-    def _own_frames(self, piece: Piece, visits: Sequence[Visit], placed: Sequence[Placement]) -> Piece:
+    def _own_frames(self, batch: HostBatch, visits: Sequence[Visit], placed: Sequence[Placement]) -> HostBatch:
         """Frames of the clips themselves, after they were placed, with the clips' captions."""
-        num, text = self._settings.clips.stills, piece.text
-        keys = tuple(f"{key}[{place}]" for key in piece.keys for place in range(num))
+        num, text = self._settings.clips.stills, batch.text
+        keys = tuple(f"{key}[{place}]" for key in batch.keys for place in range(num))
         addresses = [
             draws.key(v.seed, "posterior-still", v.epoch, v.key_hash, v.visit, place)
             for v in visits
             for place in range(num)
         ]
         return replace(
-            piece,
-            request=self._many(piece.request, np.repeat(piece.request.rows, num).tolist()),
+            batch,
+            request=self._many(batch.request, np.repeat(batch.request.rows, num).tolist()),
             keys=keys,
-            captions=tuple(caption for caption in piece.captions for _ in range(num)),
-            positions=self._of_each(piece.positions),
+            captions=tuple(caption for caption in batch.captions for _ in range(num)),
             posterior_keys=torch.from_numpy(np.array(addresses, dtype=np.uint64).view(np.int64)),
-            geometry=self._of_each(piece.geometry),
-            weight=self._of_each(piece.weight),
-            pixels=None if piece.pixels is None else _frames_of(piece.pixels, num),
-            latents=None if piece.latents is None else self._rows_of_frames(visits, placed, keys),
+            geometry=self._of_each(batch.geometry),
+            weight=self._of_each(batch.weight),
+            pixels=None if batch.pixels is None else _frames_of(batch.pixels, num),
+            latents=None if batch.latents is None else self._rows_of_frames(visits, placed, keys),
             text=None if text is None else self._repeated(text),
         )
 
     def _rows_of_frames(self, visits: Sequence[Visit], placed: Sequence[Placement], keys: Sequence[str]) -> Tensor:
         assert self._latents is not None
-        latents, num, wanted = self._latents, self._settings.clips.stills, []
+        latents, num, addresses = self._latents, self._settings.clips.stills, []
         for visit, placement in zip(visits, placed, strict=True):
-            variant = self._variant(visit)
+            view = self._view(visit)
             for still in range(num):
-                wanted.append(latents.address_of_still(self._catalogue, visit.row, placement, variant, still))
+                addresses.append(latents.address_of_still(self._catalogue, visit.row, placement, view, still))
         bucket = placed[0].bucket if placed else self._table[0]
-        return latents.read(wanted, Size(bucket.width, bucket.height), keys, is_still=True)
+        return latents.read(addresses, Size(bucket.width, bucket.height), keys, is_still=True)
 
     def _many(self, request: Request, rows: Sequence[int]) -> Request:
         num = self._settings.clips.stills

@@ -88,22 +88,22 @@ class Prefetched:
 
     def take(self) -> Batch:
         """The next batch, usable by what the caller queues from now on. There is room for another one then."""
-        found = self._next()
-        assert isinstance(found, tuple), found
+        item = self._next()
+        assert isinstance(item, tuple), item
         self._room.release()
-        batch, made = found
-        if made is not None:
+        batch, ready = item
+        if ready is not None:
             stream = torch.cuda.current_stream(self._device)
-            stream.wait_event(made)
+            stream.wait_event(ready)
             for tensor in _tensors(batch):
                 tensor.record_stream(stream)  # its memory is not given away before the step is through
         return batch
 
     def _next(self) -> StepBatches | tuple[Batch, torch.cuda.Event | None] | None:
-        found = self._ready.get()
-        if isinstance(found, BaseException):
-            raise found
-        return found
+        item = self._ready.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item
 
     def _work(self) -> None:
         try:

@@ -25,9 +25,9 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
+from mezzotint.data.files.listing import Unusable
 from mezzotint.data.media import decoding
 from mezzotint.data.media._containers import Turn, opened, turn_of
-from mezzotint.data.media.colour import Unusable
 from mezzotint.shapes import Size
 
 _STEPS_BACK = (0.0, 1.0, 4.0, 16.0)
@@ -65,7 +65,7 @@ def probe(path: Path, *, max_pixels: int) -> ClipProbe:
             looked = _Looked(max_pixels)
             for frame in _decoded(container, stream):
                 looked.add(frame)
-            return looked.told(container, stream, digest)
+            return looked.probe(container, stream, digest)
 
 
 def frames(
@@ -80,26 +80,26 @@ def frames(
     DatasetError E1230 also for an instant after the last frame.
     """
     order = np.argsort(np.asarray(times, dtype=np.float64), kind="stable")
-    wanted = [Fraction(float(times[i])) for i in order.tolist()]
+    instants = [Fraction(float(times[i])) for i in order.tolist()]
     with decoding.readable_file(path, code="E1230") as file:
-        shown = _from_key_frame(file, wanted, each or _channels_first)
+        shown = _from_key_frame(file, instants, each or _channels_first)
     stacked = np.stack(shown)
-    found = np.empty_like(stacked)
-    found[order] = stacked
-    return found
+    in_order = np.empty_like(stacked)
+    in_order[order] = stacked
+    return in_order
 
 
 def _channels_first(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return picture.transpose(2, 0, 1)
 
 
-def _from_key_frame(file: BufferedReader, wanted: Sequence[Fraction], each: Each) -> list[NDArray[np.generic]]:
+def _from_key_frame(file: BufferedReader, instants: Sequence[Fraction], each: Each) -> list[NDArray[np.generic]]:
     """The frames at ascending instants. Where a seek leads past the first of them, it is tried from further back, and
     last from the file's beginning."""
     for back in _STEPS_BACK:
         with opened(file) as (container, stream):
             assert stream.time_base is not None
-            ticks = [math.floor(instant / stream.time_base) for instant in wanted]
+            ticks = [math.floor(instant / stream.time_base) for instant in instants]
             target = ticks[0] - math.floor(Fraction(back) / stream.time_base)
             start = stream.start_time or 0
             if target <= start or not _sought(container, stream, target):
@@ -109,7 +109,7 @@ def _from_key_frame(file: BufferedReader, wanted: Sequence[Fraction], each: Each
                 return shown
     with opened(file) as (container, stream):
         assert stream.time_base is not None
-        ticks = [math.floor(instant / stream.time_base) for instant in wanted]
+        ticks = [math.floor(instant / stream.time_base) for instant in instants]
         shown = _shown(_decoded(container, stream), ticks, each, is_whole=True)
         assert shown is not None
         return shown
@@ -128,18 +128,18 @@ def _shown(
 ) -> list[NDArray[np.generic]] | None:
     """What is shown at ascending ticks: of each the last frame that begins no later. None when the frames begin after
     the first of them, unless they are the clip's beginning. Raises Unusable when they end before the last."""
-    found: list[NDArray[np.generic]] = []
+    pictures: list[NDArray[np.generic]] = []
     last: VideoFrame | None = None
     last_tick = step = 0
     for frame in decoded:
         tick = _tick(frame)
-        num = sum(wanted < tick for wanted in ticks[len(found) :])
+        num = sum(instant < tick for instant in ticks[len(pictures) :])
         if num:
             if last is None and not is_whole:
                 return None
-            found += [_converted(frame if last is None else last, each)] * num
-        if len(found) == len(ticks):
-            return found
+            pictures += [_converted(frame if last is None else last, each)] * num
+        if len(pictures) == len(ticks):
+            return pictures
         step = tick - last_tick if last is not None else 0
         last, last_tick = frame, tick
     if last is None:
@@ -151,7 +151,7 @@ def _shown(
         assert last.time_base is not None
         seconds = [float(tick * last.time_base) for tick in (end, ticks[-1])]
         raise Unusable(f"ends at {seconds[0]:.3f} s, and a frame at {seconds[1]:.3f} s is wanted")
-    return found + [_converted(last, each)] * (len(ticks) - len(found))
+    return pictures + [_converted(last, each)] * (len(ticks) - len(pictures))
 
 
 def _decoded(container: InputContainer, stream: VideoStream, *, from_key: bool = False) -> Iterator[VideoFrame]:
@@ -225,7 +225,7 @@ class _Looked:
             raise Unusable(f"its times go back at frame {len(self._ticks)}")
         self._ticks.append(tick)
 
-    def told(self, container: InputContainer, stream: VideoStream, digest: bytes) -> ClipProbe:
+    def probe(self, container: InputContainer, stream: VideoStream, digest: bytes) -> ClipProbe:
         """The probe of a clip that was decoded to its end. Raises Unusable for one that ends before its header says."""
         if self._size is None:
             raise Unusable("damaged: no frame can be decoded")

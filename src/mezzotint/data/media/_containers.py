@@ -18,7 +18,7 @@ from av.stream import Disposition
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from mezzotint.data.media.colour import Unusable
+from mezzotint.data.files.listing import Unusable
 
 _BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot")
 _PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\x00", b"MM\x00*")
@@ -103,11 +103,11 @@ def _video(container: InputContainer) -> VideoStream:
 
 def turn_of(frame: VideoFrame) -> Turn:
     """How a frame is turned by its display matrix. Raises Unusable for an angle that is no multiple of 90°."""
-    found: Any = frame.side_data.get("DISPLAYMATRIX")
-    if found is None:
+    matrix_data: Any = frame.side_data.get("DISPLAYMATRIX")
+    if matrix_data is None:
         return Turn()
     # a stored point (x, y), y downwards, is shown at (a x + c y, b x + d y)
-    a, b, _, c, d = struct.unpack_from("5i", bytes(found))
+    a, b, _, c, d = struct.unpack_from("5i", bytes(matrix_data))
     if not (b or c) and a and d:
         return Turn(False, a < 0, d < 0)
     if not (a or d) and b and c:

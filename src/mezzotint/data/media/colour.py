@@ -14,6 +14,8 @@ import numpy as np
 from PIL import Image, ImageCms
 from PIL.ImageFile import ImageFile
 
+from mezzotint.data.files.listing import Unusable
+
 
 class Conversion(IntFlag):
     """What was done to a picture beyond decoding it. A catalogue keeps the sum in 16 bits."""
@@ -52,10 +54,6 @@ def conversions_of(flags: int) -> tuple[str, ...]:
 
 
 _SPACE_OF_MODE = {"RGB": "RGB ", "L": "GRAY", "CMYK": "CMYK", "LAB": "Lab "}
-
-
-class Unusable(Exception):
-    """Why a picture cannot be used, in words."""
 
 
 def to_srgb(image: ImageFile, background: str) -> tuple[Image.Image, Conversion]:

@@ -36,8 +36,9 @@ from PIL import (
 from PIL.ImageFile import ImageFile
 
 from mezzotint.data.files import mindone_arrays, tar_members
+from mezzotint.data.files.listing import Unusable
 from mezzotint.data.media import _opencv_resize, colour
-from mezzotint.data.media.colour import Conversion, Unusable
+from mezzotint.data.media.colour import Conversion
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
@@ -250,14 +251,14 @@ def _check_png(file: BufferedReader) -> None:
         if len(head) < 8:
             raise Unusable("truncated")
         length, kind = struct.unpack(">I4s", head)
-        found = zlib.crc32(kind)
+        checksum = zlib.crc32(kind)
         while length:
             part = file.read(min(length, 1 << 20))
             if not part:
                 raise Unusable("truncated")
-            found, length = zlib.crc32(part, found), length - len(part)
+            checksum, length = zlib.crc32(part, checksum), length - len(part)
         # chunks with a small first letter may be left out by a reader, damaged or not
-        if kind[:1].isupper() and file.read(4) != struct.pack(">I", found):
+        if kind[:1].isupper() and file.read(4) != struct.pack(">I", checksum):
             raise Unusable(f"damaged: wrong checksum in chunk {kind.decode('latin-1')!r}")
         if not kind[:1].isupper():
             file.read(4)

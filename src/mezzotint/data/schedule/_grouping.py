@@ -1,6 +1,6 @@
-"""Cells: what a batch is made of, the visits of one bucket and, where samples are grouped by name, of one name.
+"""Batch groups: what a batch is made of, the visits of one bucket and, where samples are grouped by name, of one name.
 
-A named cell keeps only full batches; what is left of it joins the nameless cell of its bucket, so that nothing is
+A named group keeps only full batches; what is left of it joins the nameless group of its bucket, so that nothing is
 repeated for a name's sake. Between the samples' columns and the batches of `plan.py`.
 """
 
@@ -18,62 +18,62 @@ _Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
-    """of_sample: (n,) int32, the cell of each sample. bucket, group: (c,) of each cell; group 0 is nameless. The
-    nameless cell of bucket b is cell b."""
+class BatchGroups:
+    """What batches are made of. of_sample: (n,) int32, the group of each sample. bucket, name: (g,) of each group; name
+    0 is none. The nameless group of bucket b is group b."""
 
     of_sample: NDArray[np.int32]
     bucket: _Ints
-    group: _Ints
+    name: _Ints
 
     @property
     def is_named(self) -> bool:
         """Whether any sample has a name."""
-        return bool(self.group.any())
+        return bool(self.name.any())
 
     def sizes(self, counts: _Ints) -> _Ints:
-        """Visits of each cell, given those of each sample, before anything moves. Exact below 2⁵³."""
+        """Visits of each group, given those of each sample, before anything moves. Exact below 2⁵³."""
         return np.bincount(self.of_sample, weights=counts, minlength=len(self.bucket)).astype(np.int64)
 
-    def settled(self, sizes: _Ints, batch_size: int) -> _Ints:
-        """Visits of each cell after what fills no batch of its name has moved."""
-        moved = np.where(self.group > 0, sizes % batch_size, 0)
+    def after_spill(self, sizes: _Ints, batch_size: int) -> _Ints:
+        """Visits of each group after what fills no batch of its name has moved."""
+        moved = np.where(self.name > 0, sizes % batch_size, 0)
         here = sizes - moved
         np.add.at(here, self.bucket, moved)
         return here
 
 
-def cells_of(bucket: NDArray[np.int16], group: NDArray[np.int32] | None) -> Cells:
-    """The cells of samples. bucket: (n,). group: (n,), 0 for a sample without a name; None when no sample has one."""
+def batch_groups(bucket: NDArray[np.int16], name: NDArray[np.int32] | None) -> BatchGroups:
+    """The groups of samples. bucket: (n,). name: (n,), 0 for a sample without a name; None when no sample has one."""
     num = int(bucket.max(initial=-1)) + 1
     nameless = np.arange(num, dtype=np.int64)
-    if group is None or not group.any():
-        return Cells(bucket.astype(np.int32), nameless, np.zeros(num, np.int64))
-    named = group > 0
-    pairs, number = np.unique(group[named].astype(np.int64) * num + bucket[named], return_inverse=True)
+    if name is None or not name.any():
+        return BatchGroups(bucket.astype(np.int32), nameless, np.zeros(num, np.int64))
+    named = name > 0
+    pairs, number = np.unique(name[named].astype(np.int64) * num + bucket[named], return_inverse=True)
     of_sample = bucket.astype(np.int32)
     of_sample[named] = num + number
-    groups = np.concatenate((np.zeros(num, np.int64), pairs // num))
-    return Cells(of_sample, np.concatenate((nameless, pairs % num)), groups)
+    names = np.concatenate((np.zeros(num, np.int64), pairs // num))
+    return BatchGroups(of_sample, np.concatenate((nameless, pairs % num)), names)
 
 
-def arranged(group: _Ints, accumulation: int, *, seed: int, epoch: int) -> _Ints:
-    """The order of an epoch's batches, drawn by address. group: (m,) of each batch, 0 nameless.
+def arranged(name: _Ints, accumulation: int, *, seed: int, epoch: int) -> _Ints:
+    """The order of an epoch's batches, drawn by address. name: (m,) of each batch, 0 nameless.
 
     Where batches have names, windows of `accumulation` batches keep to one name as far as there are enough of it: a
     name's last batches are joined by nameless ones, then by the batches of other names (`packed`). Complete windows are
     shuffled; an incomplete one comes last.
     """
-    drawn = draws.keys(seed, "batches", epoch, np.arange(len(group)))
+    drawn = draws.keys(seed, "batches", epoch, np.arange(len(name)))
     shuffled = np.argsort(drawn, kind="stable")
-    if accumulation == 1 or not group.any():
+    if accumulation == 1 or not name.any():
         return shuffled
-    _, number = np.unique(group[shuffled], return_inverse=True)
-    sorted_by_group = np.argsort(number, kind="stable")
-    batches, number = shuffled[sorted_by_group], number[sorted_by_group]
+    _, number = np.unique(name[shuffled], return_inverse=True)
+    by_name = np.argsort(number, kind="stable")
+    batches, number = shuffled[by_name], number[by_name]
     sizes = np.bincount(number)
     rank = np.arange(len(batches)) - (np.cumsum(sizes) - sizes)[number]
-    named = group[batches] > 0
+    named = name[batches] > 0
     fills = named & (rank < sizes[number] // accumulation * accumulation)
     over = np.flatnonzero(named & ~fills)
     lists = [part.tolist() for part in np.split(batches[over], np.flatnonzero(np.diff(number[over])) + 1) if len(part)]

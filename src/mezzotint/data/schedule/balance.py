@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from mezzotint.data.buckets import buckets
-from mezzotint.data.schedule._grouping import cells_of
+from mezzotint.data.schedule._grouping import batch_groups
 from mezzotint.data.schedule.plan import PlanColumns
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
@@ -57,18 +57,18 @@ class Fill:
 def fills(columns: PlanColumns, settings: DataSettings) -> tuple[Fill, ...]:
     """Every name and bucket that has pictures, each seen once, nameless ones first."""
     sizes, batch = buckets.table(settings), settings.batch_size
-    cells = cells_of(columns.bucket, columns.group)
-    pictures = cells.sizes(np.ones(len(columns), np.int64))
-    settled = cells.settled(pictures, batch)
+    groups = batch_groups(columns.bucket, columns.group)
+    pictures = groups.sizes(np.ones(len(columns), np.int64))
+    after = groups.after_spill(pictures, batch)
     return tuple(
         Fill(
-            group=int(cells.group[cell]),
-            bucket=sizes[int(cells.bucket[cell])],
-            pictures=int(pictures[cell]),
-            over=int(pictures[cell] % batch),
-            joined=int(max(0, settled[cell] - pictures[cell])),
-            filled=int(-settled[cell] % batch) if settings.remainder in ("fill", "repeat") else 0,
+            group=int(groups.name[group]),
+            bucket=sizes[int(groups.bucket[group])],
+            pictures=int(pictures[group]),
+            over=int(pictures[group] % batch),
+            joined=int(max(0, after[group] - pictures[group])),
+            filled=int(-after[group] % batch) if settings.remainder in ("fill", "repeat") else 0,
             batch_size=batch,
         )
-        for cell in np.flatnonzero(pictures + settled).tolist()
+        for group in np.flatnonzero(pictures + after).tolist()
     )

@@ -5,61 +5,20 @@ the batch.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from mezzotint import draws
+from mezzotint.data.files.tags import Tags, joined
 from mezzotint.recipe.sections.captions import CaptionSettings
-from mezzotint.stages import Sample
+from mezzotint.recipe.sections.data import DataSettings
 
-NO_LIMIT = 2048
-"""Characters of a caption of weighted tags, unless it has a limit of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tags:
-    """A caption that is a list: a main text, which stays first, and tags with their weights. limit: characters of the
-    whole when tags are drawn by weight."""
-
-    main: str
-    tags: tuple[str, ...]
-    weights: tuple[float, ...]
-    limit: int = NO_LIMIT
-
-    @property
-    def is_weighted(self) -> bool:
-        """Whether some tags weigh more than others."""
-        return len(set(self.weights)) > 1
-
-    @property
-    def text(self) -> str:
-        """The caption in the order that it was written in."""
-        return joined(self.main, self.tags)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the text alone says as much."""
-        return not self.is_weighted and _cut(self.text) == (self.main, self.tags)
-
-    def encoded(self) -> str:
-        """All of it as one line of text, for a column."""
-        return json.dumps([self.main, self.tags, self.weights, self.limit], ensure_ascii=True)
-
-    @staticmethod
-    def decoded(line: str) -> Tags:
-        """The reverse of `encoded`."""
-        main, tags, weights, limit = json.loads(line)
-        return Tags(main, tuple(tags), tuple(weights), limit)
-
-    @staticmethod
-    def of(caption: str) -> Tags:
-        """A plain caption, cut at its commas; its parts are stripped and weigh the same."""
-        main, tags = _cut(caption)
-        return Tags(main, tags, (1.0,) * len(tags))
+if TYPE_CHECKING:
+    from mezzotint.data.catalogue.catalogue import Catalogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +34,8 @@ class Changes:
     @classmethod
     def of(cls, settings: CaptionSettings, *, shuffles_own: bool = False) -> Changes:
         """Those of a sample. shuffles_own: it is shuffled by a setting of its own."""
-        return cls(
-            settings.shuffle_tags or shuffles_own, settings.keep_tags, settings.tag_dropout, settings.wildcards
-        )  # fmt: skip
+        shuffle = settings.shuffle_tags or shuffles_own
+        return cls(shuffle, settings.keep_tags, settings.tag_dropout, settings.wildcards)
 
     @property
     def are_any(self) -> bool:
@@ -85,21 +43,40 @@ class Changes:
         return self.shuffle or self.tag_dropout > 0 or self.wildcards
 
 
-def prefixed(sample: Sample, prefix: str) -> Sample:
-    """A sample whose captions begin with a text, a space behind it, as kohya's `caption_prefix`: as if it stood in the
-    caption files."""
-    captions = tuple(f"{prefix} {caption}".rstrip() for caption in sample.captions)
-    return replace(sample, captions=captions, overrides=tuple(_prefixed(sample.overrides, prefix)))
+@dataclass(frozen=True, slots=True)
+class DrawnCaptions:
+    """How the captions of one sample become others. line: its weighted tags (`Tags.encoded`), or nothing. key_hash: of
+    its draws. cached: how many forms of each caption a text cache keeps."""
 
+    changes: Changes
+    line: str
+    key_hash: int
+    cached: int
 
-def _prefixed(overrides: Sequence[tuple[str, str]], prefix: str) -> list[tuple[str, str]]:
-    found = []
-    for name, value in overrides:
-        if name == "tags":
-            tags = Tags.decoded(value)
-            value = replace(tags, main=f"{prefix} {tags.main}".rstrip()).encoded()
-        found.append((name, value))
-    return found
+    @classmethod
+    def of(cls, catalogue: Catalogue, row: int, settings: DataSettings) -> DrawnCaptions:
+        """Those of a row."""
+        overrides = catalogue.overrides
+        changes = Changes.of(settings.captions, shuffles_own=bool(overrides.shuffle_tags[row]))
+        return cls(changes, overrides.tags_of(row), int(catalogue.key_hash[row]), settings.cache.shuffles)
+
+    def at_visit(self, caption: str, *, seed: int, epoch: int, visit: int, is_cached: bool) -> str:
+        """A caption as it is drawn for a visit, or, where text is cached, one of the forms that are kept."""
+        if not caption or not self.changes.are_any:
+            return caption
+        address = draws.key(seed, "tags", epoch, self.key_hash, visit)
+        if is_cached:
+            address = cached_shuffle_key(self.key_hash, draws.below(address, self.cached))
+        return changed(caption, self.line, self.changes, address=address)
+
+    def all_cached(self, captions: Sequence[str]) -> tuple[str, ...]:
+        """What captions can be shown as with a text cache: as they are where nothing is drawn, and in each form that is
+        kept."""
+        if not self.changes.are_any:
+            return tuple(captions)
+        keys = [cached_shuffle_key(self.key_hash, number) for number in range(self.cached)]
+        forms = (changed(caption, self.line, self.changes, address=key) for caption in captions for key in keys)
+        return (*(unchanged(caption, self.changes) for caption in captions), *forms)
 
 
 def changed(caption: str, line: str, changes: Changes, *, address: int) -> str:
@@ -145,8 +122,8 @@ def _wildcard(address: int, number: int, count: int) -> int:
 def _tags_filled(tags: Tags, address: int) -> Tags:
     """Weighted tags, each with wildcards of its own."""
     texts = enumerate((tags.main, *tags.tags))
-    found = [filled(text, partial(_wildcard, draws.key(address, "place", place))) for place, text in texts]
-    return replace(tags, main=found[0], tags=tuple(found[1:]))
+    parts = [filled(text, partial(_wildcard, draws.key(address, "place", place))) for place, text in texts]
+    return replace(tags, main=parts[0], tags=tuple(parts[1:]))
 
 
 def thinned(tags: Tags, *, address: int, keep: int, dropout: float) -> Tags:
@@ -195,19 +172,9 @@ def shuffled(tags: Tags, *, address: int, keep: int = 0) -> str:
     return joined(tags.main, in_order)
 
 
-def kept_address(key_hash: int, number: int) -> int:
-    """The address of one of the variants that a text cache keeps of a caption: the same in every epoch and run."""
+def cached_shuffle_key(key_hash: int, number: int) -> int:
+    """The address of one of the forms that a text cache keeps of a caption: the same in every epoch and run."""
     return draws.key(number, "tags-kept", key_hash)
-
-
-def joined(main: str, tags: Sequence[str]) -> str:
-    """A caption of its parts; an empty main text is left out."""
-    return ", ".join([main, *tags] if main else tags)
-
-
-def _cut(caption: str) -> tuple[str, tuple[str, ...]]:
-    main, *tags = (part.strip() for part in caption.split(","))
-    return main, tuple(tags)
 
 
 def _waiting(address: int, number: int, weight: float) -> tuple[float, float]:

@@ -1,10 +1,10 @@
-"""What is seen of a clip at one visit: which frames, told by time, and what becomes of each. Between the catalogue and
-the decoder (`clips.py`).
+"""What is seen of a clip at one visit: which frames, told by time, what becomes of each, and which pictures of a data
+set stand beside it. Between the catalogue and the decoder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,7 @@ from mezzotint.data.buckets import clip_buckets
 from mezzotint.data.buckets.clip_sampling import annotated, drawn, stills_of_clip, times_at_rate, times_of
 from mezzotint.data.media import clip_files, clip_transforms, decoding
 from mezzotint.errors import DatasetError
+from mezzotint.recipe.sections.clips import ClipsSettings
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Placement
 
@@ -32,13 +33,13 @@ _SQUARES: dict[str, Callable[[Tensor, int], Tensor]] = {
 """Values of `data.resize` that make squares by a rule of their own, for clips and the pictures beside them."""
 
 
-def instants(catalogue: Catalogue, row: int, frames: int, settings: DataSettings, *, address: int) -> Instants:
+def instants(catalogue: Catalogue, row: int, frames: int, clips: ClipsSettings, *, address: int) -> Instants:
     """When the frames of a visit are shown, (frames,) seconds on the clip's own clock; no instants for a picture.
 
     address: of the draw of where they begin. The clip has enough frames: `clip_buckets.most_frames` was asked.
     """
     rate, begin, available = float(catalogue.rate[row]), float(catalogue.begin[row]), int(catalogue.frames[row])
-    start, clips = int(catalogue.own.start[row]), settings.clips
+    start = int(catalogue.overrides.start[row])
     if rate == 0:
         return np.zeros(0)
     if start >= 0:
@@ -62,9 +63,9 @@ def visit_key(seed: int, epoch: int, key_hash: int, visit: int) -> int:
     return draws.key(seed, "clip", epoch, key_hash, visit)
 
 
-def variant_key(seed: int, key_hash: int, variant: int) -> int:
-    """The address at which the frames of a cached variant are drawn, the same in every epoch."""
-    return draws.key(seed, "clip-variant", key_hash, variant)
+def view_key(seed: int, key_hash: int, view: int) -> int:
+    """The address at which the frames of a cached view are drawn, the same in every epoch."""
+    return draws.key(seed, "clip-variant", key_hash, view)
 
 
 def places_of_stills(frames: int, num: int) -> NDArray[np.int64]:
@@ -108,3 +109,34 @@ def _each(placed: Placement, settings: DataSettings) -> Callable[[NDArray[np.uin
         return np.ascontiguousarray(pixels.numpy())
 
     return squared
+
+
+# --- the pictures beside a clip ---------------------------------------------------------------------------------------
+
+
+def drawn_stills(num_pictures: int, per_sample: int, *, address: int) -> NDArray[np.int64]:
+    """Pictures drawn for a visit, (per_sample,) different ones of [0, num_pictures), in an order drawn as well.
+    address: of the draw (`draws.key`)."""
+    assert 0 < per_sample <= num_pictures
+    numbers: list[int] = []
+    for place in range(per_sample):
+        # Floyd's sample: each set of that many is equally likely, however large the data set
+        last = num_pictures - per_sample + place
+        number = draws.below(draws.key(address, "still", place), last + 1)
+        numbers.append(last if number in numbers else number)
+    order = np.argsort(draws.keys(address, "still-order", np.arange(per_sample)), kind="stable")
+    return np.asarray(numbers, dtype=np.int64)[order]
+
+
+def groups_of_stills(num_pictures: int, per_sample: int) -> tuple[range, ...]:
+    """The pictures that are trained together beside one clip (`use_image_num`), by number: consecutive groups of
+    `per_sample`. The last group is left out, full or not, as in Open-Sora-Plan; a list of just one group has none."""
+    assert per_sample > 0
+    ends = range(per_sample, num_pictures + per_sample, per_sample)
+    return tuple(range(end - per_sample, end) for end in ends)[:-1]
+
+
+def stills_beside(clip: int, groups: Sequence[range]) -> range:
+    """The group of pictures beside the clip of a number: groups in turn, from the first on again when there are more
+    clips."""
+    return groups[clip % len(groups)]

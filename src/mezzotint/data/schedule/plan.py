@@ -3,13 +3,14 @@ and the loader.
 
 Everything here is a pure function of (columns, settings, seed, epoch). No rank, worker or history enters, so every
 process works out the same plan, and a resumed run the same as an undisturbed one. Array arithmetic throughout: a
-million samples are planned in a fraction of a second. `placement` says where a visit's picture is cut.
+million samples are planned in a fraction of a second.
 """
 
 from __future__ import annotations
 
 import bisect
 import math
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,12 +20,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mezzotint import draws
-from mezzotint.data.buckets import buckets
-from mezzotint.data.schedule._grouping import Cells, arranged, cells_of
+from mezzotint.data.schedule._grouping import BatchGroups, arranged, batch_groups
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.data import DataSettings, RatingSettings
-from mezzotint.shapes import Size, cover
-from mezzotint.stages import Epoch, Placement
+from mezzotint.stages import Epoch
 
 if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue
@@ -53,8 +52,8 @@ class PlanColumns:
 def plan_columns(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> PlanColumns:
     """The columns of some rows of a catalogue. `Epoch.order` then holds indices into `rows`."""
     chosen = np.asarray(rows, dtype=np.int64)
-    bucket = buckets.of_rows(catalogue, chosen, settings)
-    group, rating = catalogue.own.group[chosen], catalogue.own.rating[chosen]
+    bucket = catalogue.buckets_of(chosen, settings)
+    group, rating = catalogue.overrides.group[chosen], catalogue.overrides.rating[chosen]
     return PlanColumns(
         catalogue.key_hash[chosen],
         bucket,
@@ -70,84 +69,6 @@ def epoch_address(settings: DataSettings, seed: int, epoch: int) -> tuple[int, i
     return (seed + epoch, 0) if settings.epoch_seed == "add" else (seed, epoch)
 
 
-# --- where a picture is cut -------------------------------------------------------------------------------------------
-
-
-def place(
-    size: Size, bucket: Size, settings: DataSettings, *, crop_key: int, flip_key: int, flip: float | None = None
-) -> Placement:
-    """Where a picture of `size` lies in `bucket`: resized to the smallest size that covers it, cropped, then mirrored.
-
-    crop_key, flip_key: addresses of the two draws (`draws.key`). flip: the picture's own chance, None for that of the
-    recipe. A centre crop begins at half of what is too much,
-    halves rounded to even, as torchvision's CenterCrop does.
-    """
-    flipped = draws.uniform(flip_key) < (settings.flip if flip is None else flip)
-    if settings.crop == "triangular":
-        return _triangular(size, bucket, settings.jitter, crop_key, flipped)
-    resized = cover(size, bucket)
-    rows, columns = resized.height - bucket.height, resized.width - bucket.width
-    if settings.crop == "center":
-        corner = (round(rows / 2), round(columns / 2))
-    else:  # one of the two is 0, so one draw serves both
-        corner = (draws.below(crop_key, rows + 1), draws.below(crop_key, columns + 1))
-    return Placement(bucket, resized, corner, flipped)
-
-
-def _triangular(size: Size, bucket: Size, jitter: float, crop_key: int, flipped: bool) -> Placement:
-    """Cut from each edge, then trimmed to the bucket's shape at a place whose likelihood falls from the middle to both
-    ends, then resized; told as a size and a corner in it."""
-    room = min((size.width - bucket.width) / bucket.width, (size.height - bucket.height) / bucket.height)
-    most = math.floor(min(size.width, size.height) * min(max(room, 0.0), jitter))
-    left, right, top, bottom = (round(most * draws.uniform(draws.key(crop_key, "edge", i))) for i in range(4))
-    width, height = size.width - left - right, size.height - top - bottom
-    wanted_width = min(width, max(1, math.floor(height * bucket.aspect)))
-    wanted_height = min(height, max(1, math.floor(width / bucket.aspect))) if wanted_width == width else height
-    place = _toward_the_middle(draws.uniform(draws.key(crop_key, "trim")))
-    left += math.floor((width - wanted_width) * place)
-    top += math.floor((height - wanted_height) * place)
-    across, down = bucket.width / wanted_width, bucket.height / wanted_height
-    resized = Size(max(bucket.width, round(size.width * across)), max(bucket.height, round(size.height * down)))
-    corner = (
-        min(round(top * down), resized.height - bucket.height),
-        min(round(left * across), resized.width - bucket.width),
-    )
-    return Placement(bucket, resized, corner, flipped)
-
-
-def _toward_the_middle(drawn: float) -> float:
-    """A number in [0, 1] of triangular density with its peak at ½, by inversion of an evenly drawn one."""
-    return math.sqrt(drawn / 2) if drawn < 0.5 else 1 - math.sqrt((1 - drawn) / 2)
-
-
-def placement(
-    catalogue: Catalogue,
-    row: int,
-    bucket: Size,
-    settings: DataSettings,
-    *,
-    seed: int,
-    epoch: int,
-    visit: int,
-    variant: int | None = None,
-) -> Placement:
-    """Where a sample of the catalogue lies in its bucket at one visit.
-
-    variant: None draws crop and flip at (seed, epoch, sample, visit). A number draws them at (seed, sample, variant)
-    instead, the same in every epoch: these are the placements that a latent cache keeps.
-    """
-    size = Size(int(catalogue.width[row]), int(catalogue.height[row]))
-    key_hash = int(catalogue.key_hash[row])
-    if variant is None:
-        seed, epoch = epoch_address(settings, seed, epoch)
-        crop_key = draws.key(seed, "crop", epoch, key_hash, visit)
-        flip_key = draws.key(seed, "flip", epoch, key_hash, visit)
-    else:
-        crop_key = draws.key(seed, "crop-variant", key_hash, variant)
-        flip_key = draws.key(seed, "flip-variant", key_hash, variant)
-    return place(size, bucket, settings, crop_key=crop_key, flip_key=flip_key, flip=catalogue.own.flip_of(row))
-
-
 # --- the batches of an epoch ------------------------------------------------------------------------------------------
 
 
@@ -155,37 +76,37 @@ def plan(columns: PlanColumns, settings: DataSettings, *, accumulation: int, see
     """The batches of one epoch, a pure function of its arguments. `Epoch.order` holds indices into the columns.
 
     A sample is visited ⌊repeats⌋ times, and once more with the fractional chance; with `rating.share`, as often as its
-    rating allows. All visits are put in an order drawn by address, dealt to their cells (`_grouping.py`: their bucket,
-    and their name if they have one) in that order and cut into batches of `batch_size`; the batches are shuffled by
-    address, and `accumulation` of them after one another make a step (the last step may have fewer). What does not
-    fill a batch becomes a smaller one (`short`), is filled up with visits of its bucket from the first on (`fill`) or
-    with its own, drawn by address (`repeat`: the whole batch then counts less) — both counted, each a further visit of
-    its sample — or is left out (`drop`: counted). Without `shuffle` visits keep to the order of the samples, and
-    batches to that of their first visits.
+    rating allows. All visits are put in an order drawn by address, assigned to their groups (`_grouping.py`: their
+    bucket, and their name if they have one) in that order and cut into batches of `batch_size`; the batches are
+    shuffled by address, and `accumulation` of them after one another make a step (the last step may have fewer). What
+    does not fill a batch becomes a smaller one (`short`), is filled up with visits of its bucket from the first on
+    (`fill`) or with its own, drawn by address (`repeat`: the whole batch then counts less) — both counted, each a
+    further visit of its sample — or is left out (`drop`: counted). Without `shuffle` visits keep to the order of the
+    samples, and batches to that of their first visits.
     """
     seed_of, epoch_of = epoch_address(settings, seed, epoch)
     counts = _num_visits(columns, settings, seed, epoch)
-    cells, visits = cells_of(columns.bucket, columns.group), _visits(counts)
-    sizes = cells.sizes(counts)
-    order = _dealt(
-        columns, visits, cells, sizes, settings.batch_size, (seed_of, epoch_of) if settings.shuffle else None
+    groups, visits = batch_groups(columns.bucket, columns.group), _visits(counts)
+    sizes = groups.sizes(counts)
+    order = _assign(
+        columns, visits, groups, sizes, settings.batch_size, (seed_of, epoch_of) if settings.shuffle else None
     )
-    cut = _cut(cells.settled(sizes, settings.batch_size), settings)
+    cut = _cut(groups.after_spill(sizes, settings.batch_size), settings.batch_size, settings.remainder)
     if settings.shuffle:
-        batches = arranged(cells.group[cut.cell], accumulation, seed=seed_of, epoch=epoch_of)
+        batches = arranged(groups.name[cut.group], accumulation, seed=seed_of, epoch=epoch_of)
     else:
         batches = np.argsort(order[cut.first], kind="stable")
-    cell, lengths = cut.cell[batches], cut.lengths[batches]
+    group, lengths = cut.group[batches], cut.lengths[batches]
     starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
     within = np.arange(starts[-1], dtype=np.int32)
     within += np.repeat((cut.first[batches] - starts[:-1]).astype(np.int32), lengths)
     factor = np.ones(len(within), dtype=np.float32)
     again: _Rows | int = 0
     if cut.filled and settings.remainder == "repeat":
-        again, within = _repeated(within, starts, cut.own[batches], (seed_of, epoch_of))
-        factor = np.repeat((cut.own[batches] / lengths) ** settings.discount, lengths).astype(np.float32)
+        again, within = _repeated(within, starts, cut.real[batches], (seed_of, epoch_of))
+        factor = np.repeat((cut.real[batches] / lengths) ** settings.discount, lengths).astype(np.float32)
     elif cut.filled:
-        again, within = _wrapped(within, np.repeat(cell, lengths), cut)
+        again, within = _wrapped(within, np.repeat(group, lengths), cut)
     row, visit = visits.at(order[within])
     return Epoch(
         epoch=epoch,
@@ -193,7 +114,7 @@ def plan(columns: PlanColumns, settings: DataSettings, *, accumulation: int, see
         visit=visit if not cut.filled else visit + again * counts[row].astype(np.int32),
         starts=starts,
         step_of=(np.arange(len(batches)) // accumulation).astype(np.int32),
-        bucket=cells.bucket[cell].astype(np.int16),
+        bucket=groups.bucket[group].astype(np.int16),
         factor=factor,
         left_out=cut.left_out,
         filled=cut.filled,
@@ -207,20 +128,21 @@ def num_steps(columns: PlanColumns, settings: DataSettings, *, accumulation: int
 
 
 def _num_batches(columns: PlanColumns, counts: _Ints, settings: DataSettings) -> int:
-    cells = cells_of(columns.bucket, columns.group)
-    return len(_cut(cells.settled(cells.sizes(counts), settings.batch_size), settings).cell)
+    groups = batch_groups(columns.bucket, columns.group)
+    sizes = groups.after_spill(groups.sizes(counts), settings.batch_size)
+    return len(_cut(sizes, settings.batch_size, settings.remainder).group)
 
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Batches before they are shuffled. cell, first, lengths: of each batch; `first` counts visits sorted by cell, and
-    in a filled batch runs past its cell's end. own: visits of each batch that are no fill-ups. starts, sizes: of each
-    cell among those visits."""
+    """Batches before they are shuffled. group, first, lengths: of each batch; `first` counts visits sorted by group,
+    and in a filled batch runs past its group's end. real: visits of each batch that are no fill-ups. starts, sizes: of
+    each group among those visits."""
 
-    cell: _Ints
+    group: _Ints
     first: _Ints
     lengths: _Ints
-    own: _Ints
+    real: _Ints
     starts: _Ints
     sizes: _Ints
     left_out: int
@@ -294,34 +216,39 @@ def _visits(counts: _Ints) -> _Visits:
     return _Visits(total, np.repeat(np.arange(len(counts), dtype=np.int32), counts), before)
 
 
-def _dealt(
-    columns: PlanColumns, visits: _Visits, cells: Cells, sizes: _Ints, batch_size: int, address: tuple[int, int] | None
+def _assign(
+    columns: PlanColumns,
+    visits: _Visits,
+    groups: BatchGroups,
+    sizes: _Ints,
+    batch_size: int,
+    address: tuple[int, int] | None,
 ) -> _Rows:
-    """All visits, sorted by cell and within a cell by the draw "order", or without an address as they are listed."""
-    order = _sorted(columns, visits, lambda which, sample: cells.of_sample[sample], len(cells.bucket), address)
-    if not cells.is_named:
+    """All visits, sorted by group and within a group by the draw "order", or without an address as they are listed."""
+    order = _sorted(columns, visits, lambda which, sample: groups.of_sample[sample], len(groups.bucket), address)
+    if not groups.is_named:
         return order
-    cell = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    group = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
     rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    is_over = (cells.group[cell] > 0) & (rank >= (sizes // batch_size * batch_size)[cell])
-    cell[is_over] = cells.bucket[cell[is_over]]
+    is_over = (groups.name[group] > 0) & (rank >= (sizes // batch_size * batch_size)[group])
+    group[is_over] = groups.bucket[group[is_over]]
     of_visit = np.empty(len(order), np.int32)
-    of_visit[order] = cell
-    return _sorted(columns, visits, lambda which, sample: of_visit[which], len(cells.bucket), address)
+    of_visit[order] = group
+    return _sorted(columns, visits, lambda which, sample: of_visit[which], len(groups.bucket), address)
 
 
 def _sorted(
     columns: PlanColumns,
     visits: _Visits,
-    cell_of: Callable[[_Rows, _Rows], _Rows],
-    num_cells: int,
+    group_of: Callable[[_Rows, _Rows], _Rows],
+    num_groups: int,
     address: tuple[int, int] | None,
 ) -> _Rows:
-    # One sort of plain numbers, several times faster than sorting indices: cell, then the draw's upper bits, then
+    # One sort of plain numbers, several times faster than sorting indices: group, then the draw's upper bits, then
     # the visit's own number, which also decides between draws that agree in the bits there is room for (33 and more
     # of them up to a hundred million visits without names).
     low = np.uint64(max(visits.num - 1, 0).bit_length())
-    high = np.uint64(max(num_cells - 1, 0).bit_length())
+    high = np.uint64(max(num_groups - 1, 0).bit_length())
     packed = np.empty(visits.num, np.uint64)
     for start in range(0, visits.num, _CHUNK):
         which = np.arange(start, min(start + _CHUNK, visits.num), dtype=np.int32)
@@ -329,25 +256,24 @@ def _sorted(
         drawn = np.zeros(len(which), np.uint64)
         if address is not None:
             drawn = draws.keys(address[0], "order", address[1], columns.key_hash[sample], visit) >> high
-        cell = cell_of(which, sample).astype(np.uint64) << (np.uint64(64) - high) if high else np.uint64(0)
-        packed[start : start + _CHUNK] = cell | (drawn >> low << low) | which.astype(np.uint64)
+        group = group_of(which, sample).astype(np.uint64) << (np.uint64(64) - high) if high else np.uint64(0)
+        packed[start : start + _CHUNK] = group | (drawn >> low << low) | which.astype(np.uint64)
     packed.sort()
     return (packed & np.uint64((1 << int(low)) - 1)).astype(np.int32)
 
 
-def _cut(sizes: _Ints, settings: DataSettings) -> _Cut:
-    size = settings.batch_size
-    drop, fill = settings.remainder == "drop", settings.remainder in ("fill", "repeat")
+def _cut(sizes: _Ints, size: int, remainder: str) -> _Cut:
+    drop, fill = remainder == "drop", remainder in ("fill", "repeat")
     num = sizes // size if drop else -(-sizes // size)
-    cell = np.repeat(np.arange(len(sizes)), num)
-    nth = np.arange(len(cell)) - np.repeat(np.cumsum(num) - num, num)
+    group = np.repeat(np.arange(len(sizes)), num)
+    nth = np.arange(len(group)) - np.repeat(np.cumsum(num) - num, num)
     starts = np.cumsum(sizes) - sizes
-    own = np.minimum(size, sizes[cell] - nth * size)
+    real = np.minimum(size, sizes[group] - nth * size)
     return _Cut(
-        cell,
-        starts[cell] + nth * size,
-        np.full(len(cell), size) if fill else own,
-        own,
+        group,
+        starts[group] + nth * size,
+        np.full(len(group), size) if fill else real,
+        real,
         starts,
         sizes,
         left_out=int((sizes - num * size).sum()) if drop else 0,
@@ -355,19 +281,19 @@ def _cut(sizes: _Ints, settings: DataSettings) -> _Cut:
     )
 
 
-def _wrapped(within: _Rows, cell: _Ints, cut: _Cut) -> tuple[_Rows, _Rows]:
-    """Places that run past their cell's end begin anew at its start: how often they did, and where they are."""
-    again, rest = np.divmod(within - cut.starts[cell], cut.sizes[cell])
-    return again.astype(np.int32), (cut.starts[cell] + rest).astype(np.int32)
+def _wrapped(within: _Rows, group: _Ints, cut: _Cut) -> tuple[_Rows, _Rows]:
+    """Places that run past their group's end begin anew at its start: how often they did, and where they are."""
+    again, rest = np.divmod(within - cut.starts[group], cut.sizes[group])
+    return again.astype(np.int32), (cut.starts[group] + rest).astype(np.int32)
 
 
-def _repeated(within: _Rows, starts: _Ints, own: _Ints, address: tuple[int, int]) -> tuple[_Rows, _Rows]:
+def _repeated(within: _Rows, starts: _Ints, real: _Ints, address: tuple[int, int]) -> tuple[_Rows, _Rows]:
     """Places past the own visits of a batch become one of those before them in the batch, drawn by address, so that
     what was drawn once is likelier to be drawn again: the how manieth copy they are, and where they are."""
     seed, epoch = address
     again, within = np.zeros_like(within), within.copy()
-    for batch in np.flatnonzero(own < np.diff(starts)).tolist():
-        first, num = int(starts[batch]), int(own[batch])
+    for batch in np.flatnonzero(real < np.diff(starts)).tolist():
+        first, num = int(starts[batch]), int(real[batch])
         copies = dict.fromkeys(within[first : first + num].tolist(), 0)
         for place in range(first + num, int(starts[batch + 1])):
             drawn = draws.below(draws.key(seed, "fill", epoch, int(within[first]), place - first), place - first)
@@ -381,17 +307,18 @@ def _repeated(within: _Rows, starts: _Ints, own: _Ints, address: tuple[int, int]
 
 
 class Timeline:
-    """From a step of the run to its epoch and place in it.
+    """From a step of the run to its epoch and place in it; one for the run and its loader, which may be another thread.
 
     With whole repeats all epochs are equally long. With fractional ones, or ratings, each has its own length, counted
     once, when it is first reached. Raises DatasetError E1207 when an epoch has no batch at all.
     """
 
     def __init__(self, columns: PlanColumns, settings: DataSettings, accumulation: int, seed: int) -> None:
-        self._columns = columns
+        self.columns = columns
+        self.seed = seed
         self._settings = settings
         self._accumulation = accumulation
-        self._seed = seed
+        self._lock = threading.RLock()
         self._is_even = settings.rating.share is None and bool((columns.repeats == np.floor(columns.repeats)).all())
         self._ends: list[int] = []
         self._plans: OrderedDict[int, Epoch] = OrderedDict()
@@ -400,16 +327,18 @@ class Timeline:
         """The epoch of a step of the run (both from 0), and the step's place in it."""
         if self._is_even:
             return divmod(step, self.steps_of(0))
-        while not self._ends or self._ends[-1] <= step:
-            self._count()
+        with self._lock:
+            while not self._ends or self._ends[-1] <= step:
+                self._count()
         epoch = bisect.bisect_right(self._ends, step)
         return epoch, step - (self._ends[epoch - 1] if epoch else 0)
 
     def steps_of(self, epoch: int) -> int:
         """Steps of an epoch."""
         which = 0 if self._is_even else epoch
-        while len(self._ends) <= which:
-            self._count()
+        with self._lock:
+            while len(self._ends) <= which:
+                self._count()
         return self._ends[which] - (self._ends[which - 1] if which else 0)
 
     def steps_until(self, epochs: float) -> int:
@@ -430,27 +359,28 @@ class Timeline:
 
     def epoch(self, epoch: int) -> Epoch:
         """The plan of an epoch; the two last asked for are kept."""
-        if epoch not in self._plans:
-            self._plans[epoch] = plan(
-                self._columns, self._settings, accumulation=self._accumulation, seed=self._seed, epoch=epoch
-            )
-            if len(self._plans) > 2:
-                self._plans.popitem(last=False)
-        self._plans.move_to_end(epoch)
-        return self._plans[epoch]
+        with self._lock:
+            if epoch not in self._plans:
+                self._plans[epoch] = plan(
+                    self.columns, self._settings, accumulation=self._accumulation, seed=self.seed, epoch=epoch
+                )
+                if len(self._plans) > 2:
+                    self._plans.popitem(last=False)
+            self._plans.move_to_end(epoch)
+            return self._plans[epoch]
 
     def _count(self) -> None:
         steps = num_steps(
-            self._columns, self._settings, accumulation=self._accumulation, seed=self._seed, epoch=len(self._ends)
+            self.columns, self._settings, accumulation=self._accumulation, seed=self.seed, epoch=len(self._ends)
         )
         if steps == 0 and (self._settings.rating.share is not None or not self._can_have_batches()):
             raise DatasetError(
-                f"{len(self._columns)} samples make no batch of {self._settings.batch_size} with "
+                f"{len(self.columns)} samples make no batch of {self._settings.batch_size} with "
                 f"data.remainder={self._settings.remainder}; set data.remainder=short, or lower data.batch_size",
                 code="E1207",
             )
         self._ends.append((self._ends[-1] if self._ends else 0) + steps)
 
     def _can_have_batches(self) -> bool:
-        at_most = np.ceil(self._columns.repeats).astype(np.int64)
-        return _num_batches(self._columns, at_most, self._settings) > 0
+        at_most = np.ceil(self.columns.repeats).astype(np.int64)
+        return _num_batches(self.columns, at_most, self._settings) > 0

@@ -16,9 +16,6 @@ from pydantic import (
 
 from mezzotint.recipe.base import ALLOW, FREE, DataPath, Section, as_list
 
-FORMATS = ("clip-list", "videofolder")
-"""The values of `data.format` whose samples are clips."""
-
 Side = Annotated[int, Field(ge=8, le=4096, multiple_of=8)]
 Paths = Annotated[tuple[DataPath, ...], BeforeValidator(as_list)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,12 +17,12 @@ from pydantic import (
 )
 
 from mezzotint.recipe.base import ALLOW, FREE, DataPath, Located, OutputPath, Section, Share, as_list
+from mezzotint.recipe.formats.base import FormatSpec, spec_of
 from mezzotint.recipe.sections._bucket_sizes import Sizes
 from mezzotint.recipe.sections._holdout import HoldoutSettings as HoldoutSettings
 from mezzotint.recipe.sections._holdout import RatingSettings as RatingSettings
 from mezzotint.recipe.sections.captions import CaptionSettings as CaptionSettings
 from mezzotint.recipe.sections.captions import ColumnSettings as ColumnSettings
-from mezzotint.recipe.sections.clips import FORMATS as CLIP_FORMATS
 from mezzotint.recipe.sections.clips import ClipsSettings
 
 Paths = Annotated[tuple[DataPath, ...], BeforeValidator(as_list)]
@@ -235,22 +236,14 @@ class DataSettings(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _encoded_already(cls, value: Any) -> Any:
-        """What another trainer has encoded can be kept in one way only, which need not be written."""
-        if not isinstance(value, dict) or value.get("format") != "mindone-cache":
-            return value
-        cache = value.get("cache", {})
-        kept = {"latents": True, "text": True, "content": "sample"}
-        return {**value, "cache": kept | cache} if isinstance(cache, dict) else value
-
-    @model_validator(mode="before")
-    @classmethod
-    def _first_line(cls, value: Any) -> Any:
-        """kohya's scripts read the first line of a caption file."""
-        if not isinstance(value, dict) or value.get("format") != "kohya":
-            return value
-        captions = value.get("captions", {})
-        return {**value, "captions": {"lines": "first"} | captions} if isinstance(captions, dict) else value
+    def _usual_of_format(cls, value: Any) -> Any:
+        """Fills in what a format has by default and the recipe does not write."""
+        if isinstance(value, dict) and isinstance(value.get("format"), str):
+            for section, usual in spec_of(value["format"]).usual.items():
+                written = value.get(section, {})
+                if isinstance(written, dict):
+                    value = {**value, section: {**usual, **written}}
+        return value
 
     @field_validator("background")
     @classmethod
@@ -283,40 +276,10 @@ class DataSettings(Section):
 
     def _require_effect(self) -> None:
         """Refuses settings that the format does not look at."""
-        untouched = DataSettings.model_construct()._of_tables()
-        named = ("image-folder", "kohya", "everydream", "mindone", "mindone-cache", "clip-list")
-        if self.format in named and self._of_tables() != untouched:
-            raise ValueError(
-                "data.columns, data.split, data.hub_config and data.hub_cache have no effect with "
-                f"data.format={self.format}; set data.format=metadata, or leave them out"
-            )
-        if self.format == "mindone-cache":
-            self._require_encoded()
-        if self.format == "webdataset" and self._of_tables() != (self.columns, *untouched[1:]):
-            raise ValueError(
-                "data.split, data.hub_config and data.hub_cache have no effect with data.format=webdataset; "
-                "leave them out"
-            )
-        if self.format == "webdataset" and self.columns.image != "image":
-            raise ValueError(
-                "data.columns.image has no effect with data.format=webdataset, where a picture is told by its ending; "
-                "leave it out"
-            )
-        if self.format in ("metadata", "mindone", "webdataset", "clip-list") and self.captions.source != "sidecar":
-            raise ValueError(
-                f"data.captions.source has no effect with data.format={self.format}, where captions have their "
-                "place; leave it out, or set data.format=image-folder"
-            )
-        if self.format == "kohya" and self.captions.source != "sidecar":
-            raise ValueError(
-                "data.captions.source has no effect with data.format=kohya, where the folder's words are the caption "
-                "of pictures without a file; leave it out, or set data.format=image-folder"
-            )
-        if self.format == "everydream" and (self.captions.source, self.captions.lines) != ("sidecar", "join"):
-            raise ValueError(
-                "data.captions.source and data.captions.lines have no effect with data.format=everydream, which merges "
-                "files and names by rules of its own; leave them out, or set data.format=image-folder"
-            )
+        spec = spec_of(self.format)
+        for fixed in spec.fixed:
+            if any(attrgetter(name)(self) != _default(name, spec) for name in fixed.settings):
+                raise ValueError(fixed.sentence.format(name=self.format))
 
     def _drawn(self) -> list[str]:
         """The settings by which a caption is another one from visit to visit."""
@@ -331,7 +294,7 @@ class DataSettings(Section):
     @property
     def has_clips(self) -> bool:
         """Whether samples are clips, so that pixels have frames."""
-        return self.format in CLIP_FORMATS
+        return spec_of(self.format).has_clips
 
     def _require_clips(self) -> None:
         """Refuses settings of clips for pictures, and rules of whole squares for other buckets."""
@@ -340,12 +303,7 @@ class DataSettings(Section):
                 f"data.clips has no effect with data.format={self.format}, whose samples are pictures; leave it out, "
                 "or set data.format=clip-list or videofolder"
             )
-        if self.format == "videofolder" and (self.split, self.hub_config, self.hub_cache) != ("train", None, None):
-            raise ValueError(
-                "data.split, data.hub_config and data.hub_cache have no effect with data.format=videofolder; leave "
-                "them out"
-            )
-        if self.clips.texts and self.format != "clip-list":
+        if self.clips.texts and not spec_of(self.format).reads_texts:
             raise ValueError("data.clips.texts has no effect without data.format=clip-list; leave it out")
         if self.clips.texts and not self.cache.text:
             raise ValueError(
@@ -378,23 +336,6 @@ class DataSettings(Section):
                 "set data.crop=center, or another data.resize"
             )
 
-    def _require_encoded(self) -> None:
-        """Refuses what cannot be done to pictures and captions that another trainer has encoded."""
-        if not (self.cache.latents and self.cache.text and self.cache.content == "sample"):
-            raise ValueError(
-                "data.format=mindone-cache holds one draw of each picture's latents, and text embeddings, which the "
-                "cache takes over; leave out data.cache.latents, data.cache.text and data.cache.content, or write "
-                "true, true and sample"
-            )
-        captions = self.captions
-        is_changed = bool(captions.dropout or captions.prefix or self._drawn())
-        if self.crop != "center" or self.flip or is_changed:
-            raise ValueError(
-                "data.format=mindone-cache holds pictures that are cut and captions that are chosen: leave out "
-                "data.crop, data.flip, data.captions.dropout, data.captions.shuffle_tags and what else changes "
-                "captions, or train from the pictures (data.format=mindone)"
-            )
-
     def _require_table(self) -> None:
         """Refuses a resolution that the bucket table cannot be made for."""
         if self.buckets.shape == "table" and self.resolution not in TABLES:
@@ -408,5 +349,9 @@ class DataSettings(Section):
                 f"data.resolution ({self.resolution}) must be a multiple of data.buckets.step ({self.buckets.step})"
             )
 
-    def _of_tables(self) -> tuple[object, ...]:
-        return self.columns, self.split, self.hub_config, self.hub_cache
+
+def _default(name: str, spec: FormatSpec) -> object:
+    """The value of a setting of `data` where a recipe of this format does not write it."""
+    section, _, inside = name.partition(".")
+    usual = spec.usual.get(section, {})
+    return usual[inside] if inside in usual else attrgetter(name)(DataSettings.model_construct())

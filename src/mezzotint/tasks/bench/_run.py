@@ -228,8 +228,7 @@ def _validation(
         recipe.data,
         seed=recipe.run.seed,
         device=runtime.device,
-        latents=caches.latents,
-        text=caches.text,
+        caches=caches,
     )
     return Validation(
         {"loss": batches},

@@ -23,7 +23,7 @@ from mezzotint import fault_injection
 from mezzotint.data.cache.entries import LatentCache, LatentLayout, TextCache, as_still
 from mezzotint.data.cache.store import Store
 from mezzotint.data.cache.text_rows import layout_of
-from mezzotint.data.files.external_text import Marked
+from mezzotint.data.files.overrides import Marked
 from mezzotint.data.loading.worker import read_picture, to_pixels
 from mezzotint.data.schedule import clip_visits
 from mezzotint.diffusion import noise
@@ -32,15 +32,15 @@ from mezzotint.families.base import Encodes, Intake, ModelFamily, posterior_samp
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
-from mezzotint.tasks.cache import _taking_over
-from mezzotint.tasks.cache.wanted import (
+from mezzotint.tasks.cache import import_cache
+from mezzotint.tasks.cache.inventory import (
+    LatentEntries,
     Ledger,
-    WantedLatents,
-    WantedText,
+    TextEntries,
     in_words,
+    latent_entries,
     share,
-    wanted_latents,
-    wanted_text,
+    text_entries,
 )
 from mezzotint.weights.files import text_cache_npz
 
@@ -143,14 +143,14 @@ def fill(
 class _Pictures:
     """What is wanted in one bucket, and which of it is absent or damaged, each (n,)."""
 
-    wanted: WantedLatents
+    needed: LatentEntries
     absent: NDArray[np.bool_]
     damaged: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class _Captions:
-    wanted: WantedText
+    needed: TextEntries
     absent: NDArray[np.bool_]
     damaged: NDArray[np.bool_]
 
@@ -158,27 +158,27 @@ class _Captions:
 def _look_for_latents(
     worker: Worker, rows: NDArray[np.int32], latents: LatentCache, verify_bytes: int | None
 ) -> tuple[_Pictures, ...]:
-    wanted = wanted_latents(worker.catalogue, rows, worker.settings, latents)
-    stores = [latents.store(w.bucket, is_still=w.is_still) for w in wanted]
-    total = sum(len(w.rows) * store.row_bytes for w, store in zip(wanted, stores, strict=True) if store)
+    needed = latent_entries(worker.catalogue, rows, worker.settings, latents)
+    stores = [latents.store(w.bucket, is_still=w.is_still) for w in needed]
+    total = sum(len(w.rows) * store.row_bytes for w, store in zip(needed, stores, strict=True) if store)
     checks = verify_bytes is None or total <= verify_bytes
     return tuple(
-        _Pictures(w, *_absent(store, w.addresses, checks)) for w, store in zip(wanted, stores, strict=True)
+        _Pictures(w, *_absent(store, w.addresses, checks)) for w, store in zip(needed, stores, strict=True)
     )  # fmt: skip
 
 
 def _look_for_text(
     worker: Worker, rows: NDArray[np.int32], text: TextCache, extra: Sequence[str], verify_bytes: int | None
 ) -> _Captions:
-    wanted = wanted_text(worker.catalogue, rows, text, extra)
-    found = text.rows()
-    checks = verify_bytes is None or (found is not None and len(wanted.rows) * found.row_bytes <= verify_bytes)
-    damaged = np.zeros(len(wanted.rows), dtype=np.bool_)
-    if found is None:
-        return _Captions(wanted, ~damaged, damaged)
-    absent = ~found.has(wanted.addresses, checks=checks)
-    damaged[absent] = found.damaged(wanted.addresses[absent])
-    return _Captions(wanted, absent, damaged)
+    needed = text_entries(worker.catalogue, rows, text, extra)
+    stored = text.rows()
+    checks = verify_bytes is None or (stored is not None and len(needed.rows) * stored.row_bytes <= verify_bytes)
+    damaged = np.zeros(len(needed.rows), dtype=np.bool_)
+    if stored is None:
+        return _Captions(needed, ~damaged, damaged)
+    absent = ~stored.has(needed.addresses, checks=checks)
+    damaged[absent] = stored.damaged(needed.addresses[absent])
+    return _Captions(needed, absent, damaged)
 
 
 def _absent(
@@ -203,15 +203,15 @@ def _why(
     line_of = np.full(len(worker.catalogue) + 1, -1, dtype=np.int64)  # row −1, of no sample, has line −1
     line_of[rows] = np.arange(len(rows))
     of_pictures: dict[int, str] = {}
-    for found in pictures:
-        absent = np.flatnonzero(found.absent)
-        reasons = ledger.pictures(lines[line_of[found.wanted.rows[absent]]])
+    for looked in pictures:
+        absent = np.flatnonzero(looked.absent)
+        reasons = ledger.pictures(lines[line_of[looked.needed.rows[absent]]])
         for i, reason in zip(absent.tolist(), reasons, strict=True):
-            of_pictures.setdefault(int(found.wanted.rows[i]), "entry damaged" if found.damaged[i] else reason)
+            of_pictures.setdefault(int(looked.needed.rows[i]), "entry damaged" if looked.damaged[i] else reason)
     of_captions: list[str] = []
     if captions is not None:
         for i in np.flatnonzero(captions.absent).tolist():
-            reason = ledger.caption(lines, int(line_of[captions.wanted.rows[i]]), captions.wanted.captions[i])
+            reason = ledger.caption(lines, int(line_of[captions.needed.rows[i]]), captions.needed.captions[i])
             of_captions.append("entry damaged" if captions.damaged[i] else reason)
     return in_words("picture", of_pictures.values()) + in_words("caption", of_captions)
 
@@ -230,29 +230,29 @@ def _summary(
     latents: LatentCache | None,
     text: TextCache | None,
 ) -> CacheSummary:
-    absent = [found.absent for found in (*pictures, *((captions,) if captions else ()))]
-    wanted, made = sum(len(a) for a in absent), sum(int(a.sum()) for a in absent)
+    absent = [looked.absent for looked in (*pictures, *((captions,) if captions else ()))]
+    needed, added = sum(len(a) for a in absent), sum(int(a.sum()) for a in absent)
     size, folders = 0, []
     for cache in (latents, text):
         if cache is not None:
             cache.refresh()
             size += sum(store.bytes_on_disk for store in cache.stores)
             folders.append(str(cache.folder.absolute()))
-    return CacheSummary(wanted, wanted - made, made, why, encoded, size, tuple(folders))
+    return CacheSummary(needed, needed - added, added, why, encoded, size, tuple(folders))
 
 
 def _fill_latents(worker: Worker, latents: LatentCache, pictures: Sequence[_Pictures]) -> int:
-    mine = [found.absent & share(found.wanted.addresses, worker.rank, worker.world_size) for found in pictures]
+    mine = [looked.absent & share(looked.needed.addresses, worker.rank, worker.world_size) for looked in pictures]
     count = sum(int(m.sum()) for m in mine)
     if not count:
         return 0
-    if latents.is_taken_over:
+    if latents.is_imported:
         return _take_over_latents(worker, latents, pictures, mine)
     progress, encoded = _Progress(worker, "pictures", count), 0
     family = worker.load("media")
     with ThreadPoolExecutor(max_workers=max(worker.settings.workers, 1)) as pool:
-        for found, of_bucket in zip(pictures, mine, strict=True):
-            w = found.wanted
+        for looked, of_bucket in zip(pictures, mine, strict=True):
+            w = looked.needed
             size = min(max(_PIXELS_PER_BATCH // (w.bucket.pixels * w.bucket.frames), 1), 64)
             for some, pixels in _decoded(worker, latents, w, _batches(np.flatnonzero(of_bucket), size), pool):
                 entries = _still_absent(latents.store(w.bucket, is_still=w.is_still), w.addresses, some)
@@ -266,20 +266,20 @@ def _take_over_latents(
     worker: Worker, latents: LatentCache, pictures: Sequence[_Pictures], mine: Sequence[NDArray[np.bool_]]
 ) -> int:
     count = sum(int(m.sum()) for m in mine)
-    worker.say(f"cache: latents of {counted(count, 'picture')} to take over from files, {_taking_over.AGE}")
-    intake = _taking_over.intake_or_refuse(worker.intake)
-    for found, of_bucket in zip(pictures, mine, strict=True):
-        _taking_over.latents(worker.catalogue, latents, found.wanted, np.flatnonzero(of_bucket), intake)
+    worker.say(f"cache: latents of {counted(count, 'picture')} to take over from files, {import_cache.AGE}")
+    intake = import_cache.intake_or_refuse(worker.intake)
+    for looked, of_bucket in zip(pictures, mine, strict=True):
+        import_cache.latents(worker.catalogue, latents, looked.needed, np.flatnonzero(of_bucket), intake)
     return count
 
 
 def _decoded(
-    worker: Worker, latents: LatentCache, wanted: WantedLatents, batches: Iterator[NDArray[np.int64]], pool: Executor
+    worker: Worker, latents: LatentCache, needed: LatentEntries, batches: Iterator[NDArray[np.int64]], pool: Executor
 ) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
     """Batches with their uint8 pixels; the next one is decoded while this one is encoded."""
     ahead: deque[tuple[NDArray[np.int64], list[Future[NDArray[np.uint8]]]]] = deque()
     for some in batches:
-        ahead.append((some, [pool.submit(_decode, worker, latents, wanted, int(i)) for i in some]))
+        ahead.append((some, [pool.submit(_decode, worker, latents, needed, int(i)) for i in some]))
         if len(ahead) > 1:
             yield _collected(*ahead.popleft())
     while ahead:
@@ -292,10 +292,10 @@ def _collected(
     return some, torch.stack([torch.from_numpy(picture.result()) for picture in pictures])
 
 
-def _decode(worker: Worker, latents: LatentCache, wanted: WantedLatents, entry: int) -> NDArray[np.uint8]:
-    row = int(wanted.rows[entry])
+def _decode(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: int) -> NDArray[np.uint8]:
+    row = int(needed.rows[entry])
     fault_injection.reach("data.decode")
-    picture = _read(worker, latents, wanted, entry)
+    picture = _read(worker, latents, needed, entry)
     if not worker.catalogue.verify(row):
         path = worker.catalogue.path(row)
         raise DatasetError(
@@ -306,26 +306,26 @@ def _decode(worker: Worker, latents: LatentCache, wanted: WantedLatents, entry: 
     return picture
 
 
-def _read(worker: Worker, latents: LatentCache, wanted: WantedLatents, entry: int) -> NDArray[np.uint8]:
+def _read(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: int) -> NDArray[np.uint8]:
     """(3, H, W), or (3, F, H, W) of a clip."""
-    row, variant, still = (int(one[entry]) for one in (wanted.rows, wanted.variants, wanted.stills))
-    placed = latents.placement(worker.catalogue, row, variant, wanted.clip)
-    if not (worker.settings.has_clips or wanted.is_still):
+    row, view, still = (int(one[entry]) for one in (needed.rows, needed.views, needed.stills))
+    placed = latents.placement(worker.catalogue, row, view, needed.clip)
+    if not (worker.settings.has_clips or needed.is_still):
         return read_picture(worker.catalogue, row, placed, worker.settings)
     if still >= 0:
-        times = latents.time_of_still(worker.catalogue, row, wanted.clip.frames, variant, still)
+        times = latents.time_of_still(worker.catalogue, row, needed.clip.frames, view, still)
         placed = as_still(placed)
     else:
-        times = latents.times(worker.catalogue, row, wanted.clip.frames, variant)
+        times = latents.times(worker.catalogue, row, needed.clip.frames, view)
     frames = clip_visits.read(worker.catalogue, row, placed, times, worker.settings).numpy()
-    return frames[:, 0] if wanted.is_still else frames
+    return frames[:, 0] if needed.is_still else frames
 
 
 def _encode_pictures(
     worker: Worker,
     latents: LatentCache,
     family: ModelFamily,
-    wanted: WantedLatents,
+    needed: LatentEntries,
     entries: NDArray[np.int64],
     pixels: Tensor,
 ) -> None:
@@ -334,56 +334,56 @@ def _encode_pictures(
     fault_injection.reach("cache.encode")
     rows = family.encode_media(to_pixels(pixels, worker.device))
     if latents.content == "sample":
-        hashes = worker.catalogue.key_hash[wanted.rows[entries]]
-        of_draws = zip(hashes, wanted.variants[entries], wanted.stills[entries], strict=True)
-        keys = [latents.draw(int(key_hash), int(variant), int(still)) for key_hash, variant, still in of_draws]
+        hashes = worker.catalogue.key_hash[needed.rows[entries]]
+        of_draws = zip(hashes, needed.views[entries], needed.stills[entries], strict=True)
+        keys = [latents.draw(int(key_hash), int(view), int(still)) for key_hash, view, still in of_draws]
         numbers = torch.from_numpy(np.array(keys, dtype=np.uint64).view(np.int64)).to(rows.device)
         rows = posterior_sample(rows, noise.normal(numbers, (rows.shape[1] // 2, *rows.shape[2:])))
-    pixels_per_latent = wanted.bucket.width // rows.shape[-1]
-    has_frames = worker.settings.has_clips or wanted.is_still
+    pixels_per_latent = needed.bucket.width // rows.shape[-1]
+    has_frames = worker.settings.has_clips or needed.is_still
     latents.define(LatentLayout(rows.shape[1], pixels_per_latent, family.grid.frames if has_frames else 0))
-    store = latents.store(wanted.bucket, is_still=wanted.is_still)
+    store = latents.store(needed.bucket, is_still=needed.is_still)
     assert store is not None
-    names = [str(worker.catalogue.path(int(row))) for row in wanted.rows[entries]]
-    store.append(wanted.addresses[entries], rows, names=names)
+    names = [str(worker.catalogue.path(int(row))) for row in needed.rows[entries]]
+    store.append(needed.addresses[entries], rows, names=names)
 
 
-def _is_other(text: TextCache, wanted: WantedText, some: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _is_other(text: TextCache, needed: TextEntries, some: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which of some captions are those of rows whose embeddings another trainer has made."""
-    return (wanted.rows[some] >= 0) & text.is_taken_over
+    return (needed.rows[some] >= 0) & text.is_imported
 
 
-def _take_other(worker: Worker, text: TextCache, wanted: WantedText, mine: NDArray[np.int64]) -> int:
+def _take_other(worker: Worker, text: TextCache, needed: TextEntries, mine: NDArray[np.int64]) -> int:
     """Takes over what another trainer has encoded; returns how many."""
-    taken = mine[_is_other(text, wanted, mine)]
+    taken = mine[_is_other(text, needed, mine)]
     if len(taken):
-        worker.say(f"cache: {counted(len(taken), 'embedding')} to take over from files, {_taking_over.AGE}")
-        _taking_over.texts(worker.catalogue, text, wanted, taken, _taking_over.intake_or_refuse(worker.intake))
+        worker.say(f"cache: {counted(len(taken), 'embedding')} to take over from files, {import_cache.AGE}")
+        import_cache.texts(worker.catalogue, text, needed, taken, import_cache.intake_or_refuse(worker.intake))
     return len(taken)
 
 
 def _fill_text(worker: Worker, text: TextCache, captions: _Captions) -> int:
-    wanted = captions.wanted
-    mine = np.flatnonzero(captions.absent & share(wanted.addresses, worker.rank, worker.world_size))
+    needed = captions.needed
+    mine = np.flatnonzero(captions.absent & share(needed.addresses, worker.rank, worker.world_size))
     if not len(mine):
         return 0
-    of_files = np.array([bool(mark) for mark in wanted.marks], dtype=np.bool_)
-    taken = _take_over(worker, text, wanted, mine[of_files[mine]]) + _take_other(worker, text, wanted, mine)
-    mine = mine[~(of_files[mine] | _is_other(text, wanted, mine))]
+    of_files = np.array([bool(mark) for mark in needed.marks], dtype=np.bool_)
+    taken = _take_over(worker, text, needed, mine[of_files[mine]]) + _take_other(worker, text, needed, mine)
+    mine = mine[~(of_files[mine] | _is_other(text, needed, mine))]
     if not len(mine):
         return taken
     progress, encoded = _Progress(worker, "captions", len(mine)), taken
     family = worker.load("text")
     for some in _batches(mine, _CAPTIONS_PER_BATCH):
-        entries = some[_absent_still(text, wanted.addresses, some)]
+        entries = some[_absent_still(text, needed.addresses, some)]
         if len(entries):
-            _encode_captions(text, family, [wanted.captions[i] for i in entries], wanted.addresses[entries])
+            _encode_captions(text, family, [needed.captions[i] for i in entries], needed.addresses[entries])
         encoded += len(entries)
         progress.add(len(some))
     return encoded
 
 
-def _take_over(worker: Worker, text: TextCache, wanted: WantedText, entries: NDArray[np.int64]) -> int:
+def _take_over(worker: Worker, text: TextCache, needed: TextEntries, entries: NDArray[np.int64]) -> int:
     """Keeps the embeddings of these captions that other trainers have made. All files have one length and one width,
     those of the model's text where its files say them. Returns how many."""
     if not len(entries):
@@ -395,13 +395,13 @@ def _take_over(worker: Worker, text: TextCache, wanted: WantedText, entries: NDA
     for some in _batches(entries, _CAPTIONS_PER_BATCH):
         states, masks = [], []
         for entry in some.tolist():
-            path = Marked.decoded(wanted.marks[entry]).path
-            found = text_cache_npz.read(path, length=length, width=width)
-            length, width = found.states.shape
-            states.append(torch.from_numpy(found.states))
-            masks.append(torch.from_numpy(found.mask))
+            path = Marked.decoded(needed.marks[entry]).path
+            file = text_cache_npz.read(path, length=length, width=width)
+            length, width = file.states.shape
+            states.append(torch.from_numpy(file.states))
+            masks.append(torch.from_numpy(file.mask))
         embedding = TextEmbedding(torch.stack(states), torch.stack(masks))
-        _keep(text, embedding, wanted.addresses[some], [wanted.captions[entry] for entry in some.tolist()])
+        _keep(text, embedding, needed.addresses[some], [needed.captions[entry] for entry in some.tolist()])
     return len(entries)
 
 

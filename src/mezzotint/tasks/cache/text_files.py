@@ -10,10 +10,12 @@ from pathlib import Path
 
 import torch
 
+from mezzotint.data.catalogue.catalogue import stills_settings
 from mezzotint.data.files.caption_cleaning import cleaner
 from mezzotint.data.formats.clip_list import samples
 from mezzotint.errors import CacheError
 from mezzotint.recipe.counting import counted
+from mezzotint.recipe.formats.base import spec_of
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime
 from mezzotint.tasks import assemble
@@ -59,9 +61,9 @@ def make(recipe: Recipe, runtime: Runtime, say: Callable[[str], None]) -> int:
     for first in range(0, len(mine), _AT_ONCE):
         some = mine[first : first + _AT_ONCE]
         assert family is not None
-        told = family.encode_text([clean(caption) for _, caption in some])
-        assert told.mask is not None
-        states, masks = told.states.float().cpu().numpy(), told.mask.to(torch.uint8).cpu().numpy()
+        embedding = family.encode_text([clean(caption) for _, caption in some])
+        assert embedding.mask is not None
+        states, masks = embedding.states.float().cpu().numpy(), embedding.mask.to(torch.uint8).cpu().numpy()
         for (place, _), state, mask in zip(some, states, masks, strict=True):
             text_cache_npz.write(place, text_cache_npz.TextFile(state, mask))
     runtime.barrier()
@@ -72,13 +74,13 @@ def _places(recipe: Recipe) -> dict[Path, str]:
     """Captions by the file that has, or would have, their embedding: of every entry whose clip or picture is there."""
     clips = recipe.data.clips
     lists = list(recipe.data.path)
-    if clips.stills_from == "images" and clips.stills_kind in (None, "clip-list"):
+    if clips.stills_from == "images" and spec_of(stills_settings(recipe.data).format).reads_texts:
         lists += clips.stills_path
-    found: dict[Path, str] = {}
+    captions: dict[Path, str] = {}
     for path in lists:
         for place, caption in samples.embeddings(Path(os.path.abspath(path.expanduser()))):
-            found.setdefault(place, caption)
-    return found
+            captions.setdefault(place, caption)
+    return captions
 
 
 def _cleaning(recipe: Recipe) -> Callable[[str], str]:

@@ -13,7 +13,7 @@ from mezzotint import durable
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.store import Store
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.schedule.plan import Timeline, plan, plan_columns
+from mezzotint.data.schedule.plan import Timeline, plan
 from mezzotint.errors import StorageError
 from mezzotint.recipe.base import Every, with_values
 from mezzotint.recipe.recipe import Recipe
@@ -22,7 +22,7 @@ from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Epoch
 from mezzotint.tasks import held_out
 from mezzotint.tasks.assemble import Caches, Dataset
-from mezzotint.tasks.cache.wanted import wanted_latents, wanted_text
+from mezzotint.tasks.cache.inventory import latent_entries, text_entries
 from mezzotint.tasks.check._model_files import Component
 from mezzotint.tasks.check.memory import Memory, bytes_of
 from mezzotint.training.precision.policy import DTYPES
@@ -109,7 +109,7 @@ class Disk:
 def bucket_rows(dataset: Dataset, settings: DataSettings, *, accumulation: int, seed: int) -> tuple[BucketRow, ...]:
     """The buckets that hold pictures, from tall to wide, as the first epoch deals with them."""
     table = buckets.table(settings)
-    columns = plan_columns(dataset.catalogue, dataset.rows, settings)
+    columns = dataset.timeline.columns
     whole = with_values(settings, {"remainder": "short"})
     visits = _per_bucket(plan(columns, whole, accumulation=accumulation, seed=seed, epoch=0), len(table))
     epoch = dataset.timeline.epoch(0)
@@ -175,7 +175,7 @@ def cache_needs(
     if caches.text is not None:
         row_bytes = bytes_of(memory.text_numbers, recipe.data.cache.dtype)
         addresses = np.concatenate(
-            [wanted_text(catalogue, rows, caches.text, extra_captions).addresses for catalogue, rows in seen]
+            [text_entries(catalogue, rows, caches.text, extra_captions).addresses for catalogue, rows in seen]
         )
         addresses = np.unique(addresses, axis=0)
         found = caches.text.rows()
@@ -202,8 +202,8 @@ def _latents(
     assert latents is not None
     entries = total = missing = 0
     present: int | None = 0
-    if len(rows) * latents.variants <= LOOKED_UP:
-        for wanted in wanted_latents(catalogue, rows, recipe.data, latents):
+    if len(rows) * latents.views <= LOOKED_UP:
+        for wanted in latent_entries(catalogue, rows, recipe.data, latents):
             here = _present(latents.store(wanted.bucket, is_still=wanted.is_still), wanted.addresses)
             entry = _latent_bytes(recipe, memory, wanted.bucket)
             count = len(wanted.addresses)
@@ -211,8 +211,8 @@ def _latents(
             present = (present or 0) + here
         return CacheNeed("latents", entries, total, present, missing)
     table = buckets.table(recipe.data)
-    counts = np.bincount(buckets.of_rows(catalogue, rows, recipe.data), minlength=len(table))
-    for size, count in zip(table, (counts * latents.variants).tolist(), strict=True):
+    counts = np.bincount(catalogue.buckets_of(rows, recipe.data), minlength=len(table))
+    for size, count in zip(table, (counts * latents.views).tolist(), strict=True):
         entries, total = entries + count, total + count * _latent_bytes(recipe, memory, size)
     return CacheNeed("latents", entries, total, None, total)
 

@@ -270,7 +270,7 @@ def _look_at_data(checked: Checked) -> None:
             dataset, recipe.data, accumulation=recipe.optim.accumulation, seed=recipe.run.seed
         )
         catalogue, rows = dataset.catalogue, dataset.rows
-        if catalogue.own.group[rows].any():
+        if catalogue.overrides.group[rows].any():
             checked.names = tuple(batch_report.rows_of(catalogue, rows, recipe.data))
         checked.notes += batch_report.warnings(catalogue, rows, recipe.data)
         checked.notes += of_data(dataset, recipe.data) + of_pictures(recipe, dataset)

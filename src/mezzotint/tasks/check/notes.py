@@ -200,7 +200,7 @@ def _of_directions(dataset: Dataset, settings: DataSettings) -> Iterator[str]:
     """A word about captions that a mirrored picture or clip contradicts. Looks at the first of many."""
     catalogue = dataset.catalogue
     rows = dataset.rows[:_LOOKED_AT]
-    own = catalogue.own.flip[rows]
+    own = catalogue.overrides.flip[rows]
     mirrored_rows = rows[np.where(np.isnan(own), settings.flip, own) > 0].tolist()
     saying = [row for row in mirrored_rows if any(map(_DIRECTION.search, catalogue.captions(row)))]
     if not saying:
@@ -218,7 +218,7 @@ def _of_directions(dataset: Dataset, settings: DataSettings) -> Iterator[str]:
 
 def _broken_groups(dataset: Dataset) -> Iterator[str]:
     """`2 of the 7 of 'horses'` for each name that the share held out takes pictures of."""
-    own = dataset.catalogue.own
+    own = dataset.catalogue.overrides
     held, trained = Counter(own.group[dataset.held].tolist()), Counter(own.group[dataset.rows].tolist())
     for group, count in sorted(held.items()):
         if group:

@@ -239,7 +239,7 @@ def _caption_lines(recipe: Recipe, dataset: Dataset, *, in_buckets: bool) -> Ite
         if caption in seen:
             continue
         seen.add(caption)
-        size = table[int(buckets.of_rows(dataset.catalogue, [row], recipe.data)[0])] if sizes else None
+        size = table[int(dataset.catalogue.buckets_of([row], recipe.data)[0])] if sizes else None
         yield Line(caption, width=size.width if size else None, height=size.height if size else None)
         if len(seen) == _CAPTIONS:
             return

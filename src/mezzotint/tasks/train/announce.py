@@ -146,7 +146,7 @@ def _data_line(recipe: Recipe, dataset: Dataset) -> str:
 
 def _flips(recipe: Recipe, dataset: Dataset) -> str:
     """How many are mirrored, in words; nothing where none is."""
-    own = dataset.catalogue.own.flip[dataset.rows]
+    own = dataset.catalogue.overrides.flip[dataset.rows]
     chances = {recipe.data.flip, *own[~np.isnan(own)].tolist()} if len(own) else {recipe.data.flip}
     if max(chances) == 0:
         return ""
@@ -163,7 +163,7 @@ def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:
 
 def _bucket_counts(recipe: Recipe, dataset: Dataset) -> Counter[int]:
     """How many pictures each bucket that has any holds, by its place in the table."""
-    return Counter(buckets.of_rows(dataset.catalogue, dataset.rows, recipe.data).tolist())
+    return Counter(dataset.catalogue.buckets_of(dataset.rows, recipe.data).tolist())
 
 
 def _batch_line(recipe: Recipe, runtime: Runtime, dataset: Dataset) -> str:

@@ -56,7 +56,7 @@ def read_list(path: Path, *, has_texts: bool, may_lack_texts: bool = False) -> t
     line that is malformed or names nothing, and for a list that is empty or no text.
     """
     text = _text(path, MAX_LIST_BYTES, "E1231", "a list of clips").removeprefix("\ufeff")
-    found, faults = [], []
+    lines_read, faults = [], []
     for number, written in enumerate(text.splitlines(), start=1):
         if not written.strip():
             continue
@@ -72,12 +72,12 @@ def read_list(path: Path, *, has_texts: bool, may_lack_texts: bool = False) -> t
             faults.append(f"line {number}: {fault}")
             continue
         there = [place for place in places if place is not None]
-        found.append(Line(number, there[0], there[-1], there[1] if has_texts else None))
+        lines_read.append(Line(number, there[0], there[-1], there[1] if has_texts else None))
     if faults:
         raise DatasetError(f"{path}: {_shown(faults)}", code="E1231")
-    if not found:
+    if not lines_read:
         raise DatasetError(f"{path}: is empty; write a line for each data set: {_form(has_texts)}", code="E1231")
-    return tuple(found)
+    return tuple(lines_read)
 
 
 def read_annotation(path: Path) -> tuple[Entry, ...]:
@@ -89,15 +89,15 @@ def read_annotation(path: Path) -> tuple[Entry, ...]:
         raise DatasetError(f"{path}: is no JSON: {error}", code="E1232") from error
     if not isinstance(values, list):
         raise DatasetError(f"{path}: holds {_kind(values)} and no list of objects with path and cap", code="E1232")
-    found, faults = [], []
+    entries, faults = [], []
     for number, value in enumerate(values, start=1):
         try:
-            found.append(_entry(number, value))
+            entries.append(_entry(number, value))
         except ValueError as error:
             faults.append(f"entry {number}: {error}")
     if faults:
         raise DatasetError(f"{path}: {_shown(faults)}", code="E1232")
-    return tuple(found)
+    return tuple(entries)
 
 
 def _entry(number: int, value: Any) -> Entry:
@@ -133,17 +133,17 @@ def _resolution(value: Any) -> Size | None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    value = dict(pairs)
+    if len(value) < len(pairs):
         raise ValueError(f"a key stands twice among {', '.join(repr(key) for key, _ in pairs)}")
-    return found
+    return value
 
 
 def _count_fault(parts: list[str], has_texts: bool) -> str:
-    wanted = 3 if has_texts else 2
-    if len(parts) == wanted and all(parts):
+    expected = 3 if has_texts else 2
+    if len(parts) == expected and all(parts):
         return ""
-    other = 5 - wanted
+    other = 5 - expected
     hint = ""
     if len(parts) == other:
         hint = (
@@ -152,7 +152,7 @@ def _count_fault(parts: list[str], has_texts: bool) -> str:
             else "; with a folder of embeddings set data.clips.texts=true"
         )
     count = len([part for part in parts if part])
-    return f"{count} path{'s' if count != 1 else ''} where {wanted} are needed: {_form(has_texts)}{hint}"
+    return f"{count} path{'s' if count != 1 else ''} where {expected} are needed: {_form(has_texts)}{hint}"
 
 
 def _form(has_texts: bool) -> str:

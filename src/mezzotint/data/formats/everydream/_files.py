@@ -55,7 +55,7 @@ class Files:
         return self.mapping(document.tree, name, where=functools.partial(_line, document.lines))
 
     def mapping(
-        self, found: Mapping[str, Any], name: str, *, where: Callable[[Place], str], also: tuple[str, ...] = ()
+        self, values: Mapping[str, Any], name: str, *, where: Callable[[Place], str], also: tuple[str, ...] = ()
     ) -> Layer:
         """A mapping that is read already. where: what is put behind the file's name for a place in it, `:12`."""
 
@@ -63,7 +63,7 @@ class Files:
             return self._caption(text, name)
 
         try:
-            return layers.of_mapping(found, caption=caption, also=also)
+            return layers.of_mapping(values, caption=caption, also=also)
         except Malformed as error:
             dotted = ".".join(map(str, error.place))
             self.problems.append(f"{name}{where(error.place)}: {f'{dotted}: ' if dotted else ''}{error}")
@@ -97,10 +97,10 @@ class Files:
         """A caption as a mapping gives it: the text itself, or the file that it names."""
         if "\n" in text or not text.endswith(CAPTIONS):
             return text
-        found = self.find(name, text)
-        if found is None:
+        path = self.find(name, text)
+        if path is None:
             raise Malformed(f"there is no file {text!r} below the data set's folder", ("caption",))
-        return self._read(found) or ""
+        return self._read(path) or ""
 
     def _read(self, name: str) -> str | None:
         """The text of a file, None (and a problem) where it holds none."""
@@ -142,7 +142,7 @@ def manifest(path: Path) -> list[dict[str, Any]]:
             raise DatasetError(
                 f"{path}: more than {MAX_MANIFEST_BYTES:,} bytes; give several manifests in data.path", code="E1217"
             )
-        found = json.loads(data.decode("utf-8-sig"))
+        entries = json.loads(data.decode("utf-8-sig"))
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror}; data.path names the manifest", code="E1201") from error
     except UnicodeDecodeError as error:
@@ -153,15 +153,15 @@ def manifest(path: Path) -> list[dict[str, Any]]:
         raise DatasetError(
             f"{path}:{line}: not JSON ({error}); mend this line or the one above", code="E1217"
         ) from None
-    if not isinstance(found, list):
-        raise DatasetError(f"{path}:1: a manifest is a list of objects with `image`, got {found!r:.40}", code="E1217")
-    for count, entry in enumerate(found, start=1):
+    if not isinstance(entries, list):
+        raise DatasetError(f"{path}:1: a manifest is a list of objects with `image`, got {entries!r:.40}", code="E1217")
+    for count, entry in enumerate(entries, start=1):
         if not isinstance(entry, dict) or not isinstance(entry.get("image"), str) or not entry["image"].strip():
             raise DatasetError(
                 f"{path}: entry {count} is to be an object with `image`, the path of a picture, got {entry!r:.60}",
                 code="E1217",
             )
-    return found
+    return entries
 
 
 def _line(lines: Mapping[Place, int], place: Place) -> str:

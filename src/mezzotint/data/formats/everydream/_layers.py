@@ -75,13 +75,13 @@ def of_text(text: str) -> Layer:
 
 
 def of_mapping(
-    found: Mapping[str, Any], *, caption: Callable[[str], str], place: Place = (), also: tuple[str, ...] = ()
+    mapping: Mapping[str, Any], *, caption: Callable[[str], str], place: Place = (), also: tuple[str, ...] = ()
 ) -> Layer:
     """What a mapping says. caption: turns the value of `caption` into the caption's text. also: keys that are the
     caller's business. Raises Malformed for the first thing that is wrong."""
     values: dict[str, Any] = {}
     inner = Layer()
-    for key, value in found.items():
+    for key, value in mapping.items():
         at = (*place, key)
         if key in also or value is None:
             continue
@@ -127,9 +127,9 @@ def _share(value: Any, at: Place) -> float:
 
 
 def _above_0(value: Any, at: Place) -> float | None:
-    if (found := _finite(value, at)) < 0:
+    if (number := _finite(value, at)) < 0:
         raise Malformed(f"must not be below 0, got {value!r}", at)
-    return found or None  # EveryDream2 takes 0 for "not set"
+    return number or None  # EveryDream2 takes 0 for "not set"
 
 
 def _length(value: Any, at: Place) -> int | None:
@@ -139,10 +139,10 @@ def _length(value: Any, at: Place) -> int | None:
 
 
 def _switch(value: Any, at: Place) -> bool:
-    found = _WORDS.get(value.lower(), value) if isinstance(value, str) else value
-    if not isinstance(found, bool):
+    switch = _WORDS.get(value.lower(), value) if isinstance(value, str) else value
+    if not isinstance(switch, bool):
         raise Malformed(f"must be true or false, got {value!r}", at)
-    return found
+    return switch
 
 
 def _text(value: Any, at: Place) -> str:

@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from mezzotint.data.files.listing import Listing, walk
-from mezzotint.data.formats.base import Noted, Skipped, Source
+from mezzotint.data.files.tags import NO_LIMIT, Tags
+from mezzotint.data.formats.base import Format, Noted, Skipped, Source
 from mezzotint.data.formats.everydream._files import CAPTIONS, Files, manifest
 from mezzotint.data.formats.everydream._layers import NAMELESS, Layer, Place
 from mezzotint.data.media import decoding
-from mezzotint.data.schedule.captions import NO_LIMIT, Tags
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
@@ -29,15 +29,10 @@ from mezzotint.stages import Sample
 PICTURES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".jfif"))
 SIDECARS = (*CAPTIONS, ".yml", ".yaml")
 SUFFIXES = PICTURES | set(SIDECARS)
-"""Endings of the files that this format looks at in a folder."""
 
 NUMBERS = ("multiply", "cond_dropout", "flip_p", "loss_scale")
 GLOBALS, LOCALS = ("global.yml", "global.yaml"), ("local.yml", "local.yaml")
 MANIFESTS = frozenset((*GLOBALS, *LOCALS, *(f"{key}.txt" for key in NUMBERS), "batch_id.txt", "shuffle_tags.txt"))
-"""Files that hold for a folder; their content is part of the index's address."""
-
-OWN_FLIPS = True
-"""Pictures may have a chance of their own to be mirrored."""
 
 _SHOWN = 5
 
@@ -55,14 +50,14 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
         for text in (entry["image"], caption if isinstance(caption, str) and caption.endswith(CAPTIONS) else None):
             if text is None:
                 continue
-            found = _find(real.parent, text)
-            if found is not None:
-                names.add(_below(real.parent, found))
+            path_found = _find(real.parent, text)
+            if path_found is not None:
+                names.add(_below(real.parent, path_found))
             elif text == entry["image"]:
                 refused[text] = "no such file, neither beside the manifest nor in the current folder"
     ordered = sorted(names, key=os.fsencode)
     stats = [(real.parent / name).stat() for name in ordered]
-    numbers = [(found.st_size, found.st_mtime_ns, found.st_ctime_ns) for found in stats]
+    numbers = [(path_found.st_size, path_found.st_mtime_ns, path_found.st_ctime_ns) for path_found in stats]
     return Listing(real.parent, ordered, np.array(numbers, dtype=np.int64), tuple(sorted(refused.items())), {})
 
 
@@ -120,15 +115,15 @@ class _Reading:
             where = functools.partial(_entry, count)
             layer = self.files.mapping(entry, listed, where=where, also=("image",))
             written = entry["image"]
-            found = _find(root, written)
-            if found is None:
+            picture = _find(root, written)
+            if picture is None:
                 continue  # among the listing's refused
-            if found.suffix.lower() not in decoding.SUFFIXES:
-                yield Skipped(self.source.prefix + written, f"{found.suffix or 'no ending'} is no ending of pictures")
+            if picture.suffix.lower() not in decoding.SUFFIXES:
+                yield Skipped(self.source.prefix + written, f"{picture.suffix or 'no ending'} is no ending of pictures")
                 continue
             seen[written] += 1
             key = written if seen[written] == 1 else f"{written}#{seen[written]}"
-            yield from self._sample(key, written, found, layer)
+            yield from self._sample(key, written, picture, layer)
 
     def require_captions(self) -> None:
         """Raises E1203 for pictures without a main prompt."""
@@ -244,8 +239,8 @@ def _caption_file(root: Path, listed: Collection[str], name: str, text: str) -> 
     """The caption file that the file `name` means by `text`, when it is one of the listed: beside it, below the root,
     or in the current folder."""
     for place in (root / name).parent, root:
-        found = _find(place, text)
-        if found is not None and (here := _below(root, found)) in listed:
+        file = _find(place, text)
+        if file is not None and (here := _below(root, file)) in listed:
             return here
     return None
 
@@ -256,3 +251,8 @@ def _entry(count: int, _place: Place) -> str:
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+FORMAT = Format(
+    read_samples=read_samples, suffixes=SUFFIXES, list_files=list_files, manifests=MANIFESTS, own_flips=True
+)  # fmt: skip

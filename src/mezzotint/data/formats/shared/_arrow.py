@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mezzotint.data.formats.shared.tables import Row, Wanted, require_columns, require_data
+from mezzotint.data.formats.shared.tables import ColumnNames, Row, require_columns, require_data
 from mezzotint.errors import DatasetError
 
 _ROWS = 64  # at a time, since each may hold a picture
 
 
-def rows(path: Path, wanted: Wanted) -> Iterator[Row]:
+def rows(path: Path, columns: ColumnNames) -> Iterator[Row]:
     """The rows of a parquet file, or of an arrow file (stream or file layout), counted from 0.
 
     A picture is a text (a path), bytes, or a struct of `bytes` and `path`, as a dict. Raises DatasetError E1211 for a
@@ -24,7 +24,7 @@ def rows(path: Path, wanted: Wanted) -> Iterator[Row]:
     require_data(path)
     try:
         number = 0
-        for batch in _parquet(path, wanted) if path.suffix.lower() == ".parquet" else _arrow(path, wanted):
+        for batch in _parquet(path, columns) if path.suffix.lower() == ".parquet" else _arrow(path, columns):
             for picture, caption in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
                 yield Row(number, picture, caption)
                 number += 1
@@ -33,14 +33,14 @@ def rows(path: Path, wanted: Wanted) -> Iterator[Row]:
         raise DatasetError(f"{path}: cannot be read as {path.suffix[1:]}: {words}", code="E1211") from error
 
 
-def _parquet(path: Path, wanted: Wanted) -> Iterator[Any]:
+def _parquet(path: Path, columns: ColumnNames) -> Iterator[Any]:
     with pq.ParquetFile(path) as file:
-        names = _checked(path, file.schema_arrow, wanted)
+        names = _checked(path, file.schema_arrow, columns)
         for batch in file.iter_batches(_ROWS, columns=names):
             yield batch.select(names)
 
 
-def _arrow(path: Path, wanted: Wanted) -> Iterator[Any]:
+def _arrow(path: Path, columns: ColumnNames) -> Iterator[Any]:
     with pa.memory_map(str(path)) as file:
         is_file = file.read(6) == b"ARROW1"
         file.seek(0)
@@ -49,15 +49,15 @@ def _arrow(path: Path, wanted: Wanted) -> Iterator[Any]:
             batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
         else:
             batches = reader = pa.ipc.open_stream(file)
-        names = _checked(path, reader.schema, wanted)
+        names = _checked(path, reader.schema, columns)
         for batch in batches:
             for start in range(0, batch.num_rows, _ROWS):
                 yield batch.select(names).slice(start, _ROWS)
 
 
-def _checked(path: Path, schema: Any, wanted: Wanted) -> list[str]:
+def _checked(path: Path, schema: Any, columns: ColumnNames) -> list[str]:
     """The names of the picture's and the caption's column, whose types are such."""
-    picture, caption = require_columns(path, wanted, schema.names)
+    picture, caption = require_columns(path, columns, schema.names)
     if not _is_picture(schema.types[picture]):
         raise DatasetError(
             f"{path}: the column {schema.names[picture]!r} holds {schema.types[picture]}, not pictures (a struct of "

@@ -32,10 +32,10 @@ def arrow_files(name: str, *, config: str | None, split: str, cache: Path | None
         own_name = name.rpartition("/")[2]
         builder = Cache(place, own_name, config_name=config, version="auto", hash="auto", repo_id=name)
         _require_split(name, split, list(builder.info.splits or ()))
-        found = builder.as_dataset(split=split)
+        dataset = builder.as_dataset(split=split)
     except _FAILURES as absent:
-        found = _fetched(name, config, split, place, str(absent))
-    return tuple(Path(file["filename"]) for file in found.cache_files)
+        dataset = _fetched(name, config, split, place, str(absent))
+    return tuple(Path(file["filename"]) for file in dataset.cache_files)
 
 
 def cached_file(path: str, root: Path, cache: Path | None) -> bytes | None:
@@ -51,15 +51,15 @@ def cached_file(path: str, root: Path, cache: Path | None) -> bytes | None:
 
 def _fetched(name: str, config: str | None, split: str, place: str | None, absent: str) -> datasets.Dataset:
     try:
-        found = datasets.load_dataset(name, config, cache_dir=place)
+        splits = datasets.load_dataset(name, config, cache_dir=place)
     except _FAILURES as error:
         raise DatasetError(
             f"{name}: no such folder, and no data set of the hub that is cached here ({_line(absent)}) or can be "
             f"fetched ({_line(str(error))}); fetch it where there is a network, set data.hub_config, or give a folder",
             code="E1215",
         ) from error
-    _require_split(name, split, list(found))
-    return found[split]
+    _require_split(name, split, list(splits))
+    return splits[split]
 
 
 def _require_split(name: str, split: str, there: Sequence[str]) -> None:

@@ -27,8 +27,8 @@ class Repeated:
 def repeated(name: str) -> Repeated | None:
     """What a folder's name says: `10_sks dog` ten times "sks dog", `3_fox` three times "fox", `5` five times nothing.
     None without a number before the first underscore."""
-    found = _NAME.fullmatch(name)
-    return Repeated(int(found[1]), found[2] or "") if found and len(found[1]) < 10 else None
+    match = _NAME.fullmatch(name)
+    return Repeated(int(match[1]), match[2] or "") if match and len(match[1]) < 10 else None
 
 
 def seen_in(root: Path) -> list[str]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from mezzotint.data.files.listing import Unusable
 from mezzotint.data.formats.base import Skipped, Source
 from mezzotint.data.formats.shared.folder_repeats import Repeated, seen_in
 from mezzotint.errors import DatasetError
@@ -25,11 +26,15 @@ _TABLES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 
 
 def samples(
-    source: Source, *, word: str, folder_of: Callable[[str], Repeated | None] = lambda name: None
+    source: Source,
+    *,
+    word: str,
+    folder_of: Callable[[str], Repeated | None] = lambda name: None,
+    by_name: bool = True,
 ) -> Iterator[Sample | Skipped]:
     """One sample for each file of the listing that is no sidecar, in its order, or why there is none. word: what these
     files are called, "picture" or "clip". folder_of: what a file's folder says of it, if anything: its repeats, times
-    those of the source, and the caption where there is no other.
+    those of the source, and the caption where there is no other. by_name: whether names of files could be captions.
 
     A caption file is UTF-8, with or without byte order mark. Its lines end in LF, CRLF or CR, are stripped, and empty
     ones left out; `captions.lines` says what becomes of the rest (`of_lines`). Nothing in a caption is interpreted. A
@@ -47,7 +52,7 @@ def samples(
             continue
         try:
             captions = _captions(source.root, name, sidecars, settings)
-        except _Unreadable as error:
+        except Unusable as error:
             yield Skipped(source.prefix + name, str(error))
             continue
         folder = folder_of(name) or _SILENT
@@ -64,22 +69,19 @@ def samples(
         repeats = source.repeats * folder.repeats
         yield Sample(source.prefix + name, source.root / name, captions or ("",), repeats=repeats)
     if missing:
-        raise DatasetError(_without_captions(source, missing, num_missing, word), code="E1203")
-
-
-class _Unreadable(Exception):
-    """Why a caption cannot be used."""
+        raise DatasetError(_without_captions(source, missing, num_missing, word, by_name), code="E1203")
 
 
 def _captions(root: Path, name: str, sidecars: Collection[str], settings: CaptionSettings) -> tuple[str, ...] | None:
     if settings.source != "filename":
         stem = name[: -len(_suffix(name))]
-        found = [stem + end for end in (".txt", ".TXT", ".caption", ".CAPTION") if stem + end in sidecars]
-        if found:
-            lines = [_lines(root / sidecar) for sidecar in found]
+        beside = [stem + end for end in (".txt", ".TXT", ".caption", ".CAPTION") if stem + end in sidecars]
+        if beside:
+            lines = [_lines(root / sidecar) for sidecar in beside]
             if any(other != lines[0] for other in lines[1:]):
                 raise DatasetError(
-                    f"{root / found[0]} and {root / found[1]} are captions of one picture and differ; keep one of them",
+                    f"{root / beside[0]} and {root / beside[1]} are captions of one picture and differ; keep one of "
+                    "them",
                     code="E1204",
                 )
             return of_lines(lines[0], settings)
@@ -87,7 +89,7 @@ def _captions(root: Path, name: str, sidecars: Collection[str], settings: Captio
         return None
     caption = " ".join(PurePosixPath(name).stem.replace("_", " ").split())
     if not caption.isprintable() and _is_undecodable(caption):
-        raise _Unreadable("its name is not UTF-8, so it cannot be a caption")
+        raise Unusable("its name is not UTF-8, so it cannot be a caption")
     return (caption,)
 
 
@@ -110,15 +112,15 @@ def _lines(path: Path) -> tuple[str, ...]:
         with open(handle, "rb") as file:
             data = file.read(MAX_CAPTION_BYTES + 1)
     except OSError as error:
-        raise _Unreadable(f"caption {path.name}: {error.strerror}") from error
+        raise Unusable(f"caption {path.name}: {error.strerror}") from error
     if len(data) > MAX_CAPTION_BYTES:
-        raise _Unreadable(f"caption {path.name}: more than {MAX_CAPTION_BYTES:,} bytes")
+        raise Unusable(f"caption {path.name}: more than {MAX_CAPTION_BYTES:,} bytes")
     if b"\0" in data:
-        raise _Unreadable(f"caption {path.name}: holds NUL, so it is not text; save it as UTF-8")
+        raise Unusable(f"caption {path.name}: holds NUL, so it is not text; save it as UTF-8")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _Unreadable(f"caption {path.name}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
+        raise Unusable(f"caption {path.name}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
     return tuple(line for line in map(str.strip, re.split(r"\r\n|\r|\n", text)) if line)
 
 
@@ -130,15 +132,15 @@ def _suffix(name: str) -> str:
     return os.path.splitext(name)[1].lower()
 
 
-def _without_captions(source: Source, names: list[str], count: int, word: str) -> str:
+def _without_captions(source: Source, names: list[str], count: int, word: str, by_name: bool) -> str:
     shown = ", ".join(names) + (f" and {count - len(names)} more" if count > len(names) else "")
     first = PurePosixPath(names[0]).with_suffix(".txt").name
     table = next((n for n in _TABLES if (source.root / n).is_file()), None)
     read_it = f"{table} lies there, which data.format=metadata reads; otherwise " if table and word == "picture" else ""
-    by_name = "" if source.settings.format == "kohya" else ", or data.captions.source=filename"
-    if word == "picture" and source.settings.format == "image-folder" and (folders := seen_in(source.root)):
+    or_names = ", or data.captions.source=filename" if by_name else ""
+    if word == "picture" and by_name and (folders := seen_in(source.root)):
         read_it += f"{folders[0]} looks like one of kohya's folders, which data.format=kohya reads; otherwise "
     return (
         f"{source.root}: {count} {word}{'s have' if count > 1 else ' has'} no caption: {shown}; {read_it}"
-        f"add {first} and so on, or set data.captions.missing=empty (or skip){by_name}"
+        f"add {first} and so on, or set data.captions.missing=empty (or skip){or_names}"
     )

@@ -42,14 +42,14 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
         return _of_hub(path, settings)
     listing = walk(path, SUFFIXES)
     tables = [name for name in listing.names if is_table(name)]
-    found = [name for name in tables if is_manifest(name)]
-    found = found or [name for name in tables if name.endswith((".parquet", ".arrow"))]
-    if not found:
+    chosen = [name for name in tables if is_manifest(name)]
+    chosen = chosen or [name for name in tables if name.endswith((".parquet", ".arrow"))]
+    if not chosen:
         raise DatasetError(f"{listing.root}: {_why_none(listing, tables)}", code="E1210")
-    require_one_each(listing.root, found)
-    kept = {name for name in found if split_of(name) == settings.split}
+    require_one_each(listing.root, chosen)
+    kept = {name for name in chosen if split_of(name) == settings.split}
     if not kept:
-        there = ", ".join(map(repr, sorted({split_of(name) for name in found})))
+        there = ", ".join(map(repr, sorted({split_of(name) for name in chosen})))
         raise DatasetError(f"{listing.root}: no part {settings.split!r}; it has {there}; set data.split", code="E1216")
     return without(listing, {name for name in tables if name not in kept})
 
@@ -99,12 +99,12 @@ def without(listing: Listing, dropped: Collection[str]) -> Listing:
     )  # fmt: skip
 
 
-def require_one_each(root: Path, found: list[str]) -> None:
+def require_one_each(root: Path, tables: list[str]) -> None:
     """Raises DatasetError E1210 when two metadata files lie in one folder."""
-    folders = Counter(name.rpartition("/")[0] for name in found if is_manifest(name))
+    folders = Counter(name.rpartition("/")[0] for name in tables if is_manifest(name))
     for folder, count in folders.items():
         if count > 1:
-            names = ", ".join(name for name in found if name.rpartition("/")[0] == folder)
+            names = ", ".join(name for name in tables if name.rpartition("/")[0] == folder)
             raise DatasetError(f"{root}: {names}: nobody can tell which is meant; keep one of them", code="E1210")
 
 
@@ -112,7 +112,7 @@ def _why_none(listing: Listing, tables: list[str]) -> str:
     for name, reason in listing.refused:
         if is_manifest(name):
             return f"{name} is {reason}; put the file itself there"
-    wanted = "no metadata.jsonl, metadata.csv or metadata.parquet, and no .parquet or .arrow files with pictures"
+    no_table = "no metadata.jsonl, metadata.csv or metadata.parquet, and no .parquet or .arrow files with pictures"
     if tables:
-        return f"{wanted}; found {', '.join(tables[:5])}: a table of names is called metadata{Path(tables[0]).suffix}"
-    return f"{wanted}; for captions beside the pictures set data.format=image-folder"
+        return f"{no_table}; found {', '.join(tables[:5])}: a table of names is called metadata{Path(tables[0]).suffix}"
+    return f"{no_table}; for captions beside the pictures set data.format=image-folder"

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mezzotint.data.files.listing import Unusable
 from mezzotint.data.formats.base import Noted, Skipped, Source
 from mezzotint.data.formats.shared.sidecars import of_lines
 from mezzotint.data.formats.shared.table_files import is_manifest, is_table
-from mezzotint.data.formats.shared.tables import Row, Wanted, csv_rows, jsonl, kind_of
+from mezzotint.data.formats.shared.tables import ColumnNames, Row, csv_rows, jsonl, kind_of
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.data import CaptionSettings
 from mezzotint.stages import Sample
@@ -35,7 +36,7 @@ class Kind:
     endings: Collection[str]
     word: str
     column: str
-    fixed: Wanted | None = None
+    fixed: ColumnNames | None = None
     has_doubles: bool = False
 
 
@@ -57,10 +58,6 @@ def samples(source: Source, kind: Kind) -> Iterator[Sample | Skipped | Noted]:
             yield from reading.table(name)
     reading.require()
     yield from reading.rest()
-
-
-class Unusable(Exception):
-    """Why a row makes no sample."""
 
 
 class _Outside(Exception):
@@ -229,26 +226,26 @@ def _rows(source: Source, name: str, kind: Kind) -> Iterator[Row]:
         return (row if row.fault else replace(row, caption=row.caption or "") for row in rows)
     image = kind.column if columns.image == "image" else columns.image
     of_names = (f"{image}_file_name", image)
-    wanted = Wanted(("file_name", *of_names) if columns.image == "image" else of_names, columns.caption)
+    names = ColumnNames(("file_name", *of_names) if columns.image == "image" else of_names, columns.caption)
     if not is_manifest(name):
-        wanted = Wanted((image,), columns.caption)
+        names = ColumnNames((image,), columns.caption)
     match path.suffix:
         case ".jsonl":
-            return jsonl(path, wanted)
+            return jsonl(path, names)
         case ".csv":
-            return csv_rows(path, wanted)
+            return csv_rows(path, names)
         case _:
-            return _arrow_rows(path, wanted)
+            return _arrow_rows(path, names)
 
 
-def _arrow_rows(path: Path, wanted: Wanted) -> Iterator[Row]:
+def _arrow_rows(path: Path, columns: ColumnNames) -> Iterator[Row]:
     try:
         from mezzotint.data.formats.shared import _arrow
     except ImportError as error:
         raise DatasetError(
             f"{path}: {path.suffix} files need the package {error.name}: pip install 'mezzotint[data]'", code="E1214"
         ) from error
-    return _arrow.rows(path, wanted)
+    return _arrow.rows(path, columns)
 
 
 def _of_library_cache(path: str, source: Source) -> bytes | None:
@@ -265,15 +262,15 @@ def captions_in(value: Any, settings: CaptionSettings) -> tuple[str, ...] | None
     if _is_absent(value):
         return None
     texts = [text for text in value if not _is_absent(text)] if isinstance(value, list) else [value]
-    found: list[str] = []
+    captions: list[str] = []
     for text in texts:
         if not isinstance(text, str):
             among = "among its captions is" if isinstance(value, list) else "its caption is"
             raise Unusable(f"{among} {kind_of(text)}, not a text")
         _require_text(text)
         lines = [line for line in map(str.strip, re.split(r"\r\n|\r|\n", text)) if line]
-        found += of_lines(lines, settings)
-    return tuple(found) or None
+        captions += of_lines(lines, settings)
+    return tuple(captions) or None
 
 
 def _require_text(text: str) -> None:

@@ -24,7 +24,7 @@ _SHOWN_COLUMNS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ColumnNames:
     """The columns to read. pictures: names for the picture's column, the first that is there counts. caption: the
     caption's. remedy: what to do where one is missing, instead of naming another in the recipe."""
 
@@ -44,7 +44,7 @@ class Row:
     fault: str = ""
 
 
-def jsonl(path: Path, wanted: Wanted) -> Iterator[Row]:
+def jsonl(path: Path, columns: ColumnNames) -> Iterator[Row]:
     """The rows of JSON lines, UTF-8; empty lines are left out. Raises DatasetError E1211 for what is no such file, and
     E1212, after the last line, when no line has a column that is wanted."""
     seen: set[str] = set()
@@ -57,23 +57,23 @@ def jsonl(path: Path, wanted: Wanted) -> Iterator[Row]:
             if line.strip():
                 if not seen and line.lstrip().startswith("["):
                     raise DatasetError(f"{path}: is a JSON array; write one object a line", code="E1211")
-                yield _parsed(line, number, wanted, seen)
+                yield _parsed(line, number, columns, seen)
     if seen:
-        require_columns(path, wanted, sorted(seen))
+        require_columns(path, columns, sorted(seen))
 
 
-def csv_rows(path: Path, wanted: Wanted) -> Iterator[Row]:
+def csv_rows(path: Path, columns: ColumnNames) -> Iterator[Row]:
     """The rows of a CSV table, UTF-8, with a header line: comma, semicolon or tab between fields, whichever makes a
     header with the picture's column; quotes doubled inside quotes; line ends inside quotes. An empty field is None.
     Raises DatasetError E1211 for what is no such file, E1212 for a column that is missing or stands twice."""
     with _text(path) as file:
         first = file.readline()
         lines = chain((first,), file) if first else iter(())
-        reader = csv.reader(lines, delimiter=_delimiter(first, wanted), strict=True, skipinitialspace=True)
+        reader = csv.reader(lines, delimiter=_delimiter(first, columns), strict=True, skipinitialspace=True)
         begin = 1
         try:
             header = [name.strip() for name in next(reader, [])]
-            picture, caption = require_columns(path, wanted, header)
+            picture, caption = require_columns(path, columns, header)
             begin = reader.line_num + 1
             for fields in reader:
                 if len(fields) == len(header):
@@ -89,27 +89,27 @@ def csv_rows(path: Path, wanted: Wanted) -> Iterator[Row]:
             raise DatasetError(f"{path}: the record that begins in line {begin}: {error}", code="E1211") from error
 
 
-def require_columns(path: Path, wanted: Wanted, columns: Sequence[str]) -> tuple[int, int]:
-    """Where the picture's and the caption's column are among `columns`. Raises DatasetError E1212, which lists them."""
-    shown = ", ".join(repr(name[:80]) for name in columns[:_SHOWN_COLUMNS])
-    listing = f"its columns are {shown}{' …' if len(columns) > _SHOWN_COLUMNS else ''}" if columns else "it is empty"
-    picture = next((name for name in wanted.pictures if name in columns), None)
+def require_columns(path: Path, columns: ColumnNames, there: Sequence[str]) -> tuple[int, int]:
+    """Where the picture's and the caption's column are among `there`. Raises DatasetError E1212, which lists them."""
+    shown = ", ".join(repr(name[:80]) for name in there[:_SHOWN_COLUMNS])
+    listing = f"its columns are {shown}{' …' if len(there) > _SHOWN_COLUMNS else ''}" if there else "it is empty"
+    picture = next((name for name in columns.pictures if name in there), None)
     if picture is None:
         raise DatasetError(
-            f"{path}: no column {' or '.join(map(repr, wanted.pictures))} for the picture; {listing}; "
-            f"{wanted.remedy or 'set data.columns.image'}",
+            f"{path}: no column {' or '.join(map(repr, columns.pictures))} for the picture; {listing}; "
+            f"{columns.remedy or 'set data.columns.image'}",
             code="E1212",
         )
-    if wanted.caption not in columns:
+    if columns.caption not in there:
         raise DatasetError(
-            f"{path}: no column {wanted.caption!r} for the caption; {listing}; "
-            f"{wanted.remedy or 'set data.columns.caption'}",
+            f"{path}: no column {columns.caption!r} for the caption; {listing}; "
+            f"{columns.remedy or 'set data.columns.caption'}",
             code="E1212",
         )
-    for name in (picture, wanted.caption):
-        if list(columns).count(name) > 1:
+    for name in (picture, columns.caption):
+        if list(there).count(name) > 1:
             raise DatasetError(f"{path}: the column {name!r} stands twice; {listing}", code="E1212")
-    return list(columns).index(picture), list(columns).index(wanted.caption)
+    return list(there).index(picture), list(there).index(columns.caption)
 
 
 def require_data(path: Path) -> None:
@@ -136,7 +136,7 @@ def _text(path: Path) -> Iterator[TextIO]:
         yield f
 
 
-def _parsed(line: str, number: int, wanted: Wanted, seen: set[str]) -> Row:
+def _parsed(line: str, number: int, columns: ColumnNames, seen: set[str]) -> Row:
     try:
         value = json.loads(line, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
@@ -145,8 +145,8 @@ def _parsed(line: str, number: int, wanted: Wanted, seen: set[str]) -> Row:
     if not isinstance(value, dict):
         return Row(number, fault=f"{kind_of(value)}, not an object")
     seen.update(value)
-    picture = next((value[name] for name in wanted.pictures if value.get(name) is not None), None)
-    return Row(number, picture, value.get(wanted.caption))
+    picture = next((value[name] for name in columns.pictures if value.get(name) is not None), None)
+    return Row(number, picture, value.get(columns.caption))
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -158,10 +158,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _delimiter(header: str, wanted: Wanted) -> str:
+def _delimiter(header: str, columns: ColumnNames) -> str:
     for delimiter in (",", ";", "\t"):
         names = {name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])}
-        if names & set(wanted.pictures):
+        if names & set(columns.pictures):
             return delimiter
     return ","
 

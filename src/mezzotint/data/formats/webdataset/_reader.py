@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.data.files import tar_members
-from mezzotint.data.files.listing import Listing, walk
-from mezzotint.data.formats.base import Noted, Skipped, Source
-from mezzotint.data.formats.shared.table_samples import MAX_CAPTION_BYTES, Unusable, captions_in
+from mezzotint.data.files.listing import Listing, Unusable, walk
+from mezzotint.data.formats.base import Format, Noted, Skipped, Source
+from mezzotint.data.formats.shared.table_samples import MAX_CAPTION_BYTES, captions_in
 from mezzotint.data.formats.webdataset import _shards
 from mezzotint.data.formats.webdataset._shards import Field, Group
 from mezzotint.data.media import decoding
@@ -20,7 +20,6 @@ from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
 
 SUFFIXES = frozenset({".tar"})
-"""Endings of the files that this format looks at."""
 
 _PICTURES = frozenset(ending.removeprefix(".") for ending in decoding.SUFFIXES)
 _TEXTS = ("txt", "caption", "cls")
@@ -152,3 +151,6 @@ def _text(path: Path, place: Field, most: int) -> str:
         return _shards.read(path, place).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Unusable(f"{place.name!a}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
+
+
+FORMAT = Format(read_samples=read_samples, suffixes=SUFFIXES, list_files=list_files)

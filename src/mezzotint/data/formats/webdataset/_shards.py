@@ -55,8 +55,8 @@ def listed(path: Path) -> Listing:
         )
     root = Path(os.path.commonpath([one.parent for one in paths])).resolve()
     names = sorted({os.fspath(one.parent.resolve().relative_to(root) / one.name) for one in paths}, key=os.fsencode)
-    found = [os.stat(root / name) for name in names]
-    stats = np.array([(one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in found], dtype=np.int64)
+    stat_results = [os.stat(root / name) for name in names]
+    stats = np.array([(one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in stat_results], dtype=np.int64)
     return Listing(root, names, stats, (), {})
 
 

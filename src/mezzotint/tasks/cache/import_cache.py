@@ -18,7 +18,7 @@ from mezzotint.data.files import mindone_arrays
 from mezzotint.errors import CacheError, WeightsError
 from mezzotint.families.base import Intake
 from mezzotint.stages import TextEmbedding
-from mezzotint.tasks.cache.wanted import WantedLatents, WantedText
+from mezzotint.tasks.cache.inventory import LatentEntries, TextEntries
 
 if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue
@@ -40,33 +40,33 @@ def intake_or_refuse(intake: Intake | None) -> Intake:
 
 
 def latents(
-    catalogue: Catalogue, cache: LatentCache, wanted: WantedLatents, entries: NDArray[np.int64], intake: Intake
+    catalogue: Catalogue, cache: LatentCache, needed: LatentEntries, entries: NDArray[np.int64], intake: Intake
 ) -> None:
     """Keeps the latents of some entries, as the denoiser takes them. Raises CacheError E1371 for latents of another
     size than their bucket, or of another number of channels."""
     cache.define(LatentLayout(intake.channels, mindone_arrays.PIXELS, 0))
-    store = cache.store(wanted.bucket)
+    store = cache.store(needed.bucket)
     assert store is not None
     for some in _chunks(entries):
         fault_injection.reach("cache.encode")
         rows, names = [], []
-        for row in wanted.rows[some].tolist():
-            _require_bucket(catalogue, row, wanted)
-            found = mindone_arrays.read(catalogue.path(row)).latents
-            if found.shape[0] != intake.channels:
+        for row in needed.rows[some].tolist():
+            _require_bucket(catalogue, row, needed)
+            array = mindone_arrays.read(catalogue.path(row)).latents
+            if array.shape[0] != intake.channels:
                 raise CacheError(
-                    f"{catalogue.path(row)}: latents of {found.shape[0]} channels, and the model's have "
+                    f"{catalogue.path(row)}: latents of {array.shape[0]} channels, and the model's have "
                     f"{intake.channels}; they are another model's",
                     code="E1371",
                 )
-            rows.append((found - intake.shift) * intake.factor)
+            rows.append((array - intake.shift) * intake.factor)
             names.append(str(catalogue.path(row)))
-        store.append(wanted.addresses[some], torch.from_numpy(np.stack(rows)), names=names)
+        store.append(needed.addresses[some], torch.from_numpy(np.stack(rows)), names=names)
 
 
-def _require_bucket(catalogue: Catalogue, row: int, wanted: WantedLatents) -> None:
+def _require_bucket(catalogue: Catalogue, row: int, needed: LatentEntries) -> None:
     width, height = int(catalogue.width[row]), int(catalogue.height[row])
-    if (width, height) == (wanted.bucket.width, wanted.bucket.height):
+    if (width, height) == (needed.bucket.width, needed.bucket.height):
         return
     sizes = sorted(set(zip(catalogue.height.tolist(), catalogue.width.tolist(), strict=True)))
     shown = ", ".join(f"[{h}, {w}]" for h, w in sizes[:40])
@@ -78,14 +78,14 @@ def _require_bucket(catalogue: Catalogue, row: int, wanted: WantedLatents) -> No
 
 
 def texts(
-    catalogue: Catalogue, cache: TextCache, wanted: WantedText, entries: NDArray[np.int64], intake: Intake
+    catalogue: Catalogue, cache: TextCache, needed: TextEntries, entries: NDArray[np.int64], intake: Intake
 ) -> None:
     """Keeps the embeddings of some entries, each of the row that wants it. Raises CacheError E1371 for embeddings of
     another shape than the model's text has."""
     for some in _chunks(entries):
         fault_injection.reach("cache.encode")
-        found = [mindone_arrays.read(catalogue.path(row)) for row in wanted.rows[some].tolist()]
-        for row, entry in zip(wanted.rows[some].tolist(), found, strict=True):
+        files = [mindone_arrays.read(catalogue.path(row)) for row in needed.rows[some].tolist()]
+        for row, entry in zip(needed.rows[some].tolist(), files, strict=True):
             shape = (*entry.states.shape, *entry.pooled.shape)
             if shape != (intake.length, intake.width, intake.pooled):
                 raise CacheError(
@@ -93,13 +93,13 @@ def texts(
                     f"model's {intake.length} of {intake.width} and {intake.pooled}; they are another model's",
                     code="E1371",
                 )
-        states = torch.from_numpy(np.stack([entry.states for entry in found]))
-        embedding = TextEmbedding(states, pooled=torch.from_numpy(np.stack([entry.pooled for entry in found])))
+        states = torch.from_numpy(np.stack([entry.states for entry in files]))
+        embedding = TextEmbedding(states, pooled=torch.from_numpy(np.stack([entry.pooled for entry in files])))
         cache.define(layout_of(embedding))
         kept = cache.rows()
         assert kept is not None
-        names = [str(catalogue.path(row)) for row in wanted.rows[some].tolist()]
-        kept.append(wanted.addresses[some], embedding, names=names)
+        names = [str(catalogue.path(row)) for row in needed.rows[some].tolist()]
+        kept.append(needed.addresses[some], embedding, names=names)
 
 
 def _chunks(entries: NDArray[np.int64]) -> Sequence[NDArray[np.int64]]:

@@ -33,24 +33,24 @@ _LEDGER = np.dtype([(name, "<u8") for name in ("key", "picture", "media", "place
 
 
 @dataclass(frozen=True, slots=True)
-class WantedLatents:
-    """Entries of one bucket: addresses (n, 32), and the row and variant that want each. stills: (n,) −1 for a picture
+class LatentEntries:
+    """Entries of one bucket: addresses (n, 32), and the row and view that want each. stills: (n,) −1 for a picture
     or clip itself, else which of its frames is kept as a picture; its clip lies in `clip`. is_still: whether these are
     pictures beside clips."""
 
     bucket: Size
     addresses: NDArray[np.uint8]
     rows: NDArray[np.int32]
-    variants: NDArray[np.int16]
+    views: NDArray[np.int16]
     stills: NDArray[np.int16]
     clip: Size
     is_still: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class WantedText:
+class TextEntries:
     """Captions, each once, with their addresses (n, 32) and the first row that wants each, −1 for none. marks: the file
-    in which another trainer keeps each one's embedding (`foreign_text.Marked.encoded`), empty for what is encoded."""
+    in which another trainer keeps each one's embedding (`overrides.Marked.encoded`), empty for what is encoded."""
 
     captions: tuple[str, ...]
     addresses: NDArray[np.uint8]
@@ -58,70 +58,70 @@ class WantedText:
     marks: tuple[str, ...]
 
 
-def wanted_latents(
+def latent_entries(
     catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings, latents: LatentCache
-) -> tuple[WantedLatents, ...]:
+) -> tuple[LatentEntries, ...]:
     """All placements of all rows, by bucket; pictures of equal content and placement share an entry. Of clips also the
     frames that are trained as pictures; of pictures beside clips, each in every size of clip."""
     if catalogue.sizes:
         return tuple(_of_bucket(catalogue, rows, latents, size, is_still=True) for size in catalogue.sizes)
     table = buckets.table(settings)
-    of_bucket = buckets.of_rows(catalogue, rows, settings)
-    found = []
+    of_bucket = catalogue.buckets_of(rows, settings)
+    groups = []
     for number in np.unique(of_bucket).tolist():
         here = rows[of_bucket == number]
-        found.append(_of_bucket(catalogue, here, latents, table[number]))
+        groups.append(_of_bucket(catalogue, here, latents, table[number]))
         if settings.clips.stills_from == "clips":
-            found.append(_frames_of_bucket(catalogue, here, latents, table[number], settings.clips.stills))
-    return tuple(found)
+            groups.append(_frames_of_bucket(catalogue, here, latents, table[number], settings.clips.stills))
+    return tuple(groups)
 
 
 def _of_bucket(
     catalogue: Catalogue, rows: NDArray[np.int32], latents: LatentCache, bucket: Size, *, is_still: bool = False
-) -> WantedLatents:
-    found: dict[bytes, tuple[int, int, int]] = {}
+) -> LatentEntries:
+    owners: dict[bytes, tuple[int, int, int]] = {}
     for row in rows.tolist():
-        for variant in range(latents.variants):
-            placed = latents.placement(catalogue, row, variant, bucket)
-            found.setdefault(latents.address(catalogue, row, placed, variant), (row, variant, -1))
-    return _wanted(found, bucket, bucket, is_still=is_still)
+        for view in range(latents.views):
+            placed = latents.placement(catalogue, row, view, bucket)
+            owners.setdefault(latents.address(catalogue, row, placed, view), (row, view, -1))
+    return _wanted(owners, bucket, bucket, is_still=is_still)
 
 
 def _frames_of_bucket(
     catalogue: Catalogue, rows: NDArray[np.int32], latents: LatentCache, clip: Size, num: int
-) -> WantedLatents:  # fmt: skip
-    found: dict[bytes, tuple[int, int, int]] = {}
+) -> LatentEntries:  # fmt: skip
+    owners: dict[bytes, tuple[int, int, int]] = {}
     for row in rows.tolist():
-        for variant in range(latents.variants):
-            placed = latents.placement(catalogue, row, variant, clip)
+        for view in range(latents.views):
+            placed = latents.placement(catalogue, row, view, clip)
             for still in range(num):
-                address = latents.address_of_still(catalogue, row, placed, variant, still)
-                found.setdefault(address, (row, variant, still))
-    return _wanted(found, Size(clip.width, clip.height), clip, is_still=True)
+                address = latents.address_of_still(catalogue, row, placed, view, still)
+                owners.setdefault(address, (row, view, still))
+    return _wanted(owners, Size(clip.width, clip.height), clip, is_still=True)
 
 
 def _wanted(
-    found: Mapping[bytes, tuple[int, int, int]], bucket: Size, clip: Size, *, is_still: bool
-) -> WantedLatents:  # fmt: skip
-    places = np.array(list(found.values()), dtype=np.int32).reshape(-1, 3)
-    variants, stills = places[:, 1].astype(np.int16), places[:, 2].astype(np.int16)
-    return WantedLatents(bucket, _as_array(found), places[:, 0], variants, stills, clip, is_still)
+    owners: Mapping[bytes, tuple[int, int, int]], bucket: Size, clip: Size, *, is_still: bool
+) -> LatentEntries:  # fmt: skip
+    places = np.array(list(owners.values()), dtype=np.int32).reshape(-1, 3)
+    views, stills = places[:, 1].astype(np.int16), places[:, 2].astype(np.int16)
+    return LatentEntries(bucket, _as_array(owners), places[:, 0], views, stills, clip, is_still)
 
 
-def wanted_text(catalogue: Catalogue, rows: NDArray[np.int32], text: TextCache, extra: Sequence[str]) -> WantedText:
+def text_entries(catalogue: Catalogue, rows: NDArray[np.int32], text: TextCache, extra: Sequence[str]) -> TextEntries:
     """Every caption that these rows can choose, the empty one, and `extra`. Where rows have files of embeddings, the
     empty caption only if captions are dropped; of embeddings that are taken over, which never are, without it."""
-    own = catalogue.own
+    own = catalogue.overrides
     of_files = any(own.embedding_of(row) for row in rows.tolist())
-    always = extra if text.is_taken_over or (of_files and not text.drops) else ("", *extra)
-    found: dict[tuple[str, str], int] = dict.fromkeys(((caption, "") for caption in always), -1)
+    always = extra if text.is_imported or (of_files and not text.drops) else ("", *extra)
+    rows_of: dict[tuple[str, str], int] = dict.fromkeys(((caption, "") for caption in always), -1)
     for row in rows.tolist():
         mark = own.embedding_of(row)
         for caption in text.captions_of(catalogue, row):
-            found.setdefault((caption, mark if caption or not text.drops else ""), row)
-    addresses = _as_array(text.address(caption, mark) for caption, mark in found)
-    captions, marks = (tuple(key[place] for key in found) for place in (0, 1))
-    return WantedText(captions, addresses, np.array(list(found.values()), dtype=np.int32), marks)
+            rows_of.setdefault((caption, mark if caption or not text.drops else ""), row)
+    addresses = _as_array(text.address(caption, mark) for caption, mark in rows_of)
+    captions, marks = (tuple(key[place] for key in rows_of) for place in (0, 1))
+    return TextEntries(captions, addresses, np.array(list(rows_of.values()), dtype=np.int32), marks)
 
 
 class Ledger:
@@ -220,10 +220,10 @@ def _placing(settings: DataSettings) -> tuple[object, ...]:
 
 def _read(path: Path) -> NDArray[Any]:
     try:
-        found = np.load(path, allow_pickle=False)
+        lines = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError):
-        found = np.zeros(0, dtype=_LEDGER)
-    return found if isinstance(found, np.ndarray) and found.dtype == _LEDGER else np.zeros(0, dtype=_LEDGER)
+        lines = np.zeros(0, dtype=_LEDGER)
+    return lines if isinstance(lines, np.ndarray) and lines.dtype == _LEDGER else np.zeros(0, dtype=_LEDGER)
 
 
 def _hash(*values: object) -> int:

@@ -1,0 +1,82 @@
+"""A caption as a list of tags, and as one line of text for a column: what formats write down and what the draws of a
+visit change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mezzotint.stages import Sample
+
+NO_LIMIT = 2048
+"""Characters of a caption of weighted tags, unless it has a limit of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """A caption that is a list: a main text, which stays first, and tags with their weights. limit: characters of the
+    whole when tags are drawn by weight."""
+
+    main: str
+    tags: tuple[str, ...]
+    weights: tuple[float, ...]
+    limit: int = NO_LIMIT
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether some tags weigh more than others."""
+        return len(set(self.weights)) > 1
+
+    @property
+    def text(self) -> str:
+        """The caption in the order that it was written in."""
+        return joined(self.main, self.tags)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the text alone says as much."""
+        return not self.is_weighted and _cut(self.text) == (self.main, self.tags)
+
+    def encoded(self) -> str:
+        """All of it as one line of text, for a column."""
+        return json.dumps([self.main, self.tags, self.weights, self.limit], ensure_ascii=True)
+
+    @staticmethod
+    def decoded(line: str) -> Tags:
+        """The reverse of `encoded`."""
+        main, tags, weights, limit = json.loads(line)
+        return Tags(main, tuple(tags), tuple(weights), limit)
+
+    @staticmethod
+    def of(caption: str) -> Tags:
+        """A plain caption, cut at its commas; its parts are stripped and weigh the same."""
+        main, tags = _cut(caption)
+        return Tags(main, tags, (1.0,) * len(tags))
+
+
+def prefixed(sample: Sample, prefix: str) -> Sample:
+    """A sample whose captions begin with a text, a space behind it, as kohya's `caption_prefix`: as if it stood in the
+    caption files."""
+    captions = tuple(f"{prefix} {caption}".rstrip() for caption in sample.captions)
+    return replace(sample, captions=captions, overrides=tuple(_prefixed(sample.overrides, prefix)))
+
+
+def _prefixed(overrides: Sequence[tuple[str, str]], prefix: str) -> list[tuple[str, str]]:
+    changed = []
+    for name, value in overrides:
+        if name == "tags":
+            tags = Tags.decoded(value)
+            value = replace(tags, main=f"{prefix} {tags.main}".rstrip()).encoded()
+        changed.append((name, value))
+    return changed
+
+
+def joined(main: str, tags: Sequence[str]) -> str:
+    """A caption of its parts; an empty main text is left out."""
+    return ", ".join([main, *tags] if main else tags)
+
+
+def _cut(caption: str) -> tuple[str, tuple[str, ...]]:
+    main, *tags = (part.strip() for part in caption.split(","))
+    return main, tuple(tags)

@@ -1,0 +1,95 @@
+"""Where a picture is cut: at a visit, or in one of the views that a latent cache keeps. Pure functions of sizes and
+addresses, between the catalogue and the pixels."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from mezzotint import draws
+from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.shapes import Size, cover
+from mezzotint.stages import Placement
+
+if TYPE_CHECKING:
+    from mezzotint.data.catalogue.catalogue import Catalogue
+
+
+def place(
+    size: Size, bucket: Size, *, crop: str, jitter: float, flip: float, crop_key: int, flip_key: int
+) -> Placement:
+    """Where a picture of `size` lies in `bucket`: resized to the smallest size that covers it, cropped, then mirrored.
+
+    crop, jitter: as in the recipe. flip: the chance that it is mirrored. crop_key, flip_key: addresses of the two draws
+    (`draws.key`). A centre crop begins at half of what is too much, halves rounded to even, as torchvision's CenterCrop
+    does.
+    """
+    flipped = draws.uniform(flip_key) < flip
+    if crop == "triangular":
+        return _triangular(size, bucket, jitter, crop_key, flipped)
+    resized = cover(size, bucket)
+    rows, columns = resized.height - bucket.height, resized.width - bucket.width
+    if crop == "center":
+        corner = (round(rows / 2), round(columns / 2))
+    else:  # one of the two is 0, so one draw serves both
+        corner = (draws.below(crop_key, rows + 1), draws.below(crop_key, columns + 1))
+    return Placement(bucket, resized, corner, flipped)
+
+
+def at_visit(
+    catalogue: Catalogue, row: int, bucket: Size, settings: DataSettings, *, seed: int, epoch: int, visit: int
+) -> Placement:
+    """Where a sample lies in its bucket at one visit. seed, epoch: as `plan.epoch_address` gives them."""
+    key_hash = int(catalogue.key_hash[row])
+    crop_key = draws.key(seed, "crop", epoch, key_hash, visit)
+    return _of_row(catalogue, row, bucket, settings, crop_key, draws.key(seed, "flip", epoch, key_hash, visit))
+
+
+def cached_view(
+    catalogue: Catalogue, row: int, bucket: Size, settings: DataSettings, *, seed: int, view: int
+) -> Placement:
+    """Where a sample lies in its bucket in one of the views that a latent cache keeps, the same in every epoch."""
+    key_hash = int(catalogue.key_hash[row])
+    crop_key = draws.key(seed, "crop-variant", key_hash, view)
+    return _of_row(catalogue, row, bucket, settings, crop_key, draws.key(seed, "flip-variant", key_hash, view))
+
+
+def _of_row(
+    catalogue: Catalogue, row: int, bucket: Size, settings: DataSettings, crop_key: int, flip_key: int
+) -> Placement:
+    flip = catalogue.overrides.flip_of(row)
+    return place(
+        Size(int(catalogue.width[row]), int(catalogue.height[row])),
+        bucket,
+        crop=settings.crop,
+        jitter=settings.jitter,
+        flip=settings.flip if flip is None else flip,
+        crop_key=crop_key,
+        flip_key=flip_key,
+    )
+
+
+def _triangular(size: Size, bucket: Size, jitter: float, crop_key: int, flipped: bool) -> Placement:
+    """Cut from each edge, then trimmed to the bucket's shape at a place whose likelihood falls from the middle to both
+    ends, then resized; told as a size and a corner in it."""
+    room = min((size.width - bucket.width) / bucket.width, (size.height - bucket.height) / bucket.height)
+    most = math.floor(min(size.width, size.height) * min(max(room, 0.0), jitter))
+    left, right, top, bottom = (round(most * draws.uniform(draws.key(crop_key, "edge", i))) for i in range(4))
+    width, height = size.width - left - right, size.height - top - bottom
+    wanted_width = min(width, max(1, math.floor(height * bucket.aspect)))
+    wanted_height = min(height, max(1, math.floor(width / bucket.aspect))) if wanted_width == width else height
+    place = _toward_the_middle(draws.uniform(draws.key(crop_key, "trim")))
+    left += math.floor((width - wanted_width) * place)
+    top += math.floor((height - wanted_height) * place)
+    across, down = bucket.width / wanted_width, bucket.height / wanted_height
+    resized = Size(max(bucket.width, round(size.width * across)), max(bucket.height, round(size.height * down)))
+    corner = (
+        min(round(top * down), resized.height - bucket.height),
+        min(round(left * across), resized.width - bucket.width),
+    )
+    return Placement(bucket, resized, corner, flipped)
+
+
+def _toward_the_middle(drawn: float) -> float:
+    """A number in [0, 1] of triangular density with its peak at ½, by inversion of an evenly drawn one."""
+    return math.sqrt(drawn / 2) if drawn < 0.5 else 1 - math.sqrt((1 - drawn) / 2)

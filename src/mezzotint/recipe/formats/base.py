@@ -1,0 +1,60 @@
+"""What the recipe knows of a dataset format before anything of it is read: a `FormatSpec`, found by listing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from mezzotint import registry
+
+FOLDER = "recipe/formats"
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Settings of `data` that have to stay as they are without a word in the recipe. settings: their names below
+    `data`. sentence: for the reader who has written another value; `{name}` stands for the format's."""
+
+    settings: tuple[str, ...]
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatSpec:
+    """The facts of a format. has_clips: its samples are clips, so that pixels have frames. reads_texts: it can name
+    files of text embeddings (`data.clips.texts`). stills_format: how the pictures beside its clips are written down,
+    unless the recipe says so. usual: values of settings that hold where the recipe does not write them, by section of
+    `data`. fixed: settings that it does not look at, in the order in which they are looked at."""
+
+    has_clips: bool = False
+    reads_texts: bool = False
+    stills_format: str = "image-folder"
+    usual: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    fixed: tuple[Fixed, ...] = ()
+
+
+NO_TABLES = Fixed(
+    ("columns", "split", "hub_config", "hub_cache"),
+    "data.columns, data.split, data.hub_config and data.hub_cache have no effect with data.format={name}; "
+    "set data.format=metadata, or leave them out",
+)
+NO_PARTS = Fixed(
+    ("split", "hub_config", "hub_cache"),
+    "data.split, data.hub_config and data.hub_cache have no effect with data.format={name}; leave them out",
+)
+NO_CAPTION_SOURCE = Fixed(
+    ("captions.source",),
+    "data.captions.source has no effect with data.format={name}, where captions have their place; "
+    "leave it out, or set data.format=image-folder",
+)
+
+
+@cache
+def spec_of(name: str) -> FormatSpec:
+    """The facts of a format; the usual ones where it has no file of its own here."""
+    if name.replace("_", "-") not in registry.names(FOLDER):
+        return FormatSpec()
+    spec: FormatSpec = registry.find(FOLDER, name).SPEC
+    return spec

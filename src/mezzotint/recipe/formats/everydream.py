@@ -1,0 +1,16 @@
+"""What the recipe knows of the format `everydream`."""
+
+from __future__ import annotations
+
+from mezzotint.recipe.formats.base import NO_TABLES, Fixed, FormatSpec
+
+SPEC = FormatSpec(
+    fixed=(
+        NO_TABLES,
+        Fixed(
+            ("captions.source", "captions.lines"),
+            "data.captions.source and data.captions.lines have no effect with data.format={name}, which merges "
+            "files and names by rules of its own; leave them out, or set data.format=image-folder",
+        ),
+    )
+)

@@ -1,0 +1,7 @@
+"""What the recipe knows of the format `mindone`."""
+
+from __future__ import annotations
+
+from mezzotint.recipe.formats.base import NO_CAPTION_SOURCE, NO_TABLES, FormatSpec
+
+SPEC = FormatSpec(fixed=(NO_TABLES, NO_CAPTION_SOURCE))

@@ -1,0 +1,17 @@
+"""What the recipe knows of the format `webdataset`."""
+
+from __future__ import annotations
+
+from mezzotint.recipe.formats.base import NO_CAPTION_SOURCE, NO_PARTS, Fixed, FormatSpec
+
+SPEC = FormatSpec(
+    fixed=(
+        NO_PARTS,
+        Fixed(
+            ("columns.image",),
+            "data.columns.image has no effect with data.format={name}, where a picture is told by its ending; "
+            "leave it out",
+        ),
+        NO_CAPTION_SOURCE,
+    )
+)
