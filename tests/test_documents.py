@@ -38,6 +38,7 @@ from mezzotint.tasks.sample import _words as _sample_words
 from mezzotint.training import state
 from mezzotint.training.callbacks.metrics_log import MetricsLog
 from mezzotint.training.progress import Progress
+from mezzotint.weights.model_files import ModelFiles
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "mezzotint"
@@ -453,6 +454,8 @@ def test_families_and_runtimes_are_listed_with_all_they_must_have() -> None:
     page = TEXTS["docs/how-to-add.md"]
     methods = {word for row in lines_with(page, "method") for word in row.split(", ")}
     assert methods == set(ModelFamily.__abstractmethods__)
+    asked = {word for row in lines_with(page, "asked of files") for word in row.split(", ")}
+    assert asked == set(ModelFiles.__abstractmethods__)
     runtime = page.partition("## … a runtime")[2].partition("these methods:")[2].partition(".")[0]
     assert set(re.findall(r"`(\w+)`", runtime)) == set(Runtime.__abstractmethods__)
 

@@ -18,7 +18,7 @@ from mezzotint import registry
 PACKAGE = Path(mezzotint.__file__).parent
 ROOT = Path(__file__).parents[1]
 FILES = sorted(PACKAGE.rglob("*.py"))
-FOLDERS = ("families", "runtimes", "dialects", "data/formats", "weights/layouts")
+FOLDERS = ("families", "recipe/families", "runtimes", "dialects", "data/formats", "weights/layouts")
 UNPICKLING = PACKAGE / "weights" / "files" / "_unpickling.py"
 ENTRY_POINTS = ("cli.py", "__main__.py")
 

@@ -19,6 +19,13 @@ from mezzotint.errors import RecipeError
 
 _HERE = Path(__file__).parent
 _NO_CHOICES = ("base", "shared")
+_OUTSIDE: dict[str, dict[str, str]] = {}
+
+
+def add(folder: str, name: str, module: str) -> None:
+    """Lets a choice come from outside of the package: `module` is imported when `name` is asked for. One that is in
+    the folder comes first."""
+    _OUTSIDE.setdefault(folder, {})[name] = module
 
 
 def names(folder: str) -> tuple[str, ...]:
@@ -27,18 +34,21 @@ def names(folder: str) -> tuple[str, ...]:
 
     Nothing is imported. A name is written with hyphens where its module has underscores.
     """
-    return tuple(sorted(_choices(folder)))
+    return tuple(sorted({*_choices(folder), *_OUTSIDE.get(folder, ())}))
 
 
 def about(folder: str) -> dict[str, str]:
     """What each choice in a folder is, by name: the head of its module's docstring up to the first full stop,
     semicolon or colon, without the words that name it. Nothing is imported."""
-    return {name: _head(path) for name, path in sorted(_choices(folder).items())}
+    outside = {name: f"from {module}" for name, module in _OUTSIDE.get(folder, {}).items()}
+    return dict(sorted((outside | {name: _head(path) for name, path in _choices(folder).items()}).items()))
 
 
 def find(folder: str, name: str) -> ModuleType:
     """Imports the module behind a choice. Raises RecipeError E1010 with the nearest name when there is none."""
     path = _choices(folder).get(name.replace("_", "-"))
+    if path is None and (module := _OUTSIDE.get(folder, {}).get(name.replace("_", "-"))) is not None:
+        return importlib.import_module(module)
     if path is None:
         raise RecipeError(unknown(folder, name), code="E1010")
     where = path.parent if path.name == "__init__.py" else path.with_suffix("")

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import torch
+from model_export import export_model, tiny_model
 from torch import Tensor
 
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks.train import ema_start
 from mezzotint.training import lr
 
@@ -173,7 +173,7 @@ def test_ema_start_is_what_the_average_begins_with(prepare: Prepare, exported: P
         ready = prepare(**given)
         plain = prepare()
         begun = {name: t.clone() for name, t in ready.trainer.update.shadow.weights.items()}
-        there = ready.family.load(ema_start.settings_of(ready.job.recipe)).parts()["denoiser"]
+        there = ready.family.of(ema_start.settings_of(ready.job.recipe)).parts()["denoiser"]
         for name, parameter in there.named_parameters():
             assert torch.equal(begun[f"denoiser/{name}"], parameter)
         masters = plain.trainer.update.masters
@@ -196,11 +196,7 @@ def test_ema_start_is_what_the_average_begins_with(prepare: Prepare, exported: P
 # breaks if weights of other shapes were taken, or their refusal named no remedy
 @pytest.mark.effect("optim.ema.start")
 def test_an_average_of_another_model_is_refused(prepare: Prepare, tmp_path: Path) -> None:
-    other = Family.tiny()
-    other.export(
-        tmp_path / "other", settings=ModelSettings(), weights={}, dtype="fp32", schedule=other.schedule,
-        prediction="epsilon",
-    )  # fmt: skip
+    export_model(tiny_model(Family), tmp_path / "other")
     with pytest.raises(WeightsError, match=r"other is another model .* have another shape there .*; name a model") as e:
         prepare(optim__ema__rule="constant", optim__ema__start=tmp_path / "other")
     assert e.value.code == "E1417"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from model_export import export_model, tiny_model
 
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.reading.read import read
-from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks.cache import cache
 from mezzotint.tasks.check import check
 from mezzotint.tasks.check.memory import Activations, Outline
@@ -63,10 +63,7 @@ def test_check_counts_each_parts_own_state(checked: Any) -> None:
 
 
 def test_check_holds_the_start_of_the_average_against_the_model(checked: Any, world: Any, tmp_path: Any) -> None:
-    family = Family.tiny()
-    source = ModelSettings()
-    family.export(tmp_path / "other", settings=source, weights={}, dtype="fp32", schedule=family.schedule,
-                  prediction="epsilon")  # fmt: skip
+    export_model(tiny_model(Family), tmp_path / "other")
     found = checked(optim__ema__rule="constant", optim__ema__start=tmp_path / "other").problems
     assert [error.code for error in found] == ["E1417"]
     assert isinstance(found[0], WeightsError)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mezzotint import draws
-from mezzotint.diffusion.forms import Form
 from mezzotint.diffusion.noise import normal
+from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.sections.sample import FramingSettings, SampleSettings, SolverName, Spacing
@@ -91,7 +91,7 @@ def sample(
     requests: Sequence[Request],
     *,
     schedule: Schedule,
-    prediction: str | Form,
+    prediction: str | Parameterization,
     steps: int,
     guidance: float,
     solver: SolverName,
@@ -104,7 +104,7 @@ def sample(
 ) -> Iterator[Picture]:
     """Draws the pictures, in the order of the requests.
 
-    schedule, prediction: as the denoiser was trained; a kind alone is its usual `Form`. guidance: scale of
+    schedule, prediction: as the denoiser was trained; a kind alone is its usual `Parameterization`. guidance: scale of
     classifier-free guidance; 1 switches it off. spacing, guidance_rescale: see `recipe.sample`. batch_size: how many
     pictures of one kind (`alike`) that follow each other are drawn together at most. settings: what the other words
     leave open, levels, thresholding, the unconditional text, framing; None takes the defaults. Sizes are multiples of
@@ -145,7 +145,7 @@ def sample_latents(
     requests: Sequence[Request],
     *,
     schedule: Schedule,
-    prediction: str | Form,
+    prediction: str | Parameterization,
     steps: int,
     guidance: float,
     solver: SolverName,
@@ -166,7 +166,7 @@ def sample_latents(
     was_training = denoiser.training
     denoiser.eval()
     try:
-        form = Form(prediction) if isinstance(prediction, str) else prediction
+        form = Parameterization(prediction) if isinstance(prediction, str) else prediction
         text, negative = _texts(family, requests, device, settings)
         said = partial(_said, family, requests, settings.framing)
         why = _by_levels(solver, settings, first, span)
@@ -302,7 +302,9 @@ def _said(
     return family.predict(seen, family.condition(text, None, framed))[:, : shown.shape[1]]
 
 
-def _denoise(said: Predict, form: Form, schedule: Schedule, x_t: Tensor, t: Tensor, text: TextEmbedding) -> Tensor:
+def _denoise(
+    said: Predict, form: Parameterization, schedule: Schedule, x_t: Tensor, t: Tensor, text: TextEmbedding
+) -> Tensor:
     """The same in the kind that solvers of timesteps know."""
     shown, told = form.seen(x_t, t, schedule)
     return form.as_velocity(said(shown, told, text), x_t, t, schedule)

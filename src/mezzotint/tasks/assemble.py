@@ -21,8 +21,9 @@ from mezzotint.data.loading.loader import plan_columns
 from mezzotint.data.schedule.plan import Timeline
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.families.base import Encodes, Intake, ModelFamily, Prediction
+from mezzotint.families.base import Encodes, ModelFamily
 from mezzotint.recipe.base import Every
+from mezzotint.recipe.families.base import spec_of
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
@@ -35,11 +36,12 @@ from mezzotint.training.precision import attention, mixed
 from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast
 from mezzotint.training.trainable import trained_parameters
 from mezzotint.training.update import Update
+from mezzotint.weights.model_files import EncodedSpec, ModelFiles, Prediction
 
 
-def from_the_folder(kind: type[ModelFamily]) -> tuple[str, ...]:
+def from_the_folder(files: ModelFiles) -> tuple[str, ...]:
     """What of a model's folder a run may depend on, and no checkpoint holds."""
-    return ("denoiser", *kind.text_parts, "vae", "schedule", "tokenizer")
+    return ("denoiser", *files.spec.text_parts, "vae", "schedule", "tokenizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +76,11 @@ class Caches:
 
 @dataclass(slots=True)
 class Model:
-    """A family ready to train: on its device, its trained parameters by name, objective, precision. optim: the
-    recipe's, with what depends on the run's length worked out."""
+    """A family ready to train: on its device, its trained parameters by name, objective, precision. files: those it
+    was loaded from. optim: the recipe's, with what depends on the run's length worked out."""
 
     family: ModelFamily
+    files: ModelFiles
     trained: dict[str, nn.Parameter]
     objective: Objective
     prediction: Prediction
@@ -91,8 +94,13 @@ class Model:
 
 def family_class(recipe: Recipe) -> type[ModelFamily]:
     """The class behind `model.family`. Raises RecipeError E1010 with the nearest name."""
-    found: type[ModelFamily] = registry.find("families", recipe.model.family).Family
-    return found
+    family: type[ModelFamily] = registry.find("families", recipe.model.family).Family
+    return family
+
+
+def open_files(recipe: Recipe) -> ModelFiles:
+    """The model's files, opened by headers: once a run. Raises RecipeError E1010, WeightsError."""
+    return family_class(recipe).files.of(recipe.model, recipe.run.seed)
 
 
 def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int], None] | None = None) -> Dataset:
@@ -209,27 +217,27 @@ def _within(recipe: Recipe, timeline: Timeline) -> int:
     return steps
 
 
-def identities(recipe: Recipe, kind: type[ModelFamily], parts: Collection[str]) -> dict[str, str]:
+def identities(recipe: Recipe, files: ModelFiles, parts: Collection[str]) -> dict[str, str]:
     """The fingerprints of the parts that stay as they are, in whole or, with `model.freeze` and `model.last_layers`,
     perhaps in part."""
     in_part = recipe.model.freeze or recipe.model.last_layers is not None
     frozen = [part for part in parts if part not in recipe.model.train or in_part]
-    return {part: kind.fingerprint(recipe.model, part, seed=recipe.run.seed) for part in sorted(frozen)}
+    return {part: files.fingerprint(part) for part in sorted(frozen)}
 
 
-def open_caches(recipe: Recipe, kind: type[ModelFamily]) -> Caches:
+def open_caches(recipe: Recipe, files: ModelFiles) -> Caches:
     """The caches that the recipe asks for, as they are on disk now."""
     folder, seed = cache_folder(recipe), recipe.run.seed
     precision = Precision.of(recipe.run)
     names = {dtype: name for name, dtype in DTYPES.items()}
     latents = text = None
     if recipe.data.cache.latents:
-        identity = kind.media_identity(recipe.model, seed=seed)
+        identity = files.media_identity()
         latents = LatentCache(folder, recipe.data, identity=identity, compute=names[precision.vae], seed=seed)
     if recipe.data.cache.text:
-        identity = "files" if only_texts_of_files(recipe) else kind.text_identity(recipe.model, seed=seed)
+        identity = "files" if only_texts_of_files(recipe) else files.text_identity()
         text = TextCache(folder, recipe.data, identity=identity, compute=names[precision.frozen])
-        text.wanted_shape = kind.text_shape(recipe.model)
+        text.wanted_shape = files.text_shape()
     return Caches(latents, text)
 
 
@@ -242,13 +250,13 @@ def only_texts_of_files(recipe: Recipe) -> bool:
     return clips.texts and not is_other
 
 
-def encoders(recipe: Recipe, kind: type[ModelFamily], device: torch.device) -> Callable[[Encodes], ModelFamily]:
+def encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> Callable[[Encodes], ModelFamily]:
     """How a cache gets the parts it needs: frozen, on the device, in the type of frozen parts."""
     precision = Precision.of(recipe.run)
 
     def load(what: Encodes) -> ModelFamily:
-        parts = kind.text_parts if what == "text" else ("vae",)
-        family = kind.load(recipe.model, only=parts, seed=recipe.run.seed)
+        parts = files.spec.text_parts if what == "text" else ("vae",)
+        family = family_class(recipe).load(files, parts)
         clip_rules.refuse_unfit(recipe, family.grid)
         for part, module in family.parts().items():
             cast(module.requires_grad_(False).eval(), precision.of_frozen(part))
@@ -258,21 +266,16 @@ def encoders(recipe: Recipe, kind: type[ModelFamily], device: torch.device) -> C
     return load
 
 
-def intake(recipe: Recipe) -> Intake | None:
+def encoded_spec(recipe: Recipe, files: ModelFiles) -> EncodedSpec | None:
     """What the model takes of a data set that another trainer has encoded; None of other data sets and families."""
-    if not getattr(registry.find("data/formats", recipe.data.format), "IS_ENCODED", False):
-        return None
-    return family_class(recipe).intake(recipe.model)
+    is_encoded = getattr(registry.find("data/formats", recipe.data.format), "IS_ENCODED", False)
+    return files.encoded_spec() if is_encoded else None
 
 
 def needed_parts(recipe: Recipe) -> tuple[str, ...]:
     """The parts that training itself computes with: what is cached is not loaded."""
-    parts = ["denoiser"]
-    if not recipe.data.cache.text:
-        parts += family_class(recipe).text_parts
-    if not recipe.data.cache.latents:
-        parts.append("vae")
-    return tuple(parts)
+    texts = () if recipe.data.cache.text else spec_of(recipe.model.family).text_parts
+    return ("denoiser", *texts, *(() if recipe.data.cache.latents else ("vae",)))
 
 
 def resolved(optim: OptimSettings, steps: int) -> OptimSettings:
@@ -289,22 +292,20 @@ def rate_factor(recipe: Recipe) -> float:
     return float((recipe.data.batch_size * recipe.optim.accumulation) ** recipe.optim.lr_batch_power)
 
 
-def open_model(recipe: Recipe, runtime: Runtime, *, steps: int) -> Model:
+def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, *, steps: int) -> Model:
     """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale. steps: the run's
     length."""
-    kind = family_class(recipe)
-    family = kind.load(recipe.model, only=needed_parts(recipe), seed=recipe.run.seed)
+    family = family_class(recipe).load(files, needed_parts(recipe))
     clip_rules.refuse_unfit(recipe, family.grid)
-    trained = trained_parameters(family.parts(), recipe.model, kind.trainable)
+    trained = trained_parameters(family.parts(), recipe.model, files.spec.trainable)
     precision = Precision.of(recipe.run)
     for name, module in family.parts().items():
         if name not in recipe.model.train:
             cast(module, precision.of_frozen(name))
     prediction = recipe.model.prediction or family.prediction
     objective = Objective(recipe.objective, family.schedule, prediction)
-    family.taught = objective.form
     optim = weight_decay.resolved(resolved(recipe.optim, steps), family.parts(), list(trained))
-    model = Model(family, trained, objective.to(runtime.device), prediction, precision, optim)
+    model = Model(family, files, trained, objective.to(runtime.device), prediction, precision, optim)
     attention.set_up(family.parts()["denoiser"], recipe.model.attention)
     blocks = list(family.blocks())
     mixed.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)

@@ -179,7 +179,7 @@ def _to_folder(wish: Wish, merged: Merge) -> Iterator[str]:
     }
 
     def besides(root: Path) -> None:
-        base.remains.write(root)
+        base.extras.write(root)
         drop_average(root)
 
     write_model(wish.destination, base.folder, replaced, scheduler=base.scheduler, dtype=None, besides=besides)

@@ -8,7 +8,7 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from mezzotint.errors import Problem, RecipeError
 from mezzotint.recipe.reading import _secrets, yaml_rules
 from mezzotint.recipe.reading._overrides import apply
 from mezzotint.recipe.reading._problems import Issue, Place, check, dotted
-from mezzotint.recipe.reading.paths import by_path
+from mezzotint.recipe.reading.paths import by_path, open_families
 from mezzotint.recipe.reading.yaml_rules import Document
 from mezzotint.recipe.recipe import Recipe
 
@@ -181,6 +181,7 @@ def places(path: Path, beside: Path | None, *, shipped: Path | None = None) -> t
 
 def _reading(text: str, name: str, path: Path | None, overrides: Sequence[str]) -> Reading:
     document = yaml_rules.load(text, name)
+    open_families(_families(document.tree, overrides))
     applied = apply(document.tree, overrides)
     recipe, issues = check(applied.tree)
     problems = _secret_problems(text, document, applied.tree, applied.given)
@@ -192,6 +193,13 @@ def _reading(text: str, name: str, path: Path | None, overrides: Sequence[str]) 
     if problems or recipe is None:
         raise RecipeError(name, problems=_shortened(_in_order(problems)))
     return Reading(recipe, name, path, _origin(document, applied.given), digest_of(recipe))
+
+
+def _families(tree: dict[str, Any], overrides: Sequence[str]) -> Iterator[str]:
+    """The families that a recipe and its overrides name."""
+    model = tree.get("model")
+    yield str(model.get("family", "")) if isinstance(model, dict) else ""
+    yield from (word.partition("=")[2] for word in overrides if word.startswith("model.family="))
 
 
 def _problem(issue: Issue, document: Document, given: frozenset[str]) -> Problem:

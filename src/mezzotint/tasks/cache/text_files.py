@@ -18,6 +18,7 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime
 from mezzotint.tasks import assemble
 from mezzotint.weights.files import text_cache_npz
+from mezzotint.weights.model_files import ModelFiles
 
 ENCODER = "DeepFloyd/t5-v1_1-xxl"
 _AT_ONCE = 16
@@ -43,7 +44,7 @@ def require(recipe: Recipe, words: Sequence[str]) -> None:
 
 
 @torch.no_grad()
-def make(recipe: Recipe, runtime: Runtime, say: Callable[[str], None]) -> int:
+def make(recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str], None]) -> int:
     """Writes the embeddings that the lists name and that are not there, if the recipe names a text encoder; each
     process its share. Returns how many were made by all. Raises WeightsError, StorageError, DatasetError."""
     if not recipe.data.clips.texts or recipe.model.text_encoder is None:
@@ -53,7 +54,7 @@ def make(recipe: Recipe, runtime: Runtime, say: Callable[[str], None]) -> int:
     if not absent:
         return 0
     say(f"cache: {counted(len(absent), 'embedding')} to write into files, by {recipe.model.text_encoder}")
-    load = assemble.encoders(recipe, assemble.family_class(recipe), runtime.device)
+    load = assemble.encoders(recipe, files, runtime.device)
     mine, clean = absent[runtime.rank :: runtime.world_size], _cleaning(recipe)
     family = load("text") if mine else None
     for first in range(0, len(mine), _AT_ONCE):

@@ -25,6 +25,7 @@ from mezzotint.tasks.assemble import Caches, Dataset
 from mezzotint.tasks.cache import cache
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainer import Trainer
+from mezzotint.weights.model_files import ModelFiles
 
 STEPS = 2
 
@@ -58,8 +59,9 @@ def dry_run(recipe: Recipe, dataset: Dataset, steps: int, *, processes: int = 1)
     with tempfile.TemporaryDirectory(prefix="mezzotint-check-") as folder, _named_shortage(recipe):
         alone = _apart(recipe, Path(folder))
         with closing(open_runtime(alone.run, Launch())) as runtime:
-            caches = _caches(alone, dataset, runtime, min(STEPS, steps))
-            trainer, loader = _trainer(alone, dataset, caches, runtime, min(STEPS, steps), processes)
+            files = assemble.open_files(alone)
+            caches = _caches(alone, files, dataset, runtime, min(STEPS, steps))
+            trainer, loader = _trainer(alone, files, dataset, caches, runtime, min(STEPS, steps), processes)
             with closing(loader):
                 return _timed(trainer, loader, runtime)
 
@@ -71,10 +73,9 @@ def _apart(recipe: Recipe, folder: Path) -> Recipe:
     return recipe.model_copy(update={"data": data, "run": run})
 
 
-def _caches(recipe: Recipe, dataset: Dataset, runtime: Runtime, steps: int) -> Caches:
+def _caches(recipe: Recipe, files: ModelFiles, dataset: Dataset, runtime: Runtime, steps: int) -> Caches:
     """Caches that hold what these steps read, and nothing else."""
-    kind = assemble.family_class(recipe)
-    caches = assemble.open_caches(recipe, kind)
+    caches = assemble.open_caches(recipe, files)
     if caches.latents is not None or caches.text is not None:
         cache.fill(
             dataset.catalogue,
@@ -82,7 +83,7 @@ def _caches(recipe: Recipe, dataset: Dataset, runtime: Runtime, steps: int) -> C
             recipe.data,
             latents=caches.latents,
             text=caches.text,
-            load=assemble.encoders(recipe, kind, runtime.device),
+            load=assemble.encoders(recipe, files, runtime.device),
             device=runtime.device,
             say=lambda text: None,
         )
@@ -101,9 +102,15 @@ def _rows_of(dataset: Dataset, steps: int) -> NDArray[np.int32]:
 
 
 def _trainer(
-    recipe: Recipe, dataset: Dataset, caches: Caches, runtime: Runtime, steps: int, processes: int
+    recipe: Recipe,
+    files: ModelFiles,
+    dataset: Dataset,
+    caches: Caches,
+    runtime: Runtime,
+    steps: int,
+    processes: int,
 ) -> tuple[Trainer, Loader]:
-    model = assemble.open_model(recipe, runtime, steps=steps)
+    model = assemble.open_model(recipe, files, runtime, steps=steps)
     loader = Loader(
         dataset.catalogue,
         dataset.rows,

@@ -27,7 +27,7 @@ from mezzotint.shapes import Size
 from mezzotint.tasks import clip_rules
 from mezzotint.tasks.places import free_folder
 from mezzotint.tasks.prompts import cleaning
-from mezzotint.tasks.sample._model import Model, find, open_model
+from mezzotint.tasks.sample._model import SampledModel, find, open_model
 from mezzotint.tasks.sample._plan import (
     CONTACT,
     ELSEWHERE,
@@ -110,7 +110,7 @@ def _cleaned(lines: Sequence[Line], recipe: Recipe) -> tuple[tuple[Line, ...], R
 
 
 def _wanted(
-    planned: Sequence[Planned], asked: Asked, recipe: Recipe, model: Model, *, is_model: bool
+    planned: Sequence[Planned], asked: Asked, recipe: Recipe, model: SampledModel, *, is_model: bool
 ) -> list[Wanted]:  # fmt: skip
     """Every picture, those of one size after one another, so that they can be drawn together. Raises RecipeError E1007
     for a size that the model cannot draw."""
@@ -146,7 +146,7 @@ def _alike(request: Request) -> tuple[int, int, str, float]:
 
 
 def _draw_all(
-    out: Path, wanted: Sequence[Wanted], model: Model, recipe: Recipe, tiles: dict[tuple[int, int], Pixels],
+    out: Path, wanted: Sequence[Wanted], model: SampledModel, recipe: Recipe, tiles: dict[tuple[int, int], Pixels],
     say: Callable[[str], None],
 ) -> None:  # fmt: skip
     """Draws and writes, each picture as soon as it is there. tiles: gets small copies by place."""
@@ -187,7 +187,7 @@ def _begun_with(recipe: Recipe) -> dict[str, str]:
     }
 
 
-def _guidance_from(request: Request, settings: SampleSettings, model: Model) -> dict[str, str]:
+def _guidance_from(request: Request, settings: SampleSettings, model: SampledModel) -> dict[str, str]:
     """What guidance moved away from, as text by name, where that is not the negative prompt."""
     is_zeros = is_unconditional(model.family, request.negative, settings) and request.guidance != 1.0
     return {"unconditional": "zeros"} if is_zeros else {}

@@ -21,12 +21,14 @@ from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.sample import Picture, Request, Span, alike, as_bytes, embedded, sample_latents
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
-from mezzotint.tasks.sample._model import Model, open_model, second
+from mezzotint.tasks.sample._model import SampledModel, open_model, second
 
 _MULTIPLE = 64  # pixels; a picture to begin with is drawn in a size of such sides
 
 
-def drawn(model: Model, requests: Sequence[Request], recipe: Recipe, say: Callable[[str], None]) -> Iterator[Picture]:
+def drawn(
+    model: SampledModel, requests: Sequence[Request], recipe: Recipe, say: Callable[[str], None]
+) -> Iterator[Picture]:
     """The pictures, in the order of the requests. say: hears what is loaded on the way.
 
     Raises RecipeError E1070, E1090 for a second model that does not fit the first, E1091 for a picture to begin with
@@ -68,7 +70,9 @@ def size_of(path: Path) -> Size:
     return Size(*(max(_MULTIPLE, side // _MULTIPLE * _MULTIPLE) for side in (own.width, own.height)))
 
 
-def _sampled(model: Model, requests: Sequence[Request], settings: SampleSettings, span: Span) -> Iterator[Picture]:
+def _sampled(
+    model: SampledModel, requests: Sequence[Request], settings: SampleSettings, span: Span
+) -> Iterator[Picture]:
     for some in alike(requests, settings.batch_size):
         latents = _latents(model, some, settings, span)
         # frozen parts compute in the type they are kept in: the VAE outside of autocast
@@ -76,14 +80,14 @@ def _sampled(model: Model, requests: Sequence[Request], settings: SampleSettings
             yield Picture(request, as_bytes(pixels, request.size.frames))
 
 
-def _latents(model: Model, requests: Sequence[Request], settings: SampleSettings, span: Span) -> Tensor:
+def _latents(model: SampledModel, requests: Sequence[Request], settings: SampleSettings, span: Span) -> Tensor:
     known = embedded(model.family, requests)
     with model.precision.autocast(model.device):
         return sample_latents(
             model.family,
             known,
             schedule=model.objective.schedule,
-            prediction=model.objective.form,
+            prediction=model.objective.parameterization,
             steps=settings.steps,
             guidance=settings.guidance[0],
             solver=settings.solver,
@@ -95,7 +99,7 @@ def _latents(model: Model, requests: Sequence[Request], settings: SampleSettings
         )
 
 
-def _begun(model: Model, requests: Sequence[Request], recipe: Recipe) -> list[Request]:
+def _begun(model: SampledModel, requests: Sequence[Request], recipe: Recipe) -> list[Request]:
     """The requests with latents of the picture, each a draw of its own from what the autoencoder says."""
     path = recipe.sample.image
     assert path is not None

@@ -14,7 +14,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import StepReport
 from mezzotint.tasks import held_out
-from mezzotint.tasks.assemble import Caches, Dataset, Model, effective, encoders, family_class
+from mezzotint.tasks.assemble import Caches, Dataset, Model, effective, encoders
 from mezzotint.tasks.prompts.previews import PreviewPrompts
 from mezzotint.training.callbacks.base import Exporter, Observer, Saver, Wish
 from mezzotint.training.callbacks.metrics_log import MetricsLog, SampleLog
@@ -155,7 +155,7 @@ def _previews(
         update=model.update,
         precision=model.precision,
         device=runtime.device,
-        decode=decoder(recipe, model.family, runtime.device),
+        decode=decoder(recipe, model, runtime.device),
         warn=warn,
         sinks=[board.picture for board in boards],
         only_draws=not runtime.is_first,
@@ -166,15 +166,15 @@ def _warner(live: LiveLine) -> Callable[[str], None]:
     return lambda text: live.say(f"warning: {text}")
 
 
-def decoder(recipe: Recipe, family: ModelFamily, device: torch.device) -> Callable[[Tensor], Tensor]:
+def decoder(recipe: Recipe, model: Model, device: torch.device) -> Callable[[Tensor], Tensor]:
     """Latents → pixels: by the family's own VAE, or, in a cached run, by one that is loaded at the first preview."""
-    if "vae" in family.parts():
-        return family.decode_media
+    if "vae" in model.family.parts():
+        return model.family.decode_media
     loaded: list[ModelFamily] = []
 
     def decode(latents: Tensor) -> Tensor:
         if not loaded:
-            loaded.append(encoders(recipe, family_class(recipe), device)("media"))
+            loaded.append(encoders(recipe, model.files, device)("media"))
         return loaded[0].decode_media(latents)
 
     return decode

@@ -191,7 +191,7 @@ def require_possible(recipe: Recipe, now: Recipe, model: Model, caches: Caches) 
         if family.learns_variance and recipe.objective.variance != "none":
             LearnedRange(objective.schedule, model.prediction)
         if recipe.run.preview.every is not None:
-            require_solver(drawn.solver, objective.schedule, objective.form.solved, drawn, drawn.spacing)
+            require_solver(drawn.solver, objective.schedule, objective.parameterization.solved, drawn, drawn.spacing)
     before = now.model.clip_skip
     if recipe.model.clip_skip == before:
         return

@@ -19,7 +19,6 @@ from mezzotint.data.loading.loader import Loader
 from mezzotint.data.loading.prefetch import Prefetched
 from mezzotint.data.schedule import schedule_file
 from mezzotint.errors import RecipeError, Stopped, StorageError
-from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import unknown_allowances
@@ -56,6 +55,7 @@ from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.trainable import MovementWatch
 from mezzotint.training.trainer import Trainer
 from mezzotint.weights.folder import publishing
+from mezzotint.weights.model_files import ModelFiles
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -159,18 +159,18 @@ class Job:
         )
         self.steps = assemble.length_in_steps(self.recipe, self.dataset.timeline)
         self._check_shares()
-        kind = assemble.family_class(self.recipe)
-        self.identity = self._identify(kind)
+        files = assemble.open_files(self.recipe)
+        self.identity = self._identify(files)
         restored = state.read(start.checkpoint, tensors=False) if start.checkpoint else None
         changes = resume.compare(restored, self.reading, self.recipe, self.identity, self._line) if restored else []
-        self._fill_caches(kind)
-        self.model = assemble.open_model(self.recipe, self.runtime, steps=self.steps)
+        self._fill_caches(files)
+        self.model = assemble.open_model(self.recipe, files, self.runtime, steps=self.steps)
         _foreign_start.check(self.recipe, self.model, self.steps)
         self._build_trainer(restored.step if restored else self.recipe.run.start.step)
         if restored:
             self._restore(restored, changes)
         else:
-            self._start_shadow(kind)
+            self._start_shadow()
             for sentence in _foreign_start.begin(self.recipe, self.model):
                 self.live.say(sentence)
         if first:
@@ -256,10 +256,10 @@ class Job:
         path = self.runtime.share(str(start.checkpoint or ""))
         return replace(start, checkpoint=Path(path) if path else None)
 
-    def _start_shadow(self, kind: type[ModelFamily]) -> None:
+    def _start_shadow(self) -> None:
         shares = self.runtime.shares
         shapes = {name: sharding.whole_shape(f"w/{name}", m, shares) for name, m in self.model.update.masters.items()}
-        weights = ema_start.weights(self.recipe, kind, shapes)
+        weights = ema_start.weights(self.recipe, type(self.model.family), shapes)
         if weights is not None:
             assert self.model.update.shadow is not None
             self.model.update.shadow.start_from(sharding.cut(weights, shares))
@@ -273,21 +273,21 @@ class Job:
                 code="E1803",
             )
 
-    def _identify(self, kind: type[ModelFamily]) -> resume.Identity:
+    def _identify(self, files: ModelFiles) -> resume.Identity:
         return resume.Identity(
             data=self.dataset.catalogue.fingerprint,
-            parts=assemble.identities(self.recipe, kind, assemble.from_the_folder(kind)),
+            parts=assemble.identities(self.recipe, files, assemble.from_the_folder(files)),
             world_size=self.runtime.world_size,
             device=self.runtime.device.type,
             torch=torch.__version__,
             threads=torch.get_num_threads() if self.runtime.device.type == "cpu" else 0,
         )
 
-    def _fill_caches(self, kind: type[ModelFamily]) -> None:
-        self.caches = assemble.open_caches(self.recipe, kind)
+    def _fill_caches(self, files: ModelFiles) -> None:
+        self.caches = assemble.open_caches(self.recipe, files)
         if self.caches.latents is None and self.caches.text is None:
             return
-        cache.fill_for(self.recipe, self.runtime, self.dataset, self.caches, self.live.say, checks=False)
+        cache.fill_for(self.recipe, files, self.runtime, self.dataset, self.caches, self.live.say, checks=False)
 
     def _build_trainer(self, start_step: int) -> None:
         recipe, runtime = self.recipe, self.runtime

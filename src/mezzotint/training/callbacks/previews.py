@@ -171,7 +171,7 @@ class Previews(PreviewsElsewhere):
                         self._family,
                         some,
                         schedule=self._objective.schedule,
-                        prediction=self._objective.form,
+                        prediction=self._objective.parameterization,
                         steps=settings.steps,
                         guidance=settings.guidance[0],
                         solver=settings.solver,
