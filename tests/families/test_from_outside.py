@@ -14,7 +14,10 @@ import pytest
 from mezzotint import outside, registry
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
+from mezzotint.recipe.reading import paths
 from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights.files.tensor_files import read_header
 
 FACTS = '''
@@ -97,6 +100,12 @@ def dimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for name in ("dimmed", "dimmed_facts"):
         sys.modules.pop(name, None)
+    ModelSettings.__pydantic_fields__.pop("dimmed", None)
+    ModelSettings.model_rebuild(force=True)
+    Recipe.model_fields["model"].default = ModelSettings()
+    Recipe.model_rebuild(force=True)
+    for cached in (paths.settings, paths.sections, paths.by_path):
+        cached.cache_clear()
 
 
 @pytest.mark.usefixtures("dimmed")
