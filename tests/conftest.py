@@ -24,6 +24,7 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
+from model_export import export_model, tiny_model
 from PIL import Image
 
 from mezzotint import draws, fault_injection, outside
@@ -132,7 +133,7 @@ def make_trainer(
     for the trainer, or in the place of a method of its host."""
     run_settings, optim_settings = RunSettings(**(run or {})), OptimSettings(**(optim or {}))
     runtime = single.Runtime(torch.device("cpu"), base.Launch(), run_settings)
-    trained = trained_parameters(family.parts(), ModelSettings(**(model or {})), type(family).trainable)
+    trained = trained_parameters(family.parts(), ModelSettings(**(model or {})), type(family).spec.trainable)
     precision = Precision.of(run_settings)
     for module in family.parts().values():
         cast(module, precision.weights if any(p.requires_grad for p in module.parameters()) else precision.frozen)
@@ -260,10 +261,7 @@ def sdxl_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from mezzotint.families.sdxl import Family  # slow to import, and few tests need it
 
     folder = tmp_path_factory.mktemp("sdxl") / "model"
-    tiny = Family.tiny(5)
-    settings = ModelSettings(family="sdxl", path=assets / "models" / "tiny-sdxl")
-    tiny.export(folder, settings=settings, weights={}, dtype="fp32", schedule=tiny.schedule, prediction="epsilon")
-    return folder
+    return export_model(tiny_model(Family, 5), folder)
 
 
 @pytest.fixture(scope="session")

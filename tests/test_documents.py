@@ -24,7 +24,7 @@ from mezzotint.dialects.base import Launched
 from mezzotint.errors import CODES, MezzotintError, RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import change_of
-from mezzotint.recipe.formats.base import spec_of
+from mezzotint.recipe.formats.base import format_spec
 from mezzotint.recipe.reading.paths import by_path, owner, sections
 from mezzotint.recipe.reading.read import Reading, read, read_text, shipped_recipes
 from mezzotint.recipe.sections.data import DataSettings
@@ -40,6 +40,7 @@ from mezzotint.tasks.sample import _args as sample_args
 from mezzotint.training import state
 from mezzotint.training.callbacks.metrics_log import MetricsLog
 from mezzotint.training.progress import Progress
+from mezzotint.weights.model_files import ModelFiles
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "mezzotint"
@@ -333,7 +334,7 @@ def caption_table(load: Load, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     listed = registry._choices
     monkeypatch.setattr(registry, "_choices", lambda folder: listed(folder) | written.get(folder, {}))
     yield
-    spec_of.cache_clear()
+    format_spec.cache_clear()
 
 
 @pytest.mark.usefixtures("caption_table")
@@ -514,6 +515,8 @@ def test_families_and_runtimes_are_listed_with_all_they_must_have() -> None:
     page = TEXTS["docs/how-to-add.md"]
     methods = {word for row in lines_with(page, "method") for word in row.split(", ")}
     assert methods == set(ModelFamily.__abstractmethods__)
+    asked = {word for row in lines_with(page, "asked of files") for word in row.split(", ")}
+    assert asked == set(ModelFiles.__abstractmethods__)
     runtime = page.partition("## … a runtime")[2].partition("these methods:")[2].partition(".")[0]
     assert set(re.findall(r"`(\w+)`", runtime)) == set(Runtime.__abstractmethods__)
 

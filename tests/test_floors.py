@@ -19,8 +19,8 @@ PACKAGE = Path(mezzotint.__file__).parent
 ROOT = Path(__file__).parents[1]
 FILES = sorted(PACKAGE.rglob("*.py"))
 FOLDERS = (
-    "families", "runtimes", "dialects", "data/formats", "recipe/formats", "weights/layouts", "recipe/optimizers",
-    "training/optimizers", "training/callbacks",
+    "families", "recipe/families", "runtimes", "dialects", "data/formats", "recipe/formats", "weights/layouts",
+    "recipe/optimizers", "training/optimizers", "training/callbacks",
 )  # fmt: skip
 UNPICKLING = PACKAGE / "weights" / "files" / "_unpickling.py"
 ENTRY_POINTS = ("cli.py", "__main__.py")

@@ -21,6 +21,13 @@ from types import ModuleType
 from mezzotint.errors import RecipeError, did_you_mean
 
 _NO_CHOICES = ("base", "shared")
+_OUTSIDE: dict[str, dict[str, str]] = {}
+
+
+def add(folder: str, name: str, module: str) -> None:
+    """Lets a choice come from outside of the package: `module` is imported when `name` is asked for. One that is in
+    the folder comes first."""
+    _OUTSIDE.setdefault(folder, {})[name] = module
 
 
 def names(folder: str) -> tuple[str, ...]:
@@ -29,18 +36,21 @@ def names(folder: str) -> tuple[str, ...]:
 
     Nothing is imported. A name is written with hyphens where its module has underscores.
     """
-    return tuple(sorted(_choices(folder)))
+    return tuple(sorted({*_choices(folder), *_OUTSIDE.get(folder, ())}))
 
 
 def about(folder: str) -> dict[str, str]:
     """What each choice in a folder is, by name: the head of its module's docstring up to the first full stop,
     semicolon or colon, without the words that name it. Nothing is imported."""
-    return {name: _head(choice.path) for name, choice in sorted(_choices(folder).items())}
+    outside = {name: f"from {module}" for name, module in _OUTSIDE.get(folder, {}).items()}
+    return dict(sorted((outside | {name: _head(choice.path) for name, choice in _choices(folder).items()}).items()))
 
 
 def find(folder: str, name: str) -> ModuleType:
     """Imports the module behind a choice. Raises RecipeError E1010 with the nearest name when there is none."""
     choice = _choices(folder).get(name.replace("_", "-"))
+    if choice is None and (module := _OUTSIDE.get(folder, {}).get(name.replace("_", "-"))) is not None:
+        return importlib.import_module(module)
     if choice is None:
         raise RecipeError(unknown(folder, name), code="E1010")
     return importlib.import_module(choice.module)

@@ -29,7 +29,6 @@ def test_conversions_invert(kind: str, alpha_bar: list[float], seed: int, video:
     x_t = prediction.add_noise(x_0, eps, a)
     said = prediction.target(kind, x_0, eps, a)
     torch.testing.assert_close(prediction.to_x_0(kind, said, x_t, a), x_0, rtol=1e-4, atol=2e-5)
-    torch.testing.assert_close(prediction.to_epsilon(kind, said, x_t, a), eps, rtol=1e-4, atol=2e-5)
 
 
 def test_noising_and_velocity_are_diffusers() -> None:
@@ -64,6 +63,6 @@ def test_pure_noise_has_the_noise_as_input_and_minus_the_picture_as_velocity() -
 def test_an_unknown_prediction_is_refused_by_name() -> None:
     x_0, eps = latents(3)
     a = torch.full((3,), 0.5)
-    for convert in (prediction.target, prediction.to_x_0, prediction.to_epsilon):
+    for convert in (prediction.target, prediction.to_x_0):
         with pytest.raises(ValueError, match="flow"):
             convert("flow", x_0, eps, a)

@@ -32,7 +32,7 @@ def recipe(*words: str) -> Recipe:
 
 def model(*words: str, only: tuple[str, ...] = ("denoiser",)) -> Any:
     asked = recipe(*words)
-    return assemble.family_class(asked).load(asked.model, only, seed=0)
+    return assemble.family_class(asked).of(asked.model, only)
 
 
 def said(family: Family, x: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ def test_text_encoder_is_the_folder_whose_t5_reads_captions(tmp_path: Path) -> N
     save_file(dict(other.state_dict()), tmp_path / "t5" / "text_encoder" / "model.safetensors")
     found = model(f"model.text_encoder={tmp_path / 't5'}", only=("text_encoder",))
     assert torch.equal(found.parts()["text_encoder"].shared.weight, other.shared.weight)
-    with pytest.raises(RecipeError, match=r"belong to family latte"):
+    with pytest.raises(RecipeError, match=r"no meaning for model.family=sd.*set model.family=latte"):
         read_text("schema: 1", overrides=[f"model.text_encoder={tmp_path}"])
 
 
@@ -166,7 +166,7 @@ def test_variance_adds_a_term_that_teaches_the_second_half() -> None:
     moved = {}
     for word in ("none", "learned-range", "null"):
         asked = recipe(f"objective.variance={word}", "run.device=cpu")
-        family = assemble.family_class(asked).load(asked.model, ("denoiser",), seed=0)
+        family = assemble.family_class(asked).of(asked.model, ("denoiser",))
         made = assemble.Objective(asked.objective, family.schedule, family.prediction)
         x = clip(1, 4, 2, 4, 4)
         t = torch.tensor([400])

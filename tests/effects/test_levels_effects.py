@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from model_export import export_model, load_model
 from PIL import Image
 from torch import Tensor
 
@@ -85,9 +86,7 @@ def refiner(refiner_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     """A small refiner with weights."""
     folder = tmp_path_factory.mktemp("second") / "refiner"
     settings = ModelSettings(family="sdxl", path=refiner_folder, weights="random")
-    family = Family.load(settings)
-    family.export(folder, settings=settings, weights={}, dtype="fp32", schedule=family.schedule, prediction="epsilon")
-    return folder
+    return export_model(load_model(Family, settings), folder)
 
 
 def _nearest(sigma: float) -> int:
@@ -253,7 +252,7 @@ def test_a_picture_to_begin_with(draw: Callable[..., Drawn], tmp_path: Path, sdx
     words = (f"sample.image={path}", "--spacing=stability")
     none = draw(*words, "sample.strength=0", "--size=64x128")
     assert none.timesteps == []
-    family = Family.load(ModelSettings(family="sdxl", path=sdxl_folder))
+    family = Family.of(ModelSettings(family="sdxl", path=sdxl_folder))
     pixels = torch.from_numpy(np.array(Image.open(path).resize((64, 137), Image.Resampling.LANCZOS))[4:132])
     moments = family.encode_media(pixels.permute(2, 0, 1)[None].float() / 127.5 - 1)
     address = torch.from_numpy(np.array([draws.key(0, "sample-image", 0)], dtype=np.uint64).view(np.int64))

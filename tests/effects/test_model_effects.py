@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mezzotint.assets import ASSETS
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.errors import RecipeError, WeightsError
-from mezzotint.families import _latte_files, sd
+from mezzotint.families import latte, sd
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks import assemble
@@ -105,11 +105,11 @@ def test_config_says_what_networks_of_random_weights_are(prepare: Prepare, share
     ]  # fmt: skip
     assert f"configurations from {other};" in (built.job.folder.path / "run.log").read_text()
     settings = built.job.recipe.model
-    assert sum(p.numel() for p in described(sd.Family, settings).parts()["denoiser"].parameters()) == sum(
+    assert sum(p.numel() for p in described(sd.Family, settings)[1].parts()["denoiser"].parameters()) == sum(
         p.numel() for p in built.family.parts()["denoiser"].parameters()
     )
     read = settings.model_copy(update={"weights": "files"})
-    assert described(sd.Family, read).parts()["denoiser"].config.block_out_channels == [16, 32]
+    assert described(sd.Family, read)[1].parts()["denoiser"].config.block_out_channels == [16, 32]
 
 
 # breaks if the denoiser of random weights were that of the model's own folder
@@ -120,8 +120,7 @@ def test_config_says_what_a_random_latte_is(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(told | {"num_layers": told["num_layers"] + 2}))
     settings = ModelSettings(family="latte", path=own, weights="random")
     found = [
-        _latte_files.open_source(one, 0).config.num_layers
-        for one in (settings, settings.model_copy(update={"config": tmp_path}))
+        latte.Files.of(one).config.num_layers for one in (settings, settings.model_copy(update={"config": tmp_path}))
     ]
     assert found == [told["num_layers"], told["num_layers"] + 2]
 
@@ -141,8 +140,8 @@ def test_vae_takes_the_place_of_the_models_own(prepare: Prepare, tmp_path: Path)
     means = [ready.family.encode_media(pixels).chunk(2, dim=1)[0] for ready in (own, changed)]
     assert not torch.allclose(means[0], means[1], atol=0.1)
     settings = [ready.job.recipe.model for ready in (own, changed)]
-    assert sd.Family.media_identity(settings[0]) != sd.Family.media_identity(settings[1])
-    assert sd.Family.text_identity(settings[0]) == sd.Family.text_identity(settings[1])
+    assert sd.Family.files.of(settings[0]).media_identity() != sd.Family.files.of(settings[1]).media_identity()
+    assert sd.Family.files.of(settings[0]).text_identity() == sd.Family.files.of(settings[1]).text_identity()
     assert any(str(other) in note for note in changed.family.notes)
     changed.trainer.host.export(changed.trainer)
     [again] = changed.job.folder.exports.iterdir()

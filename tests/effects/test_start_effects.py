@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from model_export import export_model, files_of, load_model
 from safetensors.torch import load_file, save_file
 
 from mezzotint.data.loading.prefetch import Prefetched
@@ -125,8 +126,8 @@ def test_depth_leaves_out_transformer_layers_and_names_them(sdxl_folder: Path) -
     recipe = located(read_text("schema: 1", overrides=[*words, "model.depth=[1, 1]"]))
     assert recipe.model.depth == (1, 1)
     kind = family_class(recipe)
-    whole = Family.load(ModelSettings(family="sdxl", path=sdxl_folder), only=["denoiser"])
-    less = kind.load(recipe.model, only=["denoiser"])
+    whole = Family.of(ModelSettings(family="sdxl", path=sdxl_folder), only=["denoiser"])
+    less = kind.of(recipe.model, only=["denoiser"])
     full, small = (dict(f.parts()["denoiser"].named_parameters()) for f in (whole, less))
     lost = full.keys() - small.keys()
     assert lost
@@ -137,20 +138,20 @@ def test_depth_leaves_out_transformer_layers_and_names_them(sdxl_folder: Path) -
     layers = {name.partition(".transformer_blocks.1.")[0] + ".transformer_blocks.1" for name in lost}
     assert note.startswith(f"denoiser: model.depth leaves out {len(layers)} transformer layers: ")
     assert all(layer in note for layer in layers)
-    assert kind.fingerprint(recipe.model, "denoiser") != Family.fingerprint(whole_settings(sdxl_folder), "denoiser")
+    assert fingerprints(recipe.model, "denoiser") != fingerprints(whole_settings(sdxl_folder), "denoiser")
     for depth in ((1, 9), (1,), (1, 0)):
         with pytest.raises(WeightsError, match=r"does not fit a denoiser of \[1, 2\]"):
-            Family.load(ModelSettings(family="sdxl", path=sdxl_folder, depth=depth), only=["denoiser"])
+            Family.of(ModelSettings(family="sdxl", path=sdxl_folder, depth=depth), only=["denoiser"])
 
 
 # breaks if files were not read, the first counted before the last, parts they lack were lost, or an export forgot them
 @pytest.mark.effect("model.over")
 def test_files_are_laid_over_the_model_and_the_last_counts(prepare: Prepare, sdxl_folder: Path, tmp_path: Path) -> None:
-    base = Family.load(ModelSettings(family="sdxl", path=sdxl_folder))
+    base = load_model(Family, ModelSettings(family="sdxl", path=sdxl_folder))
     state = base.parts()["denoiser"].state_dict()
     whole, some = tmp_path / "unet_1.ckpt", tmp_path / "bias.safetensors"
     written = {f"denoiser/{name}": tensor + 1 for name, tensor in state.items()}
-    base.export_parts(whole, ["denoiser"], weights=written, dtype="fp32")
+    base.export_parts(whole, ["denoiser"], files_of(base), weights=written, dtype="fp32")
     save_file({"model.diffusion_model.out.2.bias": state["conv_out.bias"] + 2}, some)
     given = {
         "model__family": "sdxl",
@@ -176,9 +177,7 @@ def test_files_are_laid_over_the_model_and_the_last_counts(prepare: Prepare, sdx
     encoder = ModelSettings(family="sdxl", path=sdxl_folder, over=over.over, train=("text_encoder",))
     out = tmp_path / "out"
     schedule = Schedule.from_config({})
-    Family.load(encoder, only=["text_encoder"]).export(
-        out, settings=encoder, weights={}, dtype="fp32", schedule=schedule, prediction="epsilon"
-    )
+    export_model(load_model(Family, encoder, ["text_encoder"]), out, schedule=schedule, prediction="epsilon")
     exported = load_file(out / "unet" / "diffusion_pytorch_model.safetensors")
     assert all(torch.equal(tensor, exported[name]) for name, tensor in found.items())
     for other in ("model.weights=random", "model.ema_weights=use"):
@@ -187,7 +186,7 @@ def test_files_are_laid_over_the_model_and_the_last_counts(prepare: Prepare, sdx
 
 
 def fingerprints(settings: ModelSettings, part: str) -> str:
-    return Family.fingerprint(settings, part)
+    return Family.files.of(settings).fingerprint(part)
 
 
 def whole_settings(path: Path) -> ModelSettings:

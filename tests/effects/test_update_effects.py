@@ -171,7 +171,7 @@ def test_ema_start_is_what_the_average_begins_with(prepare: Prepare, exported: P
         ready = prepare(**given)
         plain = prepare()
         begun = {name: t.clone() for name, t in ready.trainer.model.update.ema.weights.items()}
-        there = ready.family.load(ema_start.settings_of(ready.job.recipe)).parts()["denoiser"]
+        there = ready.family.of(ema_start.settings_of(ready.job.recipe)).parts()["denoiser"]
         for name, parameter in there.named_parameters():
             assert torch.equal(begun[f"denoiser/{name}"], parameter)
         masters = plain.trainer.model.update.masters

@@ -27,7 +27,7 @@ FOLDER = DATA / "tiny_sd"
 
 @pytest.fixture(scope="module")
 def family() -> Family:
-    return Family.load(ModelSettings(path=FOLDER))
+    return Family.of(ModelSettings(path=FOLDER))
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_clip_skip_leaves_out_the_last_layers_and_keeps_the_final_norm(family: F
     with torch.no_grad():
         hidden = stock(ids, output_hidden_states=True).hidden_states
         for skip in (1, 2):
-            skipping = Family.load(ModelSettings(path=FOLDER, clip_skip=skip), only=["text_encoder"])
+            skipping = Family.of(ModelSettings(path=FOLDER, clip_skip=skip), only=["text_encoder"])
             expected = stock.final_layer_norm(hidden[-1 - skip])
             within(skipping.encode_text(["a cat"]).states, expected, roundings=128)
 
@@ -93,7 +93,7 @@ def test_the_prediction_is_the_stock_denoisers(family: Family) -> None:
 
 
 def test_only_the_named_parts_are_loaded_and_the_rest_is_known_all_the_same() -> None:
-    part = Family.load(ModelSettings(path=FOLDER), only=["denoiser"])
+    part = Family.of(ModelSettings(path=FOLDER), only=["denoiser"])
     assert part.parts().keys() == {"denoiser"}
     assert part.grid == Grid(channels=4, pixels=8)
     assert part.lost_tokens(["a red circle"]) == (0,)
@@ -103,12 +103,12 @@ def test_only_the_named_parts_are_loaded_and_the_rest_is_known_all_the_same() ->
 
 def test_parts_that_are_not_asked_for_may_be_absent(copy: Path) -> None:
     (copy / "vae" / "diffusion_pytorch_model.safetensors").unlink()
-    assert Family.load(ModelSettings(path=copy), only=["denoiser", "text_encoder"]).parts().keys() == {
+    assert Family.of(ModelSettings(path=copy), only=["denoiser", "text_encoder"]).parts().keys() == {
         "denoiser",
         "text_encoder",
     }
     with pytest.raises(WeightsError, match=r"model\.weights=random") as caught:
-        Family.load(ModelSettings(path=copy))
+        Family.of(ModelSettings(path=copy))
     assert caught.value.code == "E1407"
 
 
@@ -120,7 +120,7 @@ def test_everything_is_float32_in_eval_mode(family: Family) -> None:
 
 def test_loading_and_encoding_draw_nothing_from_the_global_generator() -> None:
     before = torch.get_rng_state()
-    loaded = Family.load(ModelSettings(path=FOLDER))
+    loaded = Family.of(ModelSettings(path=FOLDER))
     loaded.encode_text(["a cat"])
     loaded.encode_media(torch.zeros(1, 3, 16, 16))
     Family.tiny()
@@ -132,7 +132,7 @@ def test_a_lone_half_precision_variant_is_read_and_said(copy: Path, family: Fami
     save_file({k: v.half() for k, v in load_file(plain).items()}, plain.with_suffix(".fp16.safetensors"))
     plain.with_suffix(".fp16.safetensors").rename(copy / "unet" / "diffusion_pytorch_model.fp16.safetensors")
     plain.unlink()
-    half = Family.load(ModelSettings(path=copy), only=["denoiser"])
+    half = Family.of(ModelSettings(path=copy), only=["denoiser"])
     assert any("variant fp16" in note for note in half.notes)
     assert not family.notes
     for a, b in zip(half.parts()["denoiser"].parameters(), family.parts()["denoiser"].parameters(), strict=True):
@@ -142,14 +142,14 @@ def test_a_lone_half_precision_variant_is_read_and_said(copy: Path, family: Fami
 def test_fingerprints_follow_content_and_not_the_place(copy: Path) -> None:
     here, there = ModelSettings(path=FOLDER), ModelSettings(path=copy)
     parts = ("denoiser", "text_encoder", "vae")
-    assert len({Family.fingerprint(here, part) for part in parts}) == 3
-    assert all(Family.fingerprint(here, part) == Family.fingerprint(there, part) for part in parts)
+    assert len({Family.files.of(here).fingerprint(part) for part in parts}) == 3
+    assert all(Family.files.of(here).fingerprint(part) == Family.files.of(there).fingerprint(part) for part in parts)
     _edit(copy / "vae" / "config.json", _name_or_path="/somewhere", _diffusers_version="9.9")
-    assert Family.fingerprint(here, "vae") == Family.fingerprint(there, "vae")
+    assert Family.files.of(here).fingerprint("vae") == Family.files.of(there).fingerprint("vae")
     _edit(copy / "vae" / "config.json", scaling_factor=0.5)
-    assert Family.fingerprint(here, "vae") != Family.fingerprint(there, "vae")
-    assert Family.media_identity(here) != Family.media_identity(there)
-    assert Family.text_identity(here) == Family.text_identity(there)
+    assert Family.files.of(here).fingerprint("vae") != Family.files.of(there).fingerprint("vae")
+    assert Family.files.of(here).media_identity() != Family.files.of(there).media_identity()
+    assert Family.files.of(here).text_identity() == Family.files.of(there).text_identity()
 
 
 def _change_vocabulary(folder: Path) -> None:
@@ -165,15 +165,15 @@ def _change_encoder(folder: Path) -> None:
 
 @pytest.mark.parametrize("change", [_change_vocabulary, _change_encoder])
 def test_what_shapes_text_embeddings_changes_their_identity(copy: Path, change: Callable[[Path], None]) -> None:
-    before = Family.text_identity(ModelSettings(path=copy))
-    media = Family.media_identity(ModelSettings(path=copy))
+    before = Family.files.of(ModelSettings(path=copy)).text_identity()
+    media = Family.files.of(ModelSettings(path=copy)).media_identity()
     change(copy)
-    assert Family.text_identity(ModelSettings(path=copy)) != before
-    assert Family.media_identity(ModelSettings(path=copy)) == media
+    assert Family.files.of(ModelSettings(path=copy)).text_identity() != before
+    assert Family.files.of(ModelSettings(path=copy)).media_identity() == media
 
 
 def test_clip_skip_is_part_of_the_texts_identity() -> None:
-    one, two = (Family.text_identity(ModelSettings(path=FOLDER, clip_skip=n)) for n in (0, 1))
+    one, two = (Family.files.of(ModelSettings(path=FOLDER, clip_skip=n)).text_identity() for n in (0, 1))
     assert one != two
     assert "\n" not in one
 
@@ -183,24 +183,24 @@ def test_clip_skip_is_part_of_the_texts_identity() -> None:
 
 def test_random_weights_are_a_function_of_the_seed() -> None:
     settings = ModelSettings(path=shipped("tiny-sd"), weights="random")
-    one, same, other = (Family.load(settings, only=["text_encoder"], seed=s) for s in (1, 1, 2))
+    one, same, other = (Family.of(settings, only=["text_encoder"], seed=s) for s in (1, 1, 2))
     states = [f.encode_text(["a red circle"]).states for f in (one, same, other)]
     assert torch.equal(states[0], states[1])
     assert not torch.allclose(states[0], states[2])
-    assert any("vae" in note for note in Family.load(settings, only=["vae"]).notes)
-    names = [Family.fingerprint(settings, "denoiser", seed=s) for s in (1, 1, 2)]
+    assert any("vae" in note for note in Family.of(settings, only=["vae"]).notes)
+    names = [Family.files.of(settings, s).fingerprint("denoiser") for s in (1, 1, 2)]
     assert names[0] == names[1] != names[2]
-    assert Family.text_identity(settings, seed=1) != Family.text_identity(settings, seed=2)
+    assert Family.files.of(settings, 1).text_identity() != Family.files.of(settings, 2).text_identity()
 
 
 def test_a_folder_without_weights_is_refused_unless_random_is_asked_for() -> None:
     with pytest.raises(WeightsError, match=r"model\.weights=random") as caught:
-        Family.load(ModelSettings(path=shipped("tiny-sd")))
+        Family.of(ModelSettings(path=shipped("tiny-sd")))
     assert caught.value.code == "E1407"
 
 
 def test_random_may_be_asked_for_where_weights_are(family: Family) -> None:
-    drawn = Family.load(ModelSettings(path=FOLDER, weights="random"), only=["denoiser"])
+    drawn = Family.of(ModelSettings(path=FOLDER, weights="random"), only=["denoiser"])
     pairs = zip(drawn.parts()["denoiser"].parameters(), family.parts()["denoiser"].parameters(), strict=True)
     assert any(not torch.equal(a, b) for a, b in pairs)
 
@@ -276,7 +276,7 @@ def test_captions_that_do_not_fit_are_counted(family: Family) -> None:
 
 def test_the_prediction_is_the_recipes_else_the_schedulers(copy: Path) -> None:
     def prediction(**settings: Any) -> str:
-        return Family.load(ModelSettings(path=copy, **settings), only=[]).prediction
+        return Family.of(ModelSettings(path=copy, **settings), only=[]).prediction
 
     assert prediction() == "epsilon"
     _edit(copy / "scheduler" / "scheduler_config.json", prediction_type="v_prediction")
@@ -292,12 +292,12 @@ def test_an_old_autoencoder_that_does_not_tell_its_scale_has_the_usual_one(copy:
     config = json.loads((copy / "vae" / "config.json").read_text())
     del config["scaling_factor"]
     (copy / "vae" / "config.json").write_text(json.dumps(config))
-    assert "scale=0.18215" in Family.media_identity(ModelSettings(path=copy))
+    assert "scale=0.18215" in Family.files.of(ModelSettings(path=copy)).media_identity()
 
 
 def test_a_shifted_autoencoder_is_encoded_and_decoded_with_its_shift(copy: Path, family: Family) -> None:
     _edit(copy / "vae" / "config.json", shift_factor=0.5, scaling_factor=2.0)
-    shifted = Family.load(ModelSettings(path=copy), only=["vae"])
+    shifted = Family.of(ModelSettings(path=copy), only=["vae"])
     pixels = torch.zeros(1, 3, 16, 16)
     mean, std = family.encode_media(pixels).chunk(2, dim=1)
     moved, spread = shifted.encode_media(pixels).chunk(2, dim=1)
@@ -324,7 +324,7 @@ def test_a_model_of_another_kind_is_refused_by_name(
 ) -> None:
     _edit(copy / name, **values)
     with pytest.raises(WeightsError, match=words) as caught:
-        Family.load(ModelSettings(path=copy))
+        Family.of(ModelSettings(path=copy))
     assert caught.value.code == code
     assert str(copy) in caught.value.message
 
@@ -338,7 +338,7 @@ def test_paths_that_are_no_model_folder_are_refused_by_name(copy: Path, tmp_path
     }
     for path, (code, words) in cases.items():
         with pytest.raises(WeightsError, match=words) as caught:
-            Family.load(ModelSettings(path=path))
+            Family.of(ModelSettings(path=path))
         assert caught.value.code == code
 
 
@@ -346,7 +346,7 @@ def test_paths_that_are_no_model_folder_are_refused_by_name(copy: Path, tmp_path
 def test_a_missing_component_is_named(copy: Path, component: str) -> None:
     shutil.rmtree(copy / component)
     with pytest.raises(WeightsError, match=f"lacks {component}/") as caught:
-        Family.load(ModelSettings(path=copy), only=["denoiser"])
+        Family.of(ModelSettings(path=copy), only=["denoiser"])
     assert caught.value.code == "E1409"
 
 
@@ -363,7 +363,7 @@ def test_a_damaged_tokenizer_is_named(copy: Path, name: str, content: str | None
     path = copy / "tokenizer" / name
     path.unlink() if content is None else path.write_text(content)
     with pytest.raises(WeightsError, match=words) as caught:
-        Family.load(ModelSettings(path=copy), only=["text_encoder"]).encode_text(["a"])
+        Family.of(ModelSettings(path=copy), only=["text_encoder"]).encode_text(["a"])
     assert caught.value.code == "E1409"
 
 
@@ -371,10 +371,10 @@ def test_a_tokenizer_of_another_model_is_refused(copy: Path) -> None:
     path = copy / "tokenizer" / "vocab.json"
     _edit(path, **{f"new{i}": 713 + i for i in range(7)})
     with pytest.raises(WeightsError, match="720 tokens, the text encoder knows 713"):
-        Family.load(ModelSettings(path=copy), only=["text_encoder"]).encode_text(["a"])
+        Family.of(ModelSettings(path=copy), only=["text_encoder"]).encode_text(["a"])
 
 
 def test_a_clip_skip_that_leaves_no_layer_is_refused() -> None:
     with pytest.raises(WeightsError, match="at most 2") as caught:
-        Family.load(ModelSettings(path=FOLDER, clip_skip=3))
+        Family.of(ModelSettings(path=FOLDER, clip_skip=3))
     assert caught.value.code == "E1409"

@@ -14,6 +14,7 @@ import pytest
 import torch
 from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import StableDiffusionPipeline
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
+from model_export import export_model, load_model, tiny_model
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.autograd.profiler import profile
@@ -42,25 +43,18 @@ def _trained(family: Family, *parts: str) -> dict[str, Tensor]:
     }
 
 
-def _export(family: Family, folder: Path, weights: dict[str, Tensor], **changed: Any) -> Path:
-    told: dict[str, Any] = {"dtype": "fp32", "schedule": family.schedule, "prediction": family.prediction} | changed
-    settings = ModelSettings(path=FOLDER)
-    family.export(folder, settings=settings, weights=weights, **told)
-    return folder
-
-
 def _open(folder: Path) -> Any:
     return StableDiffusionPipeline.from_pretrained(str(folder), local_files_only=True)
 
 
 @pytest.fixture
 def family() -> Family:
-    return Family.load(ModelSettings(path=FOLDER))
+    return load_model(Family, ModelSettings(path=FOLDER))
 
 
 def test_the_stock_pipeline_opens_it_offline_with_the_trained_weights(family: Family, tmp_path: Path) -> None:
     weights = _trained(family, "denoiser", "text_encoder")
-    pipeline = _open(_export(family, tmp_path / "out", weights))
+    pipeline = _open(export_model(family, tmp_path / "out", weights))
     for part in ("denoiser", "text_encoder"):
         state = {k.removeprefix(f"{part}/"): v for k, v in weights.items() if k.startswith(f"{part}/")}
         family.parts()[part].load_state_dict(state)
@@ -68,15 +62,15 @@ def test_the_stock_pipeline_opens_it_offline_with_the_trained_weights(family: Fa
     with torch.no_grad():
         states = pipeline.encode_prompt("a red circle", "cpu", 1, False)[0]
         assert torch.equal(states, family.encode_text(["a red circle"]).states)
-    reloaded = Family.load(ModelSettings(path=tmp_path / "out"))
+    reloaded = load_model(Family, ModelSettings(path=tmp_path / "out"))
     for part, module in reloaded.parts().items():
         for name, tensor in family.parts()[part].state_dict().items():
             assert torch.equal(module.state_dict()[name], tensor)
 
 
 def test_untrained_parts_are_copied_byte_for_byte_even_when_they_were_never_loaded(tmp_path: Path) -> None:
-    family = Family.load(ModelSettings(path=FOLDER), only=["denoiser"])
-    out = _export(family, tmp_path / "out", _trained(family, "denoiser"))
+    family = load_model(Family, ModelSettings(path=FOLDER), only=["denoiser"])
+    out = export_model(family, tmp_path / "out", _trained(family, "denoiser"))
     for folder in ("vae", "text_encoder", "tokenizer"):
         for path in (FOLDER / folder).iterdir():
             assert (out / folder / path.name).read_bytes() == path.read_bytes()
@@ -84,7 +78,7 @@ def test_untrained_parts_are_copied_byte_for_byte_even_when_they_were_never_load
 
 def test_a_partly_trained_part_is_completed_from_its_base(family: Family, tmp_path: Path) -> None:
     weights = {k: v for k, v in _trained(family, "denoiser").items() if "attn2" in k}
-    out = _export(family, tmp_path / "out", weights)
+    out = export_model(family, tmp_path / "out", weights)
     base = load_file(FOLDER / "unet" / "diffusion_pytorch_model.safetensors")
     written = load_file(out / "unet" / "diffusion_pytorch_model.safetensors")
     assert written.keys() == base.keys()
@@ -98,8 +92,8 @@ def test_other_components_travel_along(family: Family, tmp_path: Path) -> None:
     save_file({"a": torch.ones(1)}, source / "safety_checker" / "model.safetensors")
     (source / "feature_extractor").mkdir()
     (source / "feature_extractor" / "preprocessor_config.json").write_text('{"x":  1}')
-    loaded = Family.load(ModelSettings(path=source), only=["denoiser"])
-    out = _export(loaded, tmp_path / "out", _trained(loaded, "denoiser"))
+    loaded = load_model(Family, ModelSettings(path=source), only=["denoiser"])
+    out = export_model(loaded, tmp_path / "out", _trained(loaded, "denoiser"))
     for name in ("safety_checker/model.safetensors", "feature_extractor/preprocessor_config.json"):
         assert (out / name).read_bytes() == (source / name).read_bytes()
 
@@ -109,8 +103,8 @@ def test_what_training_left_beside_a_model_stays_there(family: Family, tmp_path:
     for name in ("checkpoint-500", "checkpoints", "exports", "logs", "samples"):
         (source / name).mkdir()
         (source / name / "optimizer.bin").write_bytes(b"a pickle")
-    loaded = Family.load(ModelSettings(path=source), only=["denoiser"])
-    out = _export(loaded, tmp_path / "out", _trained(loaded, "denoiser"))
+    loaded = load_model(Family, ModelSettings(path=source), only=["denoiser"])
+    out = export_model(loaded, tmp_path / "out", _trained(loaded, "denoiser"))
     assert {path.name for path in out.iterdir()} == {path.name for path in FOLDER.iterdir()}
 
 
@@ -119,28 +113,28 @@ def test_no_path_of_this_machine_enters_the_files(family: Family, tmp_path: Path
     for name in ("model_index.json", "unet/config.json", "vae/config.json", "scheduler/scheduler_config.json"):
         table = json.loads((source / name).read_text())
         (source / name).write_text(json.dumps(table | {"_name_or_path": str(tmp_path)}))
-    loaded = Family.load(ModelSettings(path=source))
-    out = _export(loaded, tmp_path / "out", _trained(loaded, "denoiser"))
+    loaded = load_model(Family, ModelSettings(path=source))
+    out = export_model(loaded, tmp_path / "out", _trained(loaded, "denoiser"))
     texts = [p.read_bytes() for p in out.rglob("*") if p.is_file()]
     assert not any(str(tmp_path).encode() in text or b"_name_or_path" in text for text in texts)
 
 
 def test_a_random_model_is_exported_whole_and_opens(tmp_path: Path) -> None:
     settings = ModelSettings(path=shipped("tiny-sd"), weights="random")
-    family = Family.load(settings, only=["denoiser"], seed=4)
-    out = _export(family, tmp_path / "out", _trained(family, "denoiser"))
+    family = load_model(Family, settings, only=["denoiser"], seed=4)
+    out = export_model(family, tmp_path / "out", _trained(family, "denoiser"))
     pipeline = _open(out)
-    everything = Family.load(settings, seed=4)
+    everything = load_model(Family, settings, seed=4)
     for name, tensor in everything.parts()["vae"].state_dict().items():
         assert torch.equal(pipeline.vae.state_dict()[name], tensor)
-    again = Family.load(ModelSettings(path=out))
+    again = load_model(Family, ModelSettings(path=out))
     assert torch.equal(again.encode_text(["a"]).states, everything.encode_text(["a"]).states)
 
 
 def test_the_tiny_model_is_exported_with_its_own_configuration(tmp_path: Path) -> None:
-    tiny = Family.tiny()
-    out = _export(tiny, tmp_path / "out", {})
-    again = Family.load(ModelSettings(path=out))
+    tiny = tiny_model(Family)
+    out = export_model(tiny, tmp_path / "out", {})
+    again = load_model(Family, ModelSettings(path=out))
     assert torch.equal(again.encode_text(["a"]).states, tiny.encode_text(["a"]).states)
 
 
@@ -149,7 +143,7 @@ def test_trained_parts_are_written_in_the_type_asked_for(
     family: Family, tmp_path: Path, name: str, dtype: torch.dtype
 ) -> None:
     weights = _trained(family, "denoiser")
-    out = _export(family, tmp_path / "out", weights, dtype=name)
+    out = export_model(family, tmp_path / "out", weights, dtype=name)
     written = load_file(out / "unet" / "diffusion_pytorch_model.safetensors")
     assert all(torch.equal(tensor, weights[f"denoiser/{k}"].to(dtype)) for k, tensor in written.items())
 
@@ -158,7 +152,7 @@ def test_trained_parts_are_written_in_the_type_asked_for(
 def test_an_export_of_small_numbers_opens_and_draws_without_being_told_a_type(
     family: Family, tmp_path: Path, name: str
 ) -> None:
-    out = _export(family, tmp_path / "out", _trained(family, "denoiser", "text_encoder"), dtype=name)
+    out = export_model(family, tmp_path / "out", _trained(family, "denoiser", "text_encoder"), dtype=name)
     pipeline = _open(out)
     assert {part.dtype for part in (pipeline.unet, pipeline.text_encoder, pipeline.vae)} == {torch.float32}
     pipeline.set_progress_bar_config(disable=True)
@@ -170,41 +164,41 @@ def test_a_lone_variant_is_exported_under_the_plain_name(tmp_path: Path) -> None
     source = Path(shutil.copytree(FOLDER, tmp_path / "source"))
     plain = source / "vae" / "diffusion_pytorch_model.safetensors"
     plain.rename(source / "vae" / "diffusion_pytorch_model.fp16.safetensors")
-    loaded = Family.load(ModelSettings(path=source), only=["denoiser"])
-    _open(_export(loaded, tmp_path / "out", _trained(loaded, "denoiser")))
+    loaded = load_model(Family, ModelSettings(path=source), only=["denoiser"])
+    _open(export_model(loaded, tmp_path / "out", _trained(loaded, "denoiser")))
 
 
 def test_a_changed_prediction_is_written_into_the_scheduler(family: Family, tmp_path: Path) -> None:
-    out = _export(family, tmp_path / "out", _trained(family, "denoiser"), prediction="v")
+    out = export_model(family, tmp_path / "out", _trained(family, "denoiser"), prediction="v")
     config = json.loads((out / "scheduler" / "scheduler_config.json").read_text())
     base = json.loads((FOLDER / "scheduler" / "scheduler_config.json").read_text())
     assert config == base | {"prediction_type": "v_prediction"}
-    assert Family.load(ModelSettings(path=out), only=[]).prediction == "v"
+    assert load_model(Family, ModelSettings(path=out), only=[]).prediction == "v"
 
 
 def test_an_unchanged_scheduler_stays_as_it_was(family: Family, tmp_path: Path) -> None:
-    out = _export(family, tmp_path / "out", _trained(family, "denoiser"))
+    out = export_model(family, tmp_path / "out", _trained(family, "denoiser"))
     config = json.loads((out / "scheduler" / "scheduler_config.json").read_text())
     assert config == json.loads((FOLDER / "scheduler" / "scheduler_config.json").read_text())
 
 
 def test_zero_terminal_snr_gets_a_scheduler_that_starts_in_pure_noise(family: Family, tmp_path: Path) -> None:
     schedule = family.schedule.rescaled_to_zero_terminal_snr()
-    out = _export(family, tmp_path / "out", _trained(family, "denoiser"), schedule=schedule, prediction="v")
+    out = export_model(family, tmp_path / "out", _trained(family, "denoiser"), schedule=schedule, prediction="v")
     scheduler = _open(out).scheduler
     assert isinstance(scheduler, DDIMScheduler)
     assert scheduler.config.timestep_spacing == "trailing"
     assert scheduler.config.clip_sample is False
     assert float(scheduler.alphas_cumprod[-1]) == 0
     torch.testing.assert_close(scheduler.alphas_cumprod, schedule.alpha_bar, rtol=1e-5, atol=1e-7)
-    assert Family.load(ModelSettings(path=out), only=[]).schedule.zero_terminal
+    assert load_model(Family, ModelSettings(path=out), only=[]).schedule.zero_terminal
 
 
 def test_a_place_that_is_taken_is_left_alone(family: Family, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("x")
     with pytest.raises(WeightsError, match="already there") as caught:
-        _export(family, tmp_path / "out", _trained(family, "denoiser"))
+        export_model(family, tmp_path / "out", _trained(family, "denoiser"))
     assert caught.value.code == "E1410"
     assert os.listdir(tmp_path / "out") == ["mine"]
 
@@ -217,7 +211,7 @@ def test_a_failure_half_way_leaves_nothing_behind(
 
     monkeypatch.setattr(shutil, "copyfile", full)
     with pytest.raises(StorageError, match="make room") as caught:
-        _export(family, tmp_path / "out", _trained(family, "denoiser"))
+        export_model(family, tmp_path / "out", _trained(family, "denoiser"))
     assert caught.value.code == "E1701"
     assert os.listdir(tmp_path) == []
 
@@ -225,7 +219,7 @@ def test_a_failure_half_way_leaves_nothing_behind(
 def test_a_folder_that_cannot_be_made_is_named(family: Family, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(StorageError, match="out") as caught:
-        _export(family, tmp_path / "file" / "out", _trained(family, "denoiser"))
+        export_model(family, tmp_path / "file" / "out", _trained(family, "denoiser"))
     assert caught.value.code == "E1701"
 
 
@@ -233,7 +227,7 @@ def test_weights_that_are_not_finite_are_not_exported(family: Family, tmp_path: 
     weights = _trained(family, "denoiser")
     weights["denoiser/conv_in.bias"][0] = float("nan")
     with pytest.raises(WeightsError, match=r"conv_in\.bias") as caught:
-        _export(family, tmp_path / "out", weights)
+        export_model(family, tmp_path / "out", weights)
     assert caught.value.code == "E1403"
     assert os.listdir(tmp_path) == []
 
@@ -243,7 +237,7 @@ def test_both_probes_are_reached(family: Family, tmp_path: Path, point: str) -> 
     fault_injection.arm(f"{point}:raise")
     try:
         with pytest.raises(RuntimeError, match=point):
-            _export(family, tmp_path / "out", _trained(family, "denoiser"))
+            export_model(family, tmp_path / "out", _trained(family, "denoiser"))
     finally:
         fault_injection.arm("")
     assert (tmp_path / "out").exists() == (point == "export.renamed")
@@ -256,7 +250,7 @@ def test_an_export_holds_one_tensor_at_a_time(family: Family, tmp_path: Path) ->
         module.bfloat16()
     total, largest = sum(t.nbytes for t in weights.values()), max(t.nbytes for t in weights.values())
     with profile(profile_memory=True) as seen:
-        _export(family, tmp_path / "out", weights, dtype="fp16")
+        export_model(family, tmp_path / "out", weights, dtype="fp16")
     events = [event for event in seen.kineto_results.events() if event.name() == "[memory]"]
     taken = max(accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
     assert taken <= 2 * largest < total / 5

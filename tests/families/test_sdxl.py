@@ -17,6 +17,7 @@ from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl_img2im
     StableDiffusionXLImg2ImgPipeline,
 )
 from loading import open_loader
+from model_export import export_model, load_model
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -36,19 +37,19 @@ from mezzotint.weights.folder.model_folder import open_folder, shipped
 from mezzotint.weights.layouts import mindone_sdxl
 from mezzotint.weights.layouts import sdxl as layout
 from mezzotint.weights.single_file import writing
-from mezzotint.weights.single_file.extras import Remains
+from mezzotint.weights.single_file.extras import Extras
 
 ENCODERS = ("text_encoder", "text_encoder_2")
 
 
 @pytest.fixture(scope="module")
 def family(sdxl_folder: Path) -> Family:
-    return Family.load(ModelSettings(family="sdxl", path=sdxl_folder))
+    return load_model(Family, ModelSettings(family="sdxl", path=sdxl_folder))
 
 
 @pytest.fixture(scope="module")
 def refiner(refiner_folder: Path) -> Family:
-    return Family.load(ModelSettings(family="sdxl", path=refiner_folder, weights="random"))
+    return load_model(Family, ModelSettings(family="sdxl", path=refiner_folder, weights="random"))
 
 
 @pytest.fixture(scope="module")
@@ -92,14 +93,14 @@ def test_both_encoders_say_what_the_stock_pipeline_hears(family: Family, pipelin
 
 @torch.no_grad()
 def test_clip_skip_counts_from_the_layer_that_is_left_out_anyway(pipeline: Any, sdxl_folder: Path) -> None:
-    skipping = Family.load(ModelSettings(family="sdxl", path=sdxl_folder, clip_skip=1), only=ENCODERS)
+    skipping = load_model(Family, ModelSettings(family="sdxl", path=sdxl_folder, clip_skip=1), only=ENCODERS)
     states, _, pooled, _ = pipeline.encode_prompt("x", device="cpu", do_classifier_free_guidance=False, clip_skip=1)
     text = skipping.encode_text(["x"])
     assert torch.equal(text.states, states)
     assert text.pooled is not None
     torch.testing.assert_close(text.pooled, pooled, rtol=1e-5, atol=1e-6)
     with pytest.raises(WeightsError, match="at most 1") as caught:
-        Family.load(ModelSettings(family="sdxl", path=sdxl_folder, clip_skip=2), only=[])
+        load_model(Family, ModelSettings(family="sdxl", path=sdxl_folder, clip_skip=2), only=[])
     assert caught.value.code == "E1409"
 
 
@@ -131,7 +132,7 @@ def test_every_number_reaches_the_denoiser(family: Family, place: int) -> None:
 
 @torch.no_grad()
 def test_sizes_stay_whole_numbers_when_the_denoiser_is_bfloat16(sdxl_folder: Path) -> None:
-    half = Family.load(ModelSettings(family="sdxl", path=sdxl_folder))
+    half = load_model(Family, ModelSettings(family="sdxl", path=sdxl_folder))
     unet: Any = half.parts()["denoiser"].bfloat16()
     seen: list[Tensor] = []
     unet.add_time_proj.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
@@ -200,11 +201,11 @@ def test_the_refiner_hears_one_encoder_and_is_told_a_score(refiner: Family) -> N
 
 
 def test_the_refiner_goes_out_and_opens_in_the_stock_pipeline(refiner: Family, tmp_path: Path) -> None:
-    _export(refiner, tmp_path / "out", {})
+    export_model(refiner, tmp_path / "out", {})
     opened: Any = StableDiffusionXLImg2ImgPipeline.from_pretrained(str(tmp_path / "out"), local_files_only=True)
     assert opened.text_encoder is None
     assert opened.config.requires_aesthetics_score
-    again = Family.load(ModelSettings(family="sdxl", path=tmp_path / "out"))
+    again = load_model(Family, ModelSettings(family="sdxl", path=tmp_path / "out"))
     assert again.parts().keys() == refiner.parts().keys()
     assert torch.equal(again.encode_text(["x"]).states, refiner.encode_text(["x"]).states)
 
@@ -282,7 +283,7 @@ def test_lost_tokens_are_counted_over_both_tokenizers(family: Family, copy: Path
     for name in ("merges.txt", "vocab.json"):
         shutil.copy(shipped("tiny-sd") / "tokenizer" / name, copy / "tokenizer_2" / name)
     (copy / "tokenizer_2" / "merges.txt").write_text("#version: 0.2\n")  # which spells every word
-    spelling = Family.load(ModelSettings(family="sdxl", path=copy), only=[])
+    spelling = load_model(Family, ModelSettings(family="sdxl", path=copy), only=[])
     [both] = spelling.lost_tokens(["red " * 80])
     assert both > 5, "the one that loses most counts"
 
@@ -300,22 +301,24 @@ def _change_encoder(folder: Path) -> None:
 @pytest.mark.parametrize("part", ["tokenizer", "tokenizer_2", "text_encoder", "text_encoder_2"])
 def test_what_shapes_text_embeddings_changes_their_identity_and_not_that_of_latents(copy: Path, part: str) -> None:
     settings = ModelSettings(family="sdxl", path=copy)
-    before, media = Family.text_identity(settings), Family.media_identity(settings)
-    prints = {name: Family.fingerprint(settings, name) for name in ("tokenizer", *ENCODERS)}
+    before, media = Family.files.of(settings).text_identity(), Family.files.of(settings).media_identity()
+    prints = {name: Family.files.of(settings).fingerprint(name) for name in ("tokenizer", *ENCODERS)}
     change: Callable[[Path], None] = _change_encoder if part in ENCODERS else _change_tokenizer
     change(copy / part)
-    assert Family.text_identity(settings) != before
+    assert Family.files.of(settings).text_identity() != before
     assert "\n" not in before
-    assert Family.media_identity(settings) == media
-    changed = {name for name, value in prints.items() if Family.fingerprint(settings, name) != value}
+    assert Family.files.of(settings).media_identity() == media
+    changed = {name for name, value in prints.items() if Family.files.of(settings).fingerprint(name) != value}
     assert changed == {part if part in ENCODERS else "tokenizer"}
 
 
 def test_a_part_that_the_refiner_has_not_has_a_name_all_the_same(refiner_folder: Path, sdxl_folder: Path) -> None:
     without = ModelSettings(family="sdxl", path=refiner_folder, weights="random")
-    assert len(Family.fingerprint(without, "text_encoder")) == 64
-    assert Family.fingerprint(without, "text_encoder") != Family.fingerprint(without, "text_encoder_2")
-    assert Family.load(without, only=ENCODERS).parts().keys() == {"text_encoder_2"}
+    assert len(Family.files.of(without).fingerprint("text_encoder")) == 64
+    assert Family.files.of(without).fingerprint("text_encoder") != Family.files.of(without).fingerprint(
+        "text_encoder_2"
+    )
+    assert load_model(Family, without, only=ENCODERS).parts().keys() == {"text_encoder_2"}
 
 
 # refusals
@@ -341,43 +344,37 @@ def test_what_does_not_belong_together_is_refused_by_name(
 ) -> None:
     _edit(copy / name, **values)
     with pytest.raises(WeightsError, match=words) as caught:
-        Family.load(ModelSettings(family="sdxl", path=copy), only=[]).lost_tokens(["x"])
+        load_model(Family, ModelSettings(family="sdxl", path=copy), only=[]).lost_tokens(["x"])
     assert caught.value.code == code
 
 
 def test_each_family_refuses_the_others_models_and_says_whose_they_are(sdxl_folder: Path) -> None:
     with pytest.raises(WeightsError, match=r"no SDXL .*family sdxl trains SDXL's base model") as caught:
-        Family.load(ModelSettings(family="sdxl", path=shipped("tiny-sd"), weights="random"))
+        load_model(Family, ModelSettings(family="sdxl", path=shipped("tiny-sd"), weights="random"))
     assert caught.value.code == "E1406"
     with pytest.raises(WeightsError, match=r"looks like SDXL .*family sd trains") as caught:
-        sd.Family.load(ModelSettings(path=sdxl_folder))
+        load_model(sd.Family, ModelSettings(path=sdxl_folder))
     assert caught.value.code == "E1406"
 
 
 def test_a_base_model_that_is_not_whole_is_not_taken_for_a_refiner(copy: Path) -> None:
     shutil.rmtree(copy / "text_encoder")
     with pytest.raises(WeightsError, match="lacks text_encoder/") as caught:
-        Family.load(ModelSettings(family="sdxl", path=copy))
+        load_model(Family, ModelSettings(family="sdxl", path=copy))
     assert caught.value.code == "E1409"
 
 
 # going out
 
 
-def _export(family: Family, folder: Path, weights: dict[str, Tensor], **changed: Any) -> Path:
-    told: dict[str, Any] = {"dtype": "fp32", "schedule": family.schedule, "prediction": family.prediction} | changed
-    family.export(folder, settings=ModelSettings(family="sdxl"), weights=weights, **told)
-    return folder
-
-
 def test_the_stock_pipeline_opens_an_export_with_what_was_trained(sdxl_folder: Path, tmp_path: Path) -> None:
-    family = Family.load(ModelSettings(family="sdxl", path=sdxl_folder))
+    family = load_model(Family, ModelSettings(family="sdxl", path=sdxl_folder))
     weights = {
         f"{part}/{name}": tensor + 0.01
         for part in ("denoiser", "text_encoder_2")
         for name, tensor in family.parts()[part].state_dict().items()
     }
-    out = _export(family, tmp_path / "out", weights)
+    out = export_model(family, tmp_path / "out", weights)
     opened: Any = StableDiffusionXLPipeline.from_pretrained(str(out), local_files_only=True)
     for part, module in (("denoiser", opened.unet), ("text_encoder_2", opened.text_encoder_2)):
         assert all(torch.equal(t, weights[f"{part}/{name}"]) for name, t in module.state_dict().items())
@@ -393,18 +390,18 @@ def test_one_file_holds_the_same_model_and_goes_out_again(sdxl_folder: Path, fam
         assert found is not None
         tensors[name] = load_file(found.path)
     file = tmp_path / "model.safetensors"
-    save_file(writing.assemble(layout.LAYOUT, folder, tensors, Remains()), file)
+    save_file(writing.assemble(layout.LAYOUT, folder, tensors, Extras()), file)
     settings = ModelSettings(family="sdxl", path=file, config=sdxl_folder)
-    single = Family.load(settings)
+    single = load_model(Family, settings)
     for part, module in family.parts().items():
         for name, tensor in module.state_dict().items():
             assert torch.equal(single.parts()[part].state_dict()[name], tensor)
-    out = _export(single, tmp_path / "out", {})
-    again = Family.load(ModelSettings(family="sdxl", path=out))
+    out = export_model(single, tmp_path / "out", {})
+    again = load_model(Family, ModelSettings(family="sdxl", path=out))
     assert torch.equal(again.encode_text(["x"]).states, family.encode_text(["x"]).states)
-    assert Family.text_identity(settings) == Family.text_identity(settings)
+    assert Family.files.of(settings).text_identity() == Family.files.of(settings).text_identity()
     with pytest.raises(WeightsError, match=r"model\.config=FOLDER"):
-        Family.load(ModelSettings(family="sdxl", path=file))
+        load_model(Family, ModelSettings(family="sdxl", path=file))
 
 
 def test_a_mindspore_checkpoint_is_the_same_model(sdxl_folder: Path, family: Family, tmp_path: Path) -> None:
@@ -412,8 +409,8 @@ def test_a_mindspore_checkpoint_is_the_same_model(sdxl_folder: Path, family: Fam
     found = {name: folder.weights(name) for name in mindone_sdxl.LAYOUT.networks}
     tensors = {name: load_file(place.path) for name, place in found.items() if place is not None}
     file = tmp_path / "model.ckpt"
-    mindspore.write(file, writing.assemble(mindone_sdxl.LAYOUT, folder, tensors, Remains()))
-    loaded = Family.load(ModelSettings(family="sdxl", path=file, config=sdxl_folder))
+    mindspore.write(file, writing.assemble(mindone_sdxl.LAYOUT, folder, tensors, Extras()))
+    loaded = load_model(Family, ModelSettings(family="sdxl", path=file, config=sdxl_folder))
     for part, module in family.parts().items():
         for name, tensor in module.state_dict().items():
             assert torch.equal(loaded.parts()[part].state_dict()[name], tensor)
@@ -425,8 +422,8 @@ def test_a_refiners_configurations_do_not_open_a_base_models_file(
     folder = open_folder(sdxl_folder)
     found = {name: folder.weights(name) for name in layout.LAYOUT.networks}
     tensors = {name: load_file(place.path) for name, place in found.items() if place is not None}
-    save_file(writing.assemble(layout.LAYOUT, folder, tensors, Remains()), tmp_path / "model.safetensors")
+    save_file(writing.assemble(layout.LAYOUT, folder, tensors, Extras()), tmp_path / "model.safetensors")
     settings = ModelSettings(family="sdxl", path=tmp_path / "model.safetensors", config=refiner_folder)
     with pytest.raises(WeightsError, match=r"configurations in .* are of another model") as caught:
-        Family.load(settings)
+        load_model(Family, settings)
     assert caught.value.code == "E1414"

@@ -35,17 +35,34 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     calls: list[tuple[str, ...]] = []
     load = Family.load.__func__
 
-    def counting(cls: Any, settings: Any, only: Any = None, *, seed: int = 0) -> Any:
+    def counting(cls: Any, files: Any, only: Any = None) -> Any:
         calls.append(tuple(sorted(only)) if only is not None else ("all",))
-        return load(cls, settings, only, seed=seed)
+        return load(cls, files, only)
 
     monkeypatch.setattr(Family, "load", classmethod(counting))
     return calls
 
 
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The models whose files have been opened, once for each time."""
+    paths: list[Path] = []
+    of = Family.files.of.__func__  # type: ignore[attr-defined]
+
+    def counting(cls: Any, settings: Any, seed: int = 0) -> Any:
+        paths.append(settings.path)
+        return of(cls, settings, seed)
+
+    monkeypatch.setattr(Family.files, "of", classmethod(counting))
+    return paths
+
+
 @pytest.mark.usefixtures("curves")
-def test_a_cached_run_from_start_to_export(world: Any, loaded: list[tuple[str, ...]], capsys: Any) -> None:
+def test_a_cached_run_from_start_to_export(
+    world: Any, loaded: list[tuple[str, ...]], opened: list[Path], capsys: Any
+) -> None:
     assert world.train("run", **CACHED) == 0
+    assert opened == [world.model], "the model's files are opened once a run"
     said = capsys.readouterr().out
     folder = world.root / "run"
     assert [parts for parts in loaded if "denoiser" in parts] == [("denoiser",)], "training loads what it computes with"

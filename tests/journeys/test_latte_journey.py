@@ -61,7 +61,7 @@ def test_killed_and_resumed_it_ends_to_the_bit(shared_world: Any, films: Path, c
     assert found == wanted
     exports = shared_world.root / name / "exports"
     plain, average = (exports / f"step-00000004{end}" for end in ("", "-ema"))
-    loaded = [Family.load(ModelSettings(family="latte", path=path)) for path in (plain, average)]
+    loaded = [Family.of(ModelSettings(family="latte", path=path)) for path in (plain, average)]
     first, second = (family.parts()["denoiser"].state_dict() for family in loaded)
     assert not torch.equal(first["proj_out.weight"], second["proj_out.weight"])
     if cached:

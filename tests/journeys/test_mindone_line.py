@@ -80,8 +80,8 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Callable[[], set[str]]:
     seen: set[str] = set()
     plain = Family.load.__func__  # type: ignore[attr-defined]
 
-    def watched(cls: Any, told: Any, only: Any = None, *, seed: int = 0) -> Any:
-        found = plain(cls, told, only, seed=seed)
+    def watched(cls: Any, files: Any, only: Any = None) -> Any:
+        found = plain(cls, files, only)
         seen.update(found.parts())
         return found
 

@@ -152,7 +152,7 @@ def test_killed_it_goes_on_to_the_same_bits_and_leaves_both_models_in_ckpt(here:
     assert len(losses(here / "out")) == 4
     models = {path.name: path for path in (here / "out" / "ckpt").iterdir()}
     for suffix, prefix in (("", "w/denoiser/"), ("-ema", "ema/denoiser/")):
-        family = Family.load(ModelSettings(family="latte", path=models[f"step-00000004{suffix}"]), only=["denoiser"])
+        family = Family.of(ModelSettings(family="latte", path=models[f"step-00000004{suffix}"]), only=["denoiser"])
         for name, tensor in family.parts()["denoiser"].state_dict().items():
             assert f"{prefix}{name}" not in mine or torch.equal(tensor, mine[f"{prefix}{name}"]), name
 
@@ -273,7 +273,7 @@ def test_a_text_cache_that_is_not_there_is_an_error_with_the_line_that_makes_it(
     said = capsys.readouterr().out
     assert "cache: 11 embeddings to write into files, by" in said
     made = text_cache_npz.read(here / "said/clips/0-frame_idx-0:8.npz", length=24, width=32)
-    family = Family.load(ModelSettings(family="latte", path=here / "5x32x32", text_encoder=here / "t5"))
+    family = Family.of(ModelSettings(family="latte", path=here / "5x32x32", text_encoder=here / "t5"))
     told = family.encode_text([cleaner()(CAPTIONS[0])])
     assert told.mask is not None
     assert np.array_equal(made.mask, told.mask[0].numpy())

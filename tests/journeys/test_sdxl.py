@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 
 from mezzotint.cli import main
 from mezzotint.families.sdxl import Family
-from mezzotint.recipe.sections.model import ModelSettings
 
 STEPS = 6
 
@@ -49,9 +48,9 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[frozenset[str] | None]:
     asked: list[frozenset[str] | None] = []
     plain = Family.load.__func__  # type: ignore[attr-defined]
 
-    def watched(cls: Any, told: ModelSettings, only: Any = None, *, seed: int = 0) -> Any:
+    def watched(cls: Any, files: Any, only: Any = None) -> Any:
         asked.append(None if only is None else frozenset(only))
-        return plain(cls, told, only, seed=seed)
+        return plain(cls, files, only)
 
     monkeypatch.setattr(Family, "load", classmethod(watched))
     return asked

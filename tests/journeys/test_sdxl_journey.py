@@ -51,9 +51,9 @@ def test_a_cached_run_loads_no_encoder_and_goes_out_whole(
     asked: list[frozenset[str] | None] = []
     plain = Family.load.__func__  # type: ignore[attr-defined]
 
-    def watched(cls: Any, told: ModelSettings, only: Any = None, *, seed: int = 0) -> Any:
+    def watched(cls: Any, files: Any, only: Any = None) -> Any:
         asked.append(None if only is None else frozenset(only))
-        return plain(cls, told, only, seed=seed)
+        return plain(cls, files, only)
 
     monkeypatch.setattr(Family, "load", classmethod(watched))
     given = settings | CACHED | {"run__export__single_file": True, "run__preview__every": 4}
@@ -73,7 +73,7 @@ def test_a_cached_run_loads_no_encoder_and_goes_out_whole(
     starts = ("model.diffusion_model.", "first_stage_model.", "conditioner.embedders.0.", "conditioner.embedders.1.")
     names = read_header(file)
     assert all(any(name.startswith(start) for name in names) for start in starts)
-    single = Family.load(ModelSettings(family="sdxl", path=file, config=folder), only=["denoiser"])
+    single = Family.of(ModelSettings(family="sdxl", path=file, config=folder), only=["denoiser"])
     for name, tensor in single.parts()["denoiser"].state_dict().items():
         assert torch.equal(tensor, opened.unet.state_dict()[name])
 
@@ -108,7 +108,7 @@ def test_both_text_encoders_are_trained_and_the_cache_of_text_is_refused(
 ) -> None:
     given = settings | {"model__train": ["denoiser", "text_encoder", "text_encoder_2"], "run__steps": 4}
     assert world.train("run", **given) == 0
-    base = Family.load(ModelSettings(family="sdxl", path=settings["model__path"]))
+    base = Family.of(ModelSettings(family="sdxl", path=settings["model__path"]))
     trained = load_file(world.root / "run" / "checkpoints" / "step-00000004" / "weights.safetensors")
     for part in ("text_encoder", "text_encoder_2"):
         moved = [n for n, t in base.parts()[part].state_dict().items() if not torch.equal(t, trained[f"w/{part}/{n}"])]

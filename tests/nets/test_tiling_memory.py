@@ -62,7 +62,7 @@ class Live(TorchDispatchMode):
 def family(tiled: bool) -> Family:
     tiling = {"enabled": tiled, "side": SIDE, "frames": FRAMES}
     asked = ModelSettings(family="latte", path=shipped("tiny-latte"), weights="random", latte={"tiling": tiling})
-    return Family.load(asked, ["vae"])
+    return Family.of(asked, ["vae"])
 
 
 def peak(one: Family, frames: int, side: int = 64) -> tuple[int, int]:

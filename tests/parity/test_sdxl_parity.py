@@ -78,7 +78,7 @@ def settings(weights: dict[str, Tensor], tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def family(settings: ModelSettings) -> Family:
-    return Family.load(settings)
+    return Family.of(settings)
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_with_the_text_zeroed_the_sizes_stay(family: Family, text: TextEmbedding
 
 
 def test_prediction_and_gradients_are_the_recorded_ones(settings: ModelSettings) -> None:
-    family = Family.load(settings, only=["denoiser"])
+    family = Family.of(settings, only=["denoiser"])
     x = RECORD["x"].clone().requires_grad_()
     recorded = TextEmbedding(RECORD["context"], pooled=RECORD["y"][:, :32])
     out = family.predict(noised(x, RECORD["timesteps"]), family.condition(recorded, None, sizes()))

@@ -92,7 +92,7 @@ def test_three_steps_are_the_recorded_ones(
     case: str, trainer_over: Callable[..., Any], batch_of: Callable[..., Any], step_batches: Callable[..., Any]
 ) -> None:
     expected, recipe = RECORD[case], translated(case)
-    family = Family.load(recipe.model, only=["denoiser"])
+    family = Family.of(recipe.model, only=["denoiser"])
     text = TextEmbedding(TENSORS["input.encoder_hidden_states"])
     batches = [step_batches([batch_of(TENSORS["input.latents"], text)], step) for step in range(3)]
     objective = AtGivenTimesteps(recipe.objective, family.schedule, recipe.model.prediction or family.prediction)

@@ -11,7 +11,7 @@ import torch
 from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
 from torch import Tensor
 
-from mezzotint.diffusion.forms import IN_SIGMA, Form
+from mezzotint.diffusion.parameterization import IN_SIGMA, Parameterization
 from mezzotint.diffusion.prediction import PREDICTIONS, target
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
@@ -32,7 +32,7 @@ def fresh(number: int) -> Tensor:
     return torch.randn(PICTURE.shape, generator=torch.Generator().manual_seed(100 + number))
 
 
-def knowing(form: Form) -> Any:
+def knowing(form: Parameterization) -> Any:
     """A network that knows the picture: what it says of its input and what it is told of the level."""
 
     def network(shown: Tensor, told: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ def knowing(form: Form) -> Any:
 def test_a_network_that_knows_the_picture_is_led_to_it(
     name: SolverName, prediction: str, settings: dict[str, Any]
 ) -> None:
-    form = Form(prediction)
+    form = Parameterization(prediction)
     denoiser = Denoiser(knowing(form), SCHEDULE, form, scale=1.0)
     visited = levels(SampleSettings(**settings), SCHEDULE, form.solved, 12)
     x = PICTURE + float(visited[0]) * fresh(-1)

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mezzotint.diffusion.forms import Form, level_of
+from mezzotint.diffusion.parameterization import Parameterization as Form
+from mezzotint.diffusion.parameterization import level_of
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import Grid
 from mezzotint.recipe.sections.sample import SampleSettings

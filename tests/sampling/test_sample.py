@@ -53,8 +53,8 @@ def test_noise_is_addressed_by_seed_and_index(tiny: Family) -> None:
 
 def test_embeddings_made_beforehand_give_the_same_pictures_without_the_encoder(tiny: Family) -> None:
     settings = ModelSettings(path=shipped("tiny-sd"), weights="random")
-    whole = Family.load(settings)
-    cached = Family.load(settings, only=["denoiser", "vae"])
+    whole = Family.of(settings)
+    cached = Family.of(settings, only=["denoiser", "vae"])
     requests = [Request("a red circle", Size(32, 32), "dark"), Request("a star", Size(32, 32), "dark", index=1)]
     made = embedded(whole, requests)
     assert all(r.text is not None and not r.text.states.requires_grad for r in made)

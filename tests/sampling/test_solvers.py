@@ -45,7 +45,7 @@ PURE = [s for s in SOLVERS if s in FROM_PURE_NOISE]
 
 @pytest.fixture(scope="module")
 def family(shallow_sd: Path) -> Family:
-    return Family.load(ModelSettings(path=shallow_sd))
+    return Family.of(ModelSettings(path=shallow_sd))
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from model_export import export_model, tiny_model
 from PIL import Image
 
 from mezzotint import durable
@@ -20,7 +21,6 @@ from mezzotint.families.sd import Family
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.reading.read import read
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache
@@ -30,7 +30,6 @@ from mezzotint.tasks.check._estimates import refuse_full_disk, times_due
 from mezzotint.tasks.check.memory import Activations, Outline
 from mezzotint.tasks.train import announce, exports
 from mezzotint.training import state
-from mezzotint.weights.folder.model_folder import shipped
 
 SIZES = [(64, 64)] * 5 + [(128, 64)] * 3
 
@@ -38,11 +37,7 @@ SIZES = [(64, 64)] * 5 + [(128, 64)] * 3
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`Family.tiny()` as a folder of files."""
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    family = Family.tiny()
-    source = ModelSettings(path=shipped("tiny-sd"), weights="random")
-    family.export(folder, settings=source, weights={}, dtype="fp32", schedule=family.schedule, prediction="epsilon")
-    return folder
+    return export_model(tiny_model(Family), tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture
@@ -278,12 +273,10 @@ def test_entries_that_lie_in_the_cache_are_not_needed_again(quick: Path) -> None
 def test_an_export_is_as_large_as_was_said(quick: Path) -> None:
     found = checked("run.export.dtype=fp16")
     recipe = found.recipe
-    model = assemble.open_model(
-        recipe, check.Runtime(torch.device("cpu"), check.Launch(), recipe.run), assemble.resolve(recipe, 1)
-    )
+    model = opened(recipe)
     model.family.export(
-        quick / "out", settings=recipe.model, weights=dict(model.update.masters), dtype="fp16",
-        schedule=model.family.schedule, prediction="epsilon",
+        quick / "out", model.files, weights=dict(model.update.masters), dtype="fp16",
+        schedule=model.family.schedule, trained_form=model.objective.parameterization,
     )  # fmt: skip
     written = sum(path.stat().st_size for path in (quick / "out").rglob("*") if path.is_file())
     assert found.disk is not None
@@ -372,9 +365,8 @@ def test_bytes_are_told_in_words(count: float, words: str) -> None:
 
 
 def opened(recipe: Recipe) -> assemble.Model:
-    return assemble.open_model(
-        recipe, check.Runtime(torch.device("cpu"), check.Launch(), recipe.run), assemble.resolve(recipe, 1)
-    )
+    runtime = check.Runtime(torch.device("cpu"), check.Launch(), recipe.run)
+    return assemble.open_model(recipe, assemble.open_files(recipe), runtime, assemble.resolve(recipe, 1))
 
 
 def take_a_step(model: assemble.Model) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from model_export import export_model, tiny_model
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -17,7 +18,6 @@ from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.sd import Family
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.runtimes.base import Launch, recompute_blocks
 from mezzotint.runtimes.single import Runtime
 from mezzotint.shapes import Size
@@ -55,11 +55,7 @@ TEXT_15 = {
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`Family.tiny()` as a folder of files."""
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    family = Family.tiny()
-    source = ModelSettings(path=shipped("tiny-sd"), weights="random")
-    family.export(folder, settings=source, weights={}, dtype="fp32", schedule=family.schedule, prediction="epsilon")
-    return folder
+    return export_model(tiny_model(Family), tmp_path_factory.mktemp("models") / "tiny")
 
 
 def recipe(model: Path, **changes: Any) -> Recipe:
@@ -76,11 +72,11 @@ def recipe(model: Path, **changes: Any) -> Recipe:
 
 def really_kept(wanted: Recipe, size: Size, samples: int) -> int:
     """Bytes that autograd keeps of a real forward pass on the CPU, parameters left out."""
-    family = Family.load(wanted.model)
+    family = Family.of(wanted.model)
     precision = Precision.of(wanted.run)
     for name, module in family.parts().items():
         module.to(dtype=precision.weights if name in wanted.model.train else precision.frozen)
-    trained_parameters(family.parts(), wanted.model, Family.trainable)
+    trained_parameters(family.parts(), wanted.model, Family.spec.trainable)
     attention.set_up(family.parts()["denoiser"], wanted.model.attention)
     if wanted.run.recompute.enabled:
         recompute_blocks(family.blocks(), wanted.run.recompute)
@@ -179,9 +175,8 @@ def test_bytes_are_those_of_a_real_model_and_its_update(tiny: Path) -> None:
     ):
         wanted = recipe(tiny, **changes)
         found = memory(wanted, {SQUARE: 2})
-        real = assemble.open_model(
-            wanted, Runtime(torch.device("cpu"), Launch(), wanted.run), assemble.resolve(wanted, 1)
-        )
+        runtime = Runtime(torch.device("cpu"), Launch(), wanted.run)
+        real = assemble.open_model(wanted, assemble.open_files(wanted), runtime, assemble.resolve(wanted, 1))
         tensors = real.update.tensors()
         assert found.checkpoint == _bytes(tensors.values())
         assert found.gradients == _bytes(real.trained.values())

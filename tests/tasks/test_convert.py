@@ -126,7 +126,7 @@ def test_a_converted_folder_opens_in_diffusers_and_as_a_model(model: tuple[Path,
     folder, source = model
     assert convert(source, tmp_path / "folder", f"--config={folder}", "--dtype=fp32") == 0
     pipeline = StableDiffusionPipeline.from_pretrained(str(tmp_path / "folder"), local_files_only=True)
-    ours = Family.load(ModelSettings(path=tmp_path / "folder"))
+    ours = Family.of(ModelSettings(path=tmp_path / "folder"))
     for theirs, part in ((pipeline.unet, "denoiser"), (pipeline.vae, "vae")):
         assert equal(theirs.state_dict(), ours.parts()[part].state_dict())
     names = load_file(tmp_path / "folder" / "text_encoder" / "model.safetensors").keys()
@@ -205,7 +205,7 @@ def test_pickles_become_folders(tmp_path: Path) -> None:
     assert convert(FOLDER, tmp_path / "x.safetensors") == 0
     torch.save(load_file(tmp_path / "x.safetensors"), tmp_path / "x.ckpt")
     assert convert(tmp_path / "x.ckpt", tmp_path / "folder", f"--config={FOLDER}") == 0
-    assert Family.load(ModelSettings(path=tmp_path / "folder"), only=[]).prediction == "epsilon"
+    assert Family.of(ModelSettings(path=tmp_path / "folder"), only=[]).prediction == "epsilon"
 
 
 @pytest.mark.usefixtures("pickles_read_here")

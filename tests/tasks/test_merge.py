@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
+from model_export import files_of, load_model
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -29,7 +30,7 @@ UNET = "unet/diffusion_pytorch_model.safetensors"
 
 @pytest.fixture(scope="module")
 def family(sdxl_folder: Path) -> Family:
-    return Family.load(ModelSettings(family="sdxl", path=sdxl_folder))
+    return load_model(Family, ModelSettings(family="sdxl", path=sdxl_folder))
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,8 @@ def forms(sdxl_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 def scaled(family: Family, file: Path, factor: float, dtype: Any = "fp32") -> dict[str, Tensor]:
     """Writes the denoiser with all its numbers multiplied, alone; returns its tensors as diffusers names them."""
     state = {n: t.detach() * factor for n, t in family.parts()["denoiser"].state_dict().items()}
-    family.export_parts(file, ["denoiser"], weights={f"denoiser/{n}": t for n, t in state.items()}, dtype=dtype)
+    weights = {f"denoiser/{n}": t for n, t in state.items()}
+    family.export_parts(file, ["denoiser"], files_of(family), weights=weights, dtype=dtype)
     return state
 
 

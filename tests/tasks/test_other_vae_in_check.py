@@ -26,7 +26,7 @@ def test_it_is_listed_in_the_place_of_the_models_own(other: Path) -> None:
     halves = {name: tensor.half() for name, tensor in load_file(weights).items()}
     save_file(halves, weights)
     settings = ModelSettings(path=MODEL, vae=other)
-    parts = Family.load(settings).parts()
+    parts = Family.of(settings).parts()
     plain, _ = components(ModelSettings(path=MODEL), parts)
     found, problems = components(settings, parts)
     assert problems == []
@@ -41,13 +41,13 @@ def test_one_that_is_not_whole_is_a_problem_by_name(other: Path) -> None:
     tensors = load_file(path)
     tensors.pop("decoder.conv_out.bias")
     save_file(tensors, path)
-    found, problems = components(ModelSettings(path=MODEL, vae=other), Family.load(ModelSettings(path=MODEL)).parts())
+    found, problems = components(ModelSettings(path=MODEL, vae=other), Family.of(ModelSettings(path=MODEL)).parts())
     assert [problem.code for problem in problems] == ["E1405"]
     assert str(other) in problems[0].message
     assert len(found) > 3, "the rest is listed all the same"
     path.unlink()
-    _, problems = components(ModelSettings(path=MODEL, vae=other), Family.load(ModelSettings(path=MODEL)).parts())
+    _, problems = components(ModelSettings(path=MODEL, vae=other), Family.of(ModelSettings(path=MODEL)).parts())
     assert [problem.code for problem in problems] == ["E1407"]
     (other / "config.json").write_text(json.dumps({"_class_name": "AutoencoderTiny"}))
-    _, problems = components(ModelSettings(path=MODEL, vae=other), Family.load(ModelSettings(path=MODEL)).parts())
+    _, problems = components(ModelSettings(path=MODEL, vae=other), Family.of(ModelSettings(path=MODEL)).parts())
     assert [problem.code for problem in problems] == ["E1406"]

@@ -88,7 +88,7 @@ def test_a_picture_can_be_drawn_again_from_what_it_says(tmp_path: Path) -> None:
 
 def test_the_verb_draws_what_the_library_call_draws(tmp_path: Path) -> None:
     ((pixels, _),) = draw(tmp_path, "--prompt=a red circle", "--seed=5").values()
-    family = Family.load(ModelSettings(path=FOLDER))
+    family = Family.of(ModelSettings(path=FOLDER))
     settings = SampleSettings(steps=2, guidance=(1.0,), solver="ddim")
     how = Sampling(family.schedule, family.prediction, "cpu", settings)
     (picture,) = sample(family, [Request("a red circle", Size(32, 32), seed=5)], how)
@@ -236,7 +236,7 @@ def test_a_recipe_stands_for_its_run_or_for_the_model_it_begins_with(
 def test_a_model_is_drawn_at_the_size_it_was_made_for(tmp_path: Path) -> None:
     assert verb.run([str(FOLDER), "--prompt=a", "--steps=1", f"--out={tmp_path / 'x'}"]) == 0
     ((pixels, _),) = drawn(tmp_path / "x").values()
-    model = Family.load(ModelSettings(path=FOLDER))
+    model = Family.of(ModelSettings(path=FOLDER))
     side = model.parts()["denoiser"].config.sample_size * model.grid.pixels  # type: ignore[union-attr]
     assert pixels.shape == (side, side, 3)
 

@@ -25,7 +25,7 @@ CAPTIONS = ["a cat", "a dog", ""]
 
 @pytest.fixture(scope="module")
 def family(sdxl_folder: Path) -> Family:
-    return Family.load(ModelSettings(family="sdxl", path=sdxl_folder))
+    return Family.of(ModelSettings(family="sdxl", path=sdxl_folder))
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_what_is_trained_is_what_the_files_say(
     recipe = located(parse(world.words("run", **settings), "train"))
     runtime = open_runtime(recipe.run, Launch())
     dataset = assemble.open_dataset(recipe, runtime)
-    caches = assemble.open_caches(recipe, Family)
+    caches = assemble.open_caches(recipe, assemble.open_files(recipe))
     loader = open_loader(
         dataset.catalogue, dataset.rows, recipe.data, accumulation=1, seed=0, start_step=0, last_step=3,
         latents=caches.latents, text=caches.text,
@@ -113,9 +113,9 @@ def test_a_run_takes_it_over_by_itself_and_loads_no_encoder(
     asked: list[frozenset[str] | None] = []
     plain = Family.load.__func__  # type: ignore[attr-defined]
 
-    def watched(cls: Any, told: ModelSettings, only: Any = None, *, seed: int = 0) -> Any:
+    def watched(cls: Any, files: Any, only: Any = None) -> Any:
         asked.append(None if only is None else frozenset(only))
-        return plain(cls, told, only, seed=seed)
+        return plain(cls, files, only)
 
     monkeypatch.setattr(Family, "load", classmethod(watched))
     assert world.train("run", **settings) == 0

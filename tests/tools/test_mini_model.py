@@ -82,7 +82,7 @@ def test_the_start_is_the_same_for_a_seed_and_keeps_the_vae(start: Path, tmp_pat
 
 
 def test_the_start_trains_what_may_ship(start: Path) -> None:
-    family = Family.load(ModelSettings(path=start))
+    family = Family.of(ModelSettings(path=start))
     assert family.prediction == "v"
     assert family.encode_text(["a red circle"]).states.shape == (1, make_tokenizer.LENGTH, make_model.WIDTH)
     counts = {part: sum(p.numel() for p in module.parameters()) for part, module in family.parts().items()}

@@ -18,7 +18,7 @@ from mezzotint.nets.causal_vae import CausalVAE, CausalVAEConfig
 from mezzotint.nets.latte import Latte, LatteConfig
 from mezzotint.weights.files.tensor_files import InFile, TensorInfo
 from mezzotint.weights.folder import state
-from mezzotint.weights.layouts.latte import LAYOUT, UNREAD, for_diffusers, of_autoencoder, of_denoiser
+from mezzotint.weights.layouts.latte import LAYOUT, UNREAD, of_autoencoder, of_denoiser
 
 SMALL = LatteConfig(
     num_layers=2, num_attention_heads=2, attention_head_dim=8, caption_channels=12, compress_kv_factor=2
@@ -58,7 +58,7 @@ def in_pairs(name: str) -> str:
 
 SPELLINGS: dict[str, Callable[[dict[str, Tensor]], dict[str, Tensor]]] = {
     "released": dict,
-    "diffusers": for_diffusers,
+    "diffusers": lambda held: {name: t for name, t in held.items() if name != UNREAD},
     "port": lambda held: {as_port(name): t for name, t in held.items()},
     "port with a prefix": lambda held: {f"network.{as_port(name)}": t for name, t in held.items()},
     "port, blocks by pairs": lambda held: {in_pairs(as_port(name)): t for name, t in held.items()},

@@ -131,7 +131,7 @@ def test_a_large_tensor_lies_in_slices_of_nearly_one_size(tmp_path: Path, limit:
     tensor = torch.arange(10.0).reshape(5, 2)
     mindspore.write(path, {"before": torch.ones(1), "x": tensor, "after": torch.ones(1)}, slice_bytes=limit)
     with path.open("rb") as file:
-        values = list(wire.values(wire.Window(file.fileno(), path.stat().st_size)))
+        values = list(wire.values(file.fileno(), path.stat().st_size))
     assert [value.size for value in values if value.name == "x"] == sizes
     assert {value.dims for value in values if value.name == "x"} == {(5, 2)}
     assert everything(path)["x"].equal(tensor)
@@ -286,7 +286,7 @@ def test_a_file_that_was_cut_short_says_so_wherever_it_was_cut(tmp_path: Path) -
     whole = RECORD.read_bytes()
     ends = [0]
     with RECORD.open("rb") as file:
-        ends += [value.end for value in wire.values(wire.Window(file.fileno(), len(whole)))]
+        ends += [value.end for value in wire.values(file.fileno(), len(whole))]
     for length in sorted({*range(0, len(whole), 2), *ends[:-1]}):
         path = made(tmp_path / "cut.ckpt", whole[:length])
         if length in ends:

@@ -433,7 +433,9 @@ def test_a_full_size_file_is_told_by_its_names(model: str, which: int) -> None:
     assert kinds.refusal(header, None) is None
     assert known_layouts.of_names(header.keys()) is layout
     told = kinds.refusal(header, "sd")
-    assert told == kinds.Kind(words, "family sd trains SD 1.x and 2.x; write model.family=sdxl")
+    assert told == kinds.Kind(
+        words, "family sd trains Stable Diffusion 1.x and 2.x, text to image; write model.family=sdxl"
+    )
 
 
 def test_layouts_are_chosen_by_the_components_to_be_written() -> None:

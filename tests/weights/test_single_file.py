@@ -76,7 +76,7 @@ def edited(sd1: Path, tmp_path: Path) -> Callable[..., Path]:
 
 
 def load(path: Path, config: Path | None = FOLDER, **settings: Any) -> Family:
-    return Family.load(ModelSettings(path=path, config=config, **settings))
+    return Family.of(ModelSettings(path=path, config=config, **settings))
 
 
 def same(a: Family, b: Family) -> bool:
@@ -88,17 +88,17 @@ def same(a: Family, b: Family) -> bool:
 
 
 def test_a_single_file_loads_as_the_folder_it_was_made_of(sd1: Path, sd2: tuple[Path, Path]) -> None:
-    assert same(load(sd1), Family.load(ModelSettings(path=FOLDER)))
-    assert same(load(sd2[1], sd2[0]), Family.load(ModelSettings(path=sd2[0])))
+    assert same(load(sd1), Family.of(ModelSettings(path=FOLDER)))
+    assert same(load(sd2[1], sd2[0]), Family.of(ModelSettings(path=sd2[0])))
 
 
 def test_only_the_parts_asked_for_are_read(sd1: Path) -> None:
-    assert Family.load(ModelSettings(path=sd1, config=FOLDER), only=["vae"]).parts().keys() == {"vae"}
+    assert Family.of(ModelSettings(path=sd1, config=FOLDER), only=["vae"]).parts().keys() == {"vae"}
 
 
 def test_diffusers_reads_what_is_written(sd1: Path, sd2: tuple[Path, Path]) -> None:
     for path, folder in ((sd1, FOLDER), (sd2[1], sd2[0])):
-        ours = Family.load(ModelSettings(path=folder))
+        ours = Family.of(ModelSettings(path=folder))
         unet = UNet2DConditionModel.from_single_file(str(path), config=str(folder), subfolder="unet")
         vae = AutoencoderKL.from_single_file(str(path), config=str(folder), subfolder="vae")
         for theirs, part in ((unet, "denoiser"), (vae, "vae")):
@@ -112,7 +112,7 @@ def test_diffusers_pipeline_reads_it_whole(sd1: Path, sd2: tuple[Path, Path]) ->
         pipeline = StableDiffusionPipeline.from_single_file(str(path), config=str(folder), local_files_only=True)
         with torch.no_grad():
             states = pipeline.encode_prompt("a red circle", "cpu", 1, False)[0]
-            expected = Family.load(ModelSettings(path=folder)).encode_text(["a red circle"]).states
+            expected = Family.of(ModelSettings(path=folder)).encode_text(["a red circle"]).states
         torch.testing.assert_close(states, expected)
 
 
@@ -144,7 +144,7 @@ def _buffers(tensors: dict[str, Tensor]) -> None:
 
 @pytest.mark.parametrize("change", [_old_attention, _no_level, _buffers])
 def test_spellings_that_are_met_are_read(edited: Callable[..., Path], change: Edit) -> None:
-    assert same(load(edited(change)), Family.load(ModelSettings(path=FOLDER)))
+    assert same(load(edited(change)), Family.of(ModelSettings(path=FOLDER)))
 
 
 def test_half_precision_is_widened(edited: Callable[..., Path]) -> None:
@@ -152,7 +152,7 @@ def test_half_precision_is_widened(edited: Callable[..., Path]) -> None:
         tensors.update({name: tensor.half() for name, tensor in tensors.items()})
 
     family = load(edited(halve))
-    whole = Family.load(ModelSettings(path=FOLDER)).parts()["denoiser"].state_dict()
+    whole = Family.of(ModelSettings(path=FOLDER)).parts()["denoiser"].state_dict()
     assert {p.dtype for p in family.parts()["denoiser"].parameters()} == {torch.float32}
     for name, tensor in family.parts()["denoiser"].state_dict().items():
         assert torch.equal(tensor, whole[name].half().float())
@@ -172,8 +172,8 @@ def test_averaged_weights_are_used_when_asked_for_and_told_otherwise(edited: Cal
     assert any("684 averaged tensors" in note for note in plain.notes)
     assert any("averaged copy" in note for note in averaged.notes)
     settings = [ModelSettings(path=path, config=FOLDER, ema_weights=which) for which in ("ignore", "use")]
-    assert len({Family.fingerprint(s, "denoiser") for s in settings}) == 2
-    assert len({Family.fingerprint(s, "vae") for s in settings}) == 1
+    assert len({Family.files.of(s).fingerprint("denoiser") for s in settings}) == 2
+    assert len({Family.files.of(s).fingerprint("vae") for s in settings}) == 1
 
 
 def test_averaged_weights_that_are_not_there_are_an_error(sd1: Path) -> None:
@@ -197,7 +197,9 @@ def test_a_pickled_file_is_read_through_the_other_process(
     assert same(family, load(sd1))
     assert any("pickle" in note for note in family.notes)
     settings = ModelSettings(path=tmp_path / "x.ckpt", config=FOLDER)
-    assert Family.fingerprint(settings, "vae") == Family.fingerprint(ModelSettings(path=sd1, config=FOLDER), "vae")
+    assert Family.files.of(settings).fingerprint("vae") == Family.files.of(
+        ModelSettings(path=sd1, config=FOLDER)
+    ).fingerprint("vae")
 
 
 def test_safetensors_under_the_ending_ckpt_are_read(sd1: Path, tmp_path: Path) -> None:
@@ -210,9 +212,9 @@ def test_names_of_weights_follow_the_tensors_of_a_part_alone(sd1: Path, edited: 
         tensors["model.diffusion_model.out.2.bias"] += 1
 
     one, two = (ModelSettings(path=path, config=FOLDER) for path in (sd1, edited(train)))
-    assert Family.fingerprint(one, "denoiser") != Family.fingerprint(two, "denoiser")
-    assert Family.media_identity(one) == Family.media_identity(two)
-    assert Family.text_identity(one) == Family.text_identity(two)
+    assert Family.files.of(one).fingerprint("denoiser") != Family.files.of(two).fingerprint("denoiser")
+    assert Family.files.of(one).media_identity() == Family.files.of(two).media_identity()
+    assert Family.files.of(one).text_identity() == Family.files.of(two).text_identity()
 
 
 # what it predicts, and which configurations belong to it
@@ -237,13 +239,13 @@ def test_the_prediction_is_the_recipes_else_what_the_file_says(
     path = edited(lambda tensors: tensors.update({"v_pred": torch.ones(0)} if mark else {}), metadata=metadata)
     if yaml:
         path.with_suffix(".yaml").write_text(yaml)
-    family = Family.load(ModelSettings(path=path, config=FOLDER, prediction=setting), only=[])
+    family = Family.of(ModelSettings(path=path, config=FOLDER, prediction=setting), only=[])
     assert family.prediction == expected
 
 
 def test_a_mark_of_zero_terminal_snr_is_honoured(edited: Callable[..., Path]) -> None:
     path = edited(lambda tensors: tensors.update(v_pred=torch.ones(0), ztsnr=torch.ones(0)))
-    assert Family.load(ModelSettings(path=path, config=FOLDER), only=[]).schedule.zero_terminal
+    assert Family.of(ModelSettings(path=path, config=FOLDER), only=[]).schedule.zero_terminal
 
 
 def _header_file(path: Path, width: int, channels: int = 320, **shapes: tuple[int, ...]) -> Path:
@@ -294,7 +296,10 @@ def test_another_size_asks_for_its_configurations(sd1: Path) -> None:
         ),
         ({"model__diffusion_model__input_blocks__0__0__weight": (320, 8, 1, 1)}, "edits pictures"),
         ({"model__diffusion_model__input_blocks__0__0__weight": (320, 5, 1, 1)}, "depth-to-image"),
-        ({"conditioner__embedders__1__model": (1,)}, "SDXL; family sd trains SD 1.x and 2.x; write model.family=sdxl"),
+        (
+            {"conditioner__embedders__1__model": (1,)},
+            "SDXL; family sd trains Stable Diffusion 1.x and 2.x, text to image; write model.family=sdxl",
+        ),
         ({"conditioner__embedders__0__model": (1,)}, "SDXL refiner"),
         ({"unet__lora_down__weight": (1,)}, "LoRA, to be laid over a model; give the model"),
         ({"control_model__x": (1,)}, "ControlNet"),
@@ -433,7 +438,7 @@ def test_words_of_the_source_are_kept() -> None:
 def test_the_shipped_tokenizer_is_clips(tmp_path: Path) -> None:
     ids = {}
     for name in ("sd1", "sd2"):
-        family = Family.load(ModelSettings(path=shipped(name), weights="random"), only=[])
+        family = Family.of(ModelSettings(path=shipped(name), weights="random"), only=[])
         tokenizer = family._tokenizer("text_encoder")
         ids[name] = tokenizer("a photo of an astronaut riding a horse", padding="max_length").input_ids
     start = [49406, 320, 1125, 539, 550, 18376, 6765, 320, 4558, 49407]

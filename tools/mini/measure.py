@@ -58,7 +58,7 @@ Prompts = Sequence[tuple[str, world.Scene]]
 
 def load(folder: Path, *, untrained: bool = False) -> Family:
     """The model of a folder. untrained: with random text encoder and UNet; the VAE is kept."""
-    family = Family.load(ModelSettings(path=folder))
+    family = Family.of(ModelSettings(path=folder))
     parts = family.parts()
     if untrained:
         for part, component, network in (("denoiser", "unet", "unet"), ("text_encoder", "text_encoder", "clip_text")):

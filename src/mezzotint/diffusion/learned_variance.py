@@ -19,7 +19,7 @@ from mezzotint.stages import Noised
 Variance = Literal["none", "learned-range"]
 
 
-def parted(predicted: Tensor, x_t: Tensor, asked: Variance | None) -> tuple[Tensor, Tensor | None]:
+def parted(predicted: Tensor, x_t: Tensor, variance: Variance | None) -> tuple[Tensor, Tensor | None]:
     """What is predicted, in the shape of x_t, and v, or None where no variance is learnt. Types stay.
 
     asked: `objective.variance`; None learns it where the denoiser has channels for it. Raises RecipeError E1465 when it
@@ -27,7 +27,7 @@ def parted(predicted: Tensor, x_t: Tensor, asked: Variance | None) -> tuple[Tens
     """
     channels = x_t.shape[1]
     if predicted.shape[1] == channels:
-        if asked == "learned-range":
+        if variance == "learned-range":
             raise RecipeError(
                 f"objective.variance is learned-range, and this model's denoiser has {channels} channels, none for a "
                 "variance; write objective.variance=none, or leave it out",
@@ -36,7 +36,7 @@ def parted(predicted: Tensor, x_t: Tensor, asked: Variance | None) -> tuple[Tens
         return predicted, None
     assert predicted.shape[1] == 2 * channels, predicted.shape
     said, v = predicted.chunk(2, dim=1)
-    return said, None if asked == "none" else v
+    return said, None if variance == "none" else v
 
 
 class LearnedRange:

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from mezzotint import draws
 from mezzotint.diffusion import learned_variance, noise, preconditioning, prediction, pyramid, timesteps, weighting
-from mezzotint.diffusion.forms import Form
+from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.prediction import expand_to
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
@@ -58,16 +58,16 @@ class Objective:
     """What a denoiser learns in a step. `schedule` is rescaled when the settings ask for zero terminal SNR; `form` is
     what it is shown and told.
 
-    settings: the recipe's section. schedule: the family's. prediction: see `Form`; another one raises ValueError. A
-    timestep range that reaches beyond the schedule raises RecipeError E1051, a rescaled schedule for a network in σ
-    E1077.
+    settings: the recipe's section. schedule: the family's. prediction: see `Parameterization`; another one raises
+    ValueError. A timestep range that reaches beyond the schedule raises RecipeError E1051, a rescaled schedule for a
+    network in σ E1077.
     """
 
     def __init__(self, settings: ObjectiveSettings, schedule: Schedule, prediction: str) -> None:
-        self.form = Form(prediction, settings.sigma_data, settings.told)
+        self.parameterization = Parameterization(prediction, settings.sigma_data, settings.told)
         self.settings = settings
         self.prediction = prediction
-        _refuse_rescaled(settings, self.form)
+        _refuse_rescaled(settings, self.parameterization)
         self._plain = schedule
         self.schedule = schedule.rescaled_to_zero_terminal_snr() if settings.zero_terminal_snr else schedule
         self._range = _usable_range(settings.timesteps, schedule.num_timesteps)
@@ -86,7 +86,7 @@ class Objective:
     def take(self, settings: ObjectiveSettings) -> None:
         """Other settings from now on: noise offset, Min-SNR and zero terminal SNR may change while a run goes. Raises
         RecipeError E1077 for a schedule that this denoiser cannot have; then nothing has changed."""
-        _refuse_rescaled(settings, self.form)
+        _refuse_rescaled(settings, self.parameterization)
         if settings.zero_terminal_snr != self.settings.zero_terminal_snr:
             plain = self._plain
             self.schedule = plain.rescaled_to_zero_terminal_snr() if settings.zero_terminal_snr else plain
@@ -115,13 +115,17 @@ class Objective:
         Offset noise is one normal number for each sample, and with `objective.noise_offset_per=channel` each channel,
         the same at all places and frames; it belongs to the noise, and so to the target. x_t and noise are float32.
         """
-        if self.form.in_sigma:
+        if self.parameterization.in_sigma:
             return self._in_sigma(x_0, draws, self._sigma[timesteps], timesteps)
         x_0 = x_0.float()
         eps, shown = self._noises(x_0, draws)
         x_t = prediction.add_noise(x_0, shown, self.schedule.alpha_bar[timesteps])
-        told = self.form.model_t(self._sigma[timesteps], timesteps) if self.form.tells_sigma else timesteps
-        return Noised(x_0=x_0, noise=eps, x_t=x_t, model_input=x_t, model_t=told, level=timesteps.float())
+        model_t = (
+            self.parameterization.model_t(self._sigma[timesteps], timesteps)
+            if self.parameterization.tells_sigma
+            else timesteps
+        )
+        return Noised(x_0=x_0, noise=eps, x_t=x_t, model_input=x_t, model_t=model_t, level=timesteps.float())
 
     def _noise_log_normal(self, x_0: Tensor, draws: StepDraws) -> Noised:
         mean, std = self.settings.log_normal
@@ -130,13 +134,13 @@ class Objective:
         drawn = preconditioning.log_normal(noise.normal(keys, ()), mean=mean, std=std)
         sigma = drawn.to(x_0.device, non_blocking=True)
         nearest = preconditioning.nearest(self._sigma, sigma)
-        if not self.form.tells_sigma:
+        if not self.parameterization.tells_sigma:
             return self.noise_at(x_0, draws, nearest)
-        if not self.form.in_sigma:
+        if not self.parameterization.in_sigma:
             eps, shown = self._noises(x_0.float(), draws)
             x_t = prediction.add_noise(x_0.float(), shown, 1.0 / (1.0 + sigma**2))
-            told = self.form.model_t(sigma, nearest)
-            return Noised(x_0.float(), eps, x_t, x_t, told, level=sigma)
+            model_t = self.parameterization.model_t(sigma, nearest)
+            return Noised(x_0.float(), eps, x_t, x_t, model_t, level=sigma)
         return self._in_sigma(x_0, draws, sigma, nearest)
 
     def _in_sigma(self, x_0: Tensor, draws: StepDraws, sigma: Tensor, timesteps: Tensor) -> Noised:
@@ -144,8 +148,8 @@ class Objective:
         x_0 = x_0.float()
         eps, shown = self._noises(x_0, draws)
         x_sigma = x_0 + expand_to(sigma, x_0.ndim) * shown
-        told = self.form.model_t(sigma, timesteps)
-        return Noised(x_0, eps, x_sigma, self.form.model_input(x_sigma, sigma), told, level=sigma)
+        model_t = self.parameterization.model_t(sigma, timesteps)
+        return Noised(x_0, eps, x_sigma, self.parameterization.model_input(x_sigma, sigma), model_t, level=sigma)
 
     def _noises(self, x_0: Tensor, draws: StepDraws) -> tuple[Tensor, Tensor]:
         """The noise, and what the network sees of it: more, with `objective.input_perturbation`."""
@@ -185,8 +189,8 @@ class Objective:
 
     def target(self, noised: Noised) -> Tensor:
         """What the denoiser should say, (B, C, *spatial) float32."""
-        if self.form.in_sigma:
-            return self.form.target(noised.x_0, noised.noise, noised.level)
+        if self.parameterization.in_sigma:
+            return self.parameterization.target(noised.x_0, noised.noise, noised.level)
         return prediction.target(self.prediction, noised.x_0, noised.noise, self._alpha_bar(noised))
 
     def loss(self, predicted: Tensor, noised: Noised, weight: Tensor, mask: Tensor | None = None) -> Loss:
@@ -218,7 +222,9 @@ class Objective:
     @property
     def _has_sigma(self) -> bool:
         """Whether a level is a σ, not a timestep."""
-        return self.form.in_sigma or (self.settings.levels == "log-normal" and self.form.tells_sigma)
+        return self.parameterization.in_sigma or (
+            self.settings.levels == "log-normal" and self.parameterization.tells_sigma
+        )
 
     def _alpha_bar(self, noised: Noised) -> Tensor:
         if self._has_sigma:
@@ -237,22 +243,22 @@ class Objective:
             sigma_data=self.settings.sigma_data,
         )
 
-    def _error(self, predicted: Tensor, wanted: Tensor, noised: Noised) -> Tensor:
+    def _error(self, predicted: Tensor, target: Tensor, noised: Noised) -> Tensor:
         match self.settings.loss:
             case "mse":
-                return functional.mse_loss(predicted, wanted, reduction="none")
+                return functional.mse_loss(predicted, target, reduction="none")
             case "l1":
-                return functional.l1_loss(predicted, wanted, reduction="none")
+                return functional.l1_loss(predicted, target, reduction="none")
             case "huber":
-                return functional.huber_loss(predicted, wanted, reduction="none", delta=self.settings.huber_delta)
+                return functional.huber_loss(predicted, target, reduction="none", delta=self.settings.huber_delta)
             case "mse-huber":
                 share = self._lateness(noised)
             case "huber-mse":
                 share = 1.0 - self._lateness(noised)
             case _:
                 raise ValueError(f"no loss is called {self.settings.loss!r}")
-        huber = functional.huber_loss(predicted, wanted, reduction="none", delta=self.settings.huber_delta)
-        return torch.lerp(huber, functional.mse_loss(predicted, wanted, reduction="none"), share)
+        huber = functional.huber_loss(predicted, target, reduction="none", delta=self.settings.huber_delta)
+        return torch.lerp(huber, functional.mse_loss(predicted, target, reduction="none"), share)
 
     def timestep(self, noised: Noised) -> Tensor:
         """The timestep of each sample, (B,) float32; of a σ the nearest."""
@@ -263,9 +269,9 @@ class Objective:
         return expand_to(self.timestep(noised) / self.schedule.num_timesteps, noised.x_0.ndim)
 
 
-def _usable_range(asked: tuple[int, int], num_timesteps: int) -> tuple[int, int]:
+def _usable_range(span: tuple[int, int], num_timesteps: int) -> tuple[int, int]:
     """The settings' range, of the schedule's timesteps. (0, 1000) is all of them, however many there are."""
-    low, high = asked if asked != (0, 1000) else (0, num_timesteps)
+    low, high = span if span != (0, 1000) else (0, num_timesteps)
     if high > num_timesteps:
         raise RecipeError(
             f"objective.timesteps reaches to {high}, and the model's schedule has {num_timesteps} timesteps; write "
@@ -292,7 +298,7 @@ def _biased(bias: TimestepBiasSettings, drawn: tuple[int, int], num_timesteps: i
     return timesteps.shares(weights)
 
 
-def _refuse_rescaled(settings: ObjectiveSettings, form: Form) -> None:
+def _refuse_rescaled(settings: ObjectiveSettings, form: Parameterization) -> None:
     if settings.zero_terminal_snr and (form.in_sigma or form.tells_sigma):
         raise RecipeError(
             f"objective.zero_terminal_snr makes a last timestep without an end of σ, and a denoiser that predicts "

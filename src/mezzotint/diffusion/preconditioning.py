@@ -44,8 +44,8 @@ def scaling(kind: ScalingName, sigma: Tensor, *, sigma_data: float = 0.5) -> Sca
         case "epsilon-unscaled":
             return Scaling(one, -sigma, one, sigma)
         case "v" | "v-edm":
-            told = sigma if kind == "v" else 0.25 * sigma.log()
-            return Scaling(1.0 / (sigma**2 + 1.0), -sigma / root, 1.0 / root, told)
+            c_noise = sigma if kind == "v" else 0.25 * sigma.log()
+            return Scaling(1.0 / (sigma**2 + 1.0), -sigma / root, 1.0 / root, c_noise)
         case "edm":
             whole = sigma**2 + sigma_data**2
             return Scaling(

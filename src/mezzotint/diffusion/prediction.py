@@ -65,21 +65,6 @@ def to_x_0(prediction: str, predicted: Tensor, x_t: Tensor, alpha_bar_t: Tensor)
             raise _unknown(prediction)
 
 
-def to_epsilon(prediction: str, predicted: Tensor, x_t: Tensor, alpha_bar_t: Tensor) -> Tensor:
-    """The noise that a prediction means, float32. Raises ValueError for another kind than `PREDICTIONS`."""
-    signal, noise = _coefficients(alpha_bar_t, x_t.ndim)
-    predicted, x_t = predicted.float(), x_t.float()
-    match prediction:
-        case "epsilon":
-            return predicted
-        case "v":
-            return signal * predicted + noise * x_t
-        case "x0":
-            return (x_t - signal * predicted) / noise
-        case _:
-            raise _unknown(prediction)
-
-
 def _coefficients(alpha_bar_t: Tensor, ndim: int) -> tuple[Tensor, Tensor]:
     # float32 whatever the latents are: √(1 − ᾱ_t) vanishes in bf16 for small t
     expanded = expand_to(alpha_bar_t.to(torch.float32), ndim)

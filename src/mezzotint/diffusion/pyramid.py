@@ -27,13 +27,13 @@ def sizes(height: int, width: int, shrinking: Sequence[float]) -> list[tuple[int
     Level i shrinks the sides of the level before by shrinking[i] to the power of i, rounded down and at least 1. So
     level 0 has the full size, and sizes fall super-exponentially.
     """
-    found: list[tuple[int, int]] = []
+    levels: list[tuple[int, int]] = []
     for level, ratio in enumerate(shrinking):
         height, width = (max(1, int(side / ratio**level)) for side in (height, width))
-        found.append((height, width))
+        levels.append((height, width))
         if 1 in (height, width):
             break
-    return found
+    return levels
 
 
 def mixed(base: Tensor, levels: Sequence[Tensor], discount: float) -> Tensor:

@@ -43,8 +43,8 @@ def draw_shared(addresses: NDArray[np.uint64], table: NDArray[np.uint64]) -> NDA
     addresses: (B,) uint64 of `draws.keys`. table: of `shares`. Whole numbers are compared, so that every machine draws
     the same. A timestep of weight 0 is never drawn. Returns (B,) int64.
     """
-    found: NDArray[np.int64] = np.searchsorted(table, addresses >> np.uint64(11), side="right").astype(np.int64)
-    return found
+    timesteps: NDArray[np.int64] = np.searchsorted(table, addresses >> np.uint64(11), side="right").astype(np.int64)
+    return timesteps
 
 
 def bias_weights(

@@ -46,13 +46,13 @@ def factor(
         if gamma is None:
             return torch.ones_like(snr)
         return min_snr(snr, gamma, prediction, form, sigma_data=sigma_data)
-    wanted = of_x_0(weighting, snr, sigma_data=sigma_data)
+    weight = of_x_0(weighting, snr, sigma_data=sigma_data)
     if gamma is not None:
-        wanted = wanted.clamp_max(gamma)
+        weight = weight.clamp_max(gamma)
     plain = of_x_0(prediction, snr, sigma_data=sigma_data)
     own = plain if squared else plain.sqrt()
     # where own is 0 the input is pure noise, and has nothing to teach
-    return torch.where(own > 0, wanted / own.clamp_min(torch.finfo(own.dtype).tiny), 0.0)
+    return torch.where(own > 0, weight / own.clamp_min(torch.finfo(own.dtype).tiny), 0.0)
 
 
 def min_snr(snr: Tensor, gamma: float, prediction: str, form: str, *, sigma_data: float = 0.5) -> Tensor:

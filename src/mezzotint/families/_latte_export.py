@@ -23,9 +23,10 @@ from torch import Tensor, nn
 
 from mezzotint import durable, fault_injection
 from mezzotint.errors import StorageError
-from mezzotint.families._latte_files import Source
+from mezzotint.families._latte_files import Files
+from mezzotint.families.base import whole_state
 from mezzotint.nets.latte import LatteConfig
-from mezzotint.weights.files import fingerprint, tensor_files
+from mezzotint.weights.files import tensor_files
 from mezzotint.weights.folder import components, model_folder, scheduler_file, t5
 
 WEIGHTS = "diffusion_pytorch_model.safetensors"
@@ -42,15 +43,9 @@ _OF_DIFFUSERS = ("_class_name", "_diffusers_version")
 _NOT_OF_DIFFUSERS = ("attention_mode", "compress_kv_factor", "model_max_length", "rope_scaling_type", "use_rope")
 
 
-def schedule_name(scheduler: Mapping[str, Any], prediction: str) -> str:
-    """The fingerprint of a noise schedule and of what is predicted."""
-    keys = ("beta_start", "beta_end", "beta_schedule", "num_train_timesteps", "trained_betas", "rescale_betas_zero_snr")
-    return fingerprint.of_values({**{key: scheduler.get(key) for key in keys}, "prediction": prediction})
-
-
 def write(
     target: Path,
-    source: Source,
+    files: Files,
     parts: Mapping[str, nn.Module],
     weights: Mapping[str, Tensor],
     dtype: components.DTypeName,
@@ -61,14 +56,14 @@ def write(
     """Writes `target`, which must not exist, aside; syncs and renames it. weights: trained tensors by
     `part/parameter`."""
     fault_injection.reach("export.begin")
-    scheduler = scheduler_file.corrected(source.scheduler, prediction=prediction, zero_terminal=zero_terminal)
+    scheduler = scheduler_file.corrected(files.scheduler, prediction=prediction, zero_terminal=zero_terminal)
     aside: Path | None = None
     try:
         aside = model_folder.begin(target)
         there = {"scheduler": _INDEX["scheduler"]}
-        _write_denoiser(aside, source, _state(source, parts, weights, "denoiser"), dtype, there)
+        _write_denoiser(aside, files, whole_state(files, parts, weights, "denoiser"), dtype, there)
         model_folder.write_json(aside / "scheduler" / "scheduler_config.json", scheduler)
-        _write_besides(aside, source, parts, dtype, there)
+        _write_besides(aside, files, parts, dtype, there)
         index: dict[str, Any] = {"_class_name": _PIPELINE, **{k: there[k] for k in sorted(there)}}
         index["scheduler"] = ["diffusers", scheduler["_class_name"]]
         model_folder.write_json(aside / "model_index.json", index)
@@ -83,29 +78,16 @@ def write(
     fault_injection.reach("export.renamed")
 
 
-def _state(
-    source: Source, parts: Mapping[str, nn.Module], weights: Mapping[str, Tensor], name: str
-) -> dict[str, Tensor]:
-    """All tensors of a part, the trained ones in the place of the base's."""
-    trained = {n.removeprefix(f"{name}/"): t for n, t in weights.items() if n.startswith(f"{name}/")}
-    module = parts.get(name) or source.network(name)
-    base = module.state_dict()
-    if any(n not in trained and t.is_floating_point() and t.dtype.itemsize < 4 for n, t in base.items()):
-        base = source.network(name).state_dict()  # what is not trained keeps every bit of the file
-    assert trained.keys() <= base.keys(), sorted(trained.keys() - base.keys())
-    return {**base, **trained}
-
-
 def _write_denoiser(
-    aside: Path, source: Source, tensors: Mapping[str, Tensor], dtype: components.DTypeName, there: dict[str, list[str]]
+    aside: Path, files: Files, tensors: Mapping[str, Tensor], dtype: components.DTypeName, there: dict[str, list[str]]
 ) -> None:
-    config = _released(source.part("denoiser").config, source.config)
+    config = _released(files.part("denoiser").config, files.config)
     components.write("latte", tensors, config, aside, dtype)
-    if not diffusers_computes(source.config):
+    if not diffusers_computes(files.config):
         return
-    told = {k: v for k, v in config.items() if k not in (*_OF_DIFFUSERS, *_NOT_OF_DIFFUSERS)}
-    told |= {"_class_name": "LatteTransformer3DModel", "sample_size": source.config.sample_size[0]}
-    model_folder.write_json(aside / "transformer" / "config.json", told)
+    theirs = {k: v for k, v in config.items() if k not in (*_OF_DIFFUSERS, *_NOT_OF_DIFFUSERS)}
+    theirs |= {"_class_name": "LatteTransformer3DModel", "sample_size": files.config.sample_size[0]}
+    model_folder.write_json(aside / "transformer" / "config.json", theirs)
     _second_name(aside / WEIGHTS, aside / "transformer" / WEIGHTS)
     there["transformer"] = _INDEX["transformer"]
 
@@ -118,39 +100,39 @@ def diffusers_computes(config: LatteConfig) -> bool:
 
 def _released(config: Mapping[str, Any], used: LatteConfig) -> dict[str, Any]:
     """The configuration as released, made true where the recipe says otherwise."""
-    told = {k: v for k, v in config.items() if k not in ("_name_or_path", "_class_name")}
+    released = {k: v for k, v in config.items() if k not in ("_name_or_path", "_class_name")}
     for name in LatteConfig.__slots__:
         value = getattr(used, name)
-        if name in told or value != getattr(LatteConfig, name, value) or name in ("use_rope", "compress_kv_factor"):
-            told[name] = list(value) if isinstance(value, tuple) else value
-    return {"_class_name": "LatteT2V", **told}
+        if name in released or value != getattr(LatteConfig, name, value) or name in ("use_rope", "compress_kv_factor"):
+            released[name] = list(value) if isinstance(value, tuple) else value
+    return {"_class_name": "LatteT2V", **released}
 
 
 def _write_besides(
     aside: Path,
-    source: Source,
+    files: Files,
     parts: Mapping[str, nn.Module],
     dtype: components.DTypeName,
     there: dict[str, list[str]],
 ) -> None:
-    if "vae" in source.parts:
+    if "vae" in files.there:
         there["vae"] = _INDEX["vae"]
-        if source.is_drawn("vae"):
-            told = source.part("vae").config
-            components.write("causal_vae", _state(source, parts, {}, "vae"), told, aside / "vae", dtype)
+        if files.is_drawn("vae"):
+            config = files.part("vae").config
+            components.write("causal_vae", whole_state(files, parts, {}, "vae"), config, aside / "vae", dtype)
         else:
-            model_folder.copy_component(source.part("vae").where.parent, aside / "vae")
-    if not source.own_text:
+            model_folder.copy_component(files.part("vae").where.parent, aside / "vae")
+    if not files.own_text:
         return
     there |= {"text_encoder": _INDEX["text_encoder"], "tokenizer": _INDEX["tokenizer"]}
-    text = source.part("text_encoder")
-    if source.is_drawn("text_encoder"):
-        tensors = _state(source, parts, {}, "text_encoder")
+    text = files.part("text_encoder")
+    if files.is_drawn("text_encoder"):
+        tensors = whole_state(files, parts, {}, "text_encoder")
         components.write("t5_text", tensors, text.config, aside / "text_encoder", dtype)
     else:
         model_folder.copy_component(text.where.parent, aside / "text_encoder")
-    if source.tokenizer is not None and source.tokenizer != text.where.parent:
-        _copy_words(source.tokenizer, aside / "tokenizer")
+    if files.tokenizer_folder is not None and files.tokenizer_folder != text.where.parent:
+        _copy_words(files.tokenizer_folder, aside / "tokenizer")
 
 
 def _copy_words(words: Path, target: Path) -> None:

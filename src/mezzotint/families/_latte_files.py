@@ -13,26 +13,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Self
 
-import torch
 from torch import nn
 
 from mezzotint.errors import WeightsError
-from mezzotint.families.base import Prediction
 from mezzotint.nets.causal_vae import CausalVAE, CausalVAEConfig
 from mezzotint.nets.latte import Latte, LatteConfig
-from mezzotint.recipe.families.latte import LatteSettings
+from mezzotint.recipe.families.latte import CLASSES, SPEC, LatteSettings
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights import kinds
 from mezzotint.weights.files import fingerprint, pickled
 from mezzotint.weights.files.tensor_files import InFile, Stored
 from mezzotint.weights.folder import state, t5
-from mezzotint.weights.folder.model_folder import find_weights, read_json
+from mezzotint.weights.folder.model_folder import find_weights, read_json, shipped
 from mezzotint.weights.layouts import latte as layout
-
-SCALE = 0.18215
-"""Between the autoencoder's latents and the denoiser's."""
+from mezzotint.weights.model_files import ModelFiles, Prediction
 
 PIXELS, FRAMES = 8, 4
 """Of a clip for each latent, in height and width, and through time."""
@@ -41,6 +37,14 @@ CONFIGS = ("latte-17f", "latte-65f", "latte-221f")
 """Configurations that ship, by frames of a clip."""
 
 _ENDINGS = (".safetensors", *pickled.SUFFIXES)
+_SCHEDULE_KEYS = (
+    "beta_start",
+    "beta_end",
+    "beta_schedule",
+    "num_train_timesteps",
+    "trained_betas",
+    "rescale_betas_zero_snr",
+)
 _SCHEDULER: Mapping[str, Any] = {
     "_class_name": "DDIMScheduler",
     "beta_end": 0.02,
@@ -57,7 +61,7 @@ _SCHEDULER: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Part:
+class StoredPart:
     """A part of the model on disk. config: as written. where: its configuration's file. weights: opens them, by
     headers; None where there are none."""
 
@@ -76,33 +80,71 @@ class Part:
             )
         return self.weights()
 
-    @property
-    def told(self) -> dict[str, Any]:
-        """What the configuration says of the network."""
-        return {k: v for k, v in self.config.items() if not k.startswith("_") and k != "transformers_version"}
-
 
 @dataclass(frozen=True)
-class Source:
-    """A model's parts on disk, those that were found. root: the folder that `model.path` names or lies in. own_text:
-    whether the text encoder lies in the model's own folder. hollow: all weights are random, whatever lies there: of a
-    model that is only described."""
+class Files(ModelFiles):
+    """A model's parts on disk, `there` those that lie somewhere. root: the folder that `model.path` names or lies in.
+    own_text: whether the text encoder lies in the model's own folder. hollow: all weights are random, whatever lies
+    there: of a model that is only described."""
 
-    root: Path
-    parts: Mapping[str, Part]
-    tokenizer: Path | None
-    scheduler: dict[str, Any]
-    latte: LatteSettings
-    weights: Literal["files", "random"]
+    spec = SPEC
+    settings: ModelSettings
     seed: int
-    max_tokens: int | None
+    root: Path
+    there: Mapping[str, StoredPart]
+    tokenizer_folder: Path | None
+    scheduler: dict[str, Any]
     own_text: bool
     hollow: bool = False
 
-    def part(self, name: str) -> Part:
+    @classmethod
+    def of(cls, settings: ModelSettings, seed: int = 0) -> Self:
+        """See ModelFiles. Raises WeightsError E1401, E1406 to E1409, E1411, E1460 to E1462."""
+        path = settings.path
+        if not path.exists():
+            raise WeightsError(
+                f"model.path: {path} is not there; write the path of a LatteT2V's folder or file, or one of "
+                f"{', '.join(CONFIGS)}, configurations that ship without weights",
+                code="E1401",
+            )
+        root = path if path.is_dir() else path.parent
+        there = {"denoiser": _denoiser(settings.described_by, settings.config)}
+        vae = _vae(settings.vae, root)
+        if vae is not None:
+            there["vae"] = vae
+        text, tokenizer, own = _text(settings.text_encoder, root)
+        if text is not None:
+            there["text_encoder"] = text
+        scheduler = root / "scheduler" / "scheduler_config.json"
+        config = read_json(scheduler) if scheduler.is_file() else dict(_SCHEDULER)
+        files = cls(settings, seed, root, there, tokenizer, config, own)
+        files.require_match()
+        return files
+
+    @classmethod
+    def described(cls, settings: ModelSettings) -> Self:
+        """See ModelFiles. Without a text encoder where none is to be found: embeddings may come from files."""
+        return replace(cls.of(settings), hollow=True)
+
+    @classmethod
+    def tiny(cls, seed: int = 0) -> Self:
+        """See ModelFiles."""
+        return cls.of(ModelSettings(family="latte", path=shipped("tiny-latte"), weights="random"), seed)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """See ModelFiles: whether a part is somewhere is asked when it is loaded."""
+        return tuple(p for p in SPEC.parts if p != "text_encoder" or p in self.there or not self.hollow)
+
+    @cached_property
+    def own(self) -> LatteSettings:
+        """The settings of this family alone."""
+        return self.settings.own(LatteSettings)
+
+    def part(self, name: str) -> StoredPart:
         """A part. Raises WeightsError E1461 or E1462 when it is nowhere."""
-        if name in self.parts:
-            return self.parts[name]
+        if name in self.there:
+            return self.there[name]
         if name == "vae":
             raise WeightsError(
                 f"{self.root}: there is no autoencoder in it or beside it (vae/config.json); write model.vae=FOLDER, "
@@ -118,23 +160,23 @@ class Source:
     @cached_property
     def config(self) -> LatteConfig:
         """Of the denoiser, with what the recipe changes. Raises WeightsError E1409."""
-        found, asked = LatteConfig.read(self.part("denoiser").config, str(self.part("denoiser").where)), self.latte
+        denoiser, own = self.part("denoiser"), self.own
         changes: dict[str, Any] = {}
-        if asked.rope is not None:
-            changes["use_rope"] = asked.rope
-        if asked.compress_kv is not None:
-            changes["compress_kv_factor"] = asked.compress_kv
-        if asked.video_length is not None:
-            changes |= {"video_length": asked.video_length, "interpolation_scale_1d": None}
-        return replace(found, **changes)
+        if own.rope is not None:
+            changes["use_rope"] = own.rope
+        if own.compress_kv is not None:
+            changes["compress_kv_factor"] = own.compress_kv
+        if own.video_length is not None:
+            changes |= {"video_length": own.video_length, "interpolation_scale_1d": None}
+        return replace(LatteConfig.read(denoiser.config, str(denoiser.where)), **changes)
 
     @cached_property
     def length(self) -> int:
         """Tokens of a caption."""
-        return self.max_tokens or self.config.model_max_length
+        return self.settings.max_tokens or self.config.model_max_length
 
     def network(self, name: str) -> nn.Module:
-        """A part with its weights: float32, on the CPU, eval mode. Raises WeightsError E1402 to E1409."""
+        """See ModelFiles. Raises WeightsError E1402 to E1409."""
         part = self.part(name)
         if name == "text_encoder":
             if self.is_drawn(name):
@@ -153,44 +195,73 @@ class Source:
         stored = self.part(name).stored
         if name == "vae":
             return layout.of_autoencoder(stored, shapes)
-        begun = self.latte.compress_kv is not None
+        begun = self.own.compress_kv is not None
         return layout.of_denoiser(stored, shapes, shrinking=self.config.compress_kv_factor if begun else None)
 
-    def under_our_names(self, name: str, module: nn.Module) -> Stored:
-        """The stored weights of any part, as its network names them."""
-        return self.part(name).stored if name == "text_encoder" else self.renamed(name, module)
+    def stored_parts(self, parts: Mapping[str, nn.Module]) -> Mapping[str, Stored | None]:
+        """See ModelFiles."""
+        return {
+            name: None
+            if self.is_drawn(name)
+            else self.there[name].stored
+            if name == "text_encoder"
+            else self.renamed(name, parts[name])
+            for name in self.there
+            if name in parts
+        }
 
     def is_drawn(self, name: str) -> bool:
         """Whether a part's weights are random: with `model.weights=random` those of all parts without weights, and
         the denoiser's."""
-        is_random = self.weights == "random" and (name == "denoiser" or self.part(name).weights is None)
+        is_random = self.settings.weights == "random" and (name == "denoiser" or self.part(name).weights is None)
         return self.hollow or is_random
 
-    def fingerprint(self, name: str) -> str:
-        """Of a part's configuration and weights; of a part that is nowhere, of that."""
-        if name not in self.parts:
-            return fingerprint.of_values({"absent": name})
-        part = self.parts[name]
-        told: Mapping[str, Any] = part.told
-        if name == "denoiser":
-            told = {key: getattr(self.config, key) for key in LatteConfig.__slots__}
-        if self.is_drawn(name):
-            drawn = {"weights": "random", "seed": self.seed, "part": name, "torch": torch.__version__.split("+")[0]}
-            return fingerprint.of_values({"config": told, **drawn})
-        stored = part.stored
+    def fingerprint(self, part: str) -> str:
+        """See ModelFiles. Of the denoiser with what the recipe changes in its configuration."""
+        if part == "schedule":
+            values = {key: self.scheduler.get(key) for key in _SCHEDULE_KEYS}
+            return fingerprint.of_values({**values, "prediction": self.prediction})
+        if part == "tokenizer":
+            if self.tokenizer_folder is None:
+                return fingerprint.of_values({"absent": "tokenizer"})
+            return fingerprint.of_files([self.tokenizer_folder / name for name in t5.TOKENIZER_FILES])
+        if part not in self.there:
+            return fingerprint.of_values({"absent": part})
+        config: Mapping[str, Any] = self.there[part].config
+        if part == "denoiser":
+            config = {key: getattr(self.config, key) for key in LatteConfig.__slots__}
+        if self.is_drawn(part):
+            return self._fingerprint(part, config)
+        stored = self.there[part].stored
         weights = stored.digest() if isinstance(stored, t5.EncoderOnly) else fingerprint.of_file(stored.place)
-        return fingerprint.of_values({"config": told, "weights": weights})
+        return self._fingerprint(part, config, weights=weights)
 
-    def tokenizer_fingerprint(self) -> str:
-        """Of the tokenizer's files."""
-        if self.tokenizer is None:
-            return fingerprint.of_values({"absent": "tokenizer"})
-        return fingerprint.of_files([self.tokenizer / name for name in t5.TOKENIZER_FILES])
+    def text_identity(self) -> str:
+        """See ModelFiles."""
+        encoder, tokenizer = self.fingerprint("text_encoder"), self.fingerprint("tokenizer")
+        return f"latte-text-1 encoder={encoder} tokenizer={tokenizer} tokens={self.length}"
 
-    def prediction(self, settings: ModelSettings) -> Prediction:
-        """What the recipe says, else what the scheduler's file says, else epsilon. Raises WeightsError E1409."""
-        if settings.prediction is not None:
-            return settings.prediction
+    def text_shape(self) -> tuple[int, int]:
+        """See ModelFiles."""
+        return self.length, self.config.caption_channels
+
+    def media_identity(self) -> str:
+        """See ModelFiles."""
+        tiling = self.own.tiling
+        pieces = f"{tiling.side}x{tiling.frames}@{tiling.overlap!r}" if tiling.enabled else "whole"
+        vae = self.fingerprint("vae")
+        return f"latte-media-1 vae={vae} scale={SPEC.latent_scale!r} pieces={pieces} norms={self.own.vae_norms}"
+
+    def tokenizer(self) -> Any:
+        """The tokenizer of the text encoder. Raises WeightsError E1463."""
+        assert self.tokenizer_folder is not None
+        return t5.tokenizer_in(self.tokenizer_folder, int(self.part("text_encoder").config["vocab_size"]))
+
+    @property
+    def prediction(self) -> Prediction:
+        """See ModelFiles; where neither says it, epsilon."""
+        if self.settings.prediction is not None:
+            return self.settings.prediction
         match self.scheduler.get("prediction_type", "epsilon"):
             case "epsilon":
                 return "epsilon"
@@ -208,22 +279,22 @@ class Source:
         for name, module in parts.items():
             if name == "text_encoder" or self.is_drawn(name):
                 continue
-            found = self.renamed(name, module)
-            left, begun = found.dropped(), found.begun()
+            stored = self.renamed(name, module)
+            left, begun = stored.dropped(), stored.begun()
             if left is not None:
-                yield f"{name}: {left} of {found.place.name} is left out, which no network has"
+                yield f"{name}: {left} of {stored.place.name} is left out, which no network has"
             if begun is not None:
-                yield f"{name}: {begun} is not in {found.place.name} and begins anew"
+                yield f"{name}: {begun} is not in {stored.place.name} and begins anew"
 
     def require_match(self) -> None:
         """The parts must fit each other, by their configurations. Raises WeightsError E1409."""
         pairs: list[tuple[str, Any, Any]] = []
-        if "vae" in self.parts:
-            vae = CausalVAEConfig.read(self.parts["vae"].config, str(self.parts["vae"].where))
+        if "vae" in self.there:
+            vae = CausalVAEConfig.read(self.there["vae"].config, str(self.there["vae"].where))
             pairs.append(("the denoiser takes latents of channels", self.config.in_channels, vae.embed_dim))
             pairs += [("latents of pixels a side", PIXELS, vae.pixels), ("latents of frames", FRAMES, vae.frames)]
-        if "text_encoder" in self.parts:
-            width = self.parts["text_encoder"].config.get("d_model")
+        if "text_encoder" in self.there:
+            width = self.there["text_encoder"].config.get("d_model")
             pairs.append(("the denoiser takes text of width", self.config.caption_channels, width))
         for what, one, two in pairs:
             if one != two:
@@ -239,48 +310,15 @@ class Source:
         return lambda: CausalVAE(CausalVAEConfig.read(part.config, str(part.where)))
 
 
-def open_source(settings: ModelSettings, seed: int) -> Source:
-    """Opens what a recipe names. Raises WeightsError E1401, E1406 to E1409, E1411, E1460 to E1462."""
-    path = settings.path
-    if not path.exists():
-        raise WeightsError(
-            f"model.path: {path} is not there; write the path of a LatteT2V's folder or file, or one of "
-            f"{', '.join(CONFIGS)}, configurations that ship without weights",
-            code="E1401",
-        )
-    root = path if path.is_dir() else path.parent
-    parts = {"denoiser": _denoiser(settings.described_by, settings.config)}
-    vae = _vae(settings.vae, root)
-    if vae is not None:
-        parts["vae"] = vae
-    text, tokenizer, own = _text(settings.text_encoder, root)
-    if text is not None:
-        parts["text_encoder"] = text
-    scheduler = root / "scheduler" / "scheduler_config.json"
-    source = Source(
-        root,
-        parts,
-        tokenizer,
-        read_json(scheduler) if scheduler.is_file() else dict(_SCHEDULER),
-        settings.latte,
-        settings.weights,
-        seed,
-        settings.max_tokens,
-        own,
-    )
-    source.require_match()
-    return source
-
-
-def _denoiser(path: Path, config: Path | None) -> Part:
+def _denoiser(path: Path, config: Path | None) -> StoredPart:
     if path.is_file():
         return _of_file(path, config)
     for folder in (path, path / "transformer"):
         if (folder / "config.json").is_file():
-            told = read_json(folder / "config.json")
-            _require_latte(told, folder)
-            return Part(told, folder / "config.json", _weights_in(folder))
-    inner = sorted(p.parent.name for p in path.glob("*/config.json") if _class_of(p) in kinds.LATTE_CLASSES)
+            description = read_json(folder / "config.json")
+            _require_latte(description, folder)
+            return StoredPart(description, folder / "config.json", _weights_in(folder))
+    inner = sorted(p.parent.name for p in path.glob("*/config.json") if _class_of(p) in CLASSES)
     if inner:
         raise WeightsError(
             f"{path}: holds several models, {', '.join(inner)}; write the one that is trained, such as "
@@ -294,7 +332,7 @@ def _denoiser(path: Path, config: Path | None) -> Part:
     )
 
 
-def _of_file(path: Path, config: Path | None) -> Part:
+def _of_file(path: Path, config: Path | None) -> StoredPart:
     if path.suffix not in _ENDINGS:
         raise WeightsError(f"{path}: a model in one file ends in {', '.join(_ENDINGS)}; check the path", code="E1406")
     where = next((p for p in _configs_for(path, config) if p.is_file()), None)
@@ -304,9 +342,9 @@ def _of_file(path: Path, config: Path | None) -> Part:
             f"model.config={CONFIGS[0]}, {CONFIGS[1]} or {CONFIGS[2]} (frames of a clip), or a folder with config.json",
             code="E1460",
         )
-    told = read_json(where)
-    _require_latte(told, where.parent)
-    return Part(told, where, lambda: InFile(_readable(path)))
+    description = read_json(where)
+    _require_latte(description, where.parent)
+    return StoredPart(description, where, lambda: InFile(_readable(path)))
 
 
 def _configs_for(path: Path, config: Path | None) -> Iterator[Path]:
@@ -321,9 +359,9 @@ def _readable(path: Path) -> Path:
     return pickled.as_safetensors(path, pickled.default_store()) if pickled.is_pickled(path) else path
 
 
-def _require_latte(told: Mapping[str, Any], folder: Path) -> None:
-    name = told.get("_class_name", "LatteT2V")
-    if name not in kinds.LATTE_CLASSES:
+def _require_latte(config: Mapping[str, Any], folder: Path) -> None:
+    name = config.get("_class_name", CLASSES[0])
+    if name not in CLASSES:
         raise WeightsError(f"{folder}: holds {name}; family latte trains LatteT2V of Open-Sora-Plan v1.1", code="E1406")
 
 
@@ -335,11 +373,11 @@ def _class_of(config: Path) -> str:
 
 
 def _weights_in(folder: Path) -> Callable[[], Stored] | None:
-    found = find_weights(folder)
-    return None if found is None else lambda: InFile(found.path)
+    weights = find_weights(folder)
+    return None if weights is None else lambda: InFile(weights.path)
 
 
-def _vae(named: Path | None, root: Path) -> Part | None:
+def _vae(named: Path | None, root: Path) -> StoredPart | None:
     """The autoencoder: as named, or in the folder `vae` of the model or beside it."""
     if named is not None and not named.exists():
         raise WeightsError(f"model.vae: {named} is not there (looked in {Path.cwd()}); check the path", code="E1401")
@@ -351,17 +389,17 @@ def _vae(named: Path | None, root: Path) -> Part | None:
         raise WeightsError(
             f"model.vae: {named} has no config.json; give the folder `vae` of Open-Sora-Plan v1.1.0", code="E1406"
         )
-    told = read_json(folder / "config.json")
-    if told.get("_class_name", "CausalVAEModel") != "CausalVAEModel":
+    config = read_json(folder / "config.json")
+    if config.get("_class_name", "CausalVAEModel") != "CausalVAEModel":
         raise WeightsError(
-            f"{folder}: holds {told['_class_name']}; family latte needs the CausalVAEModel of Open-Sora-Plan v1.1.0",
+            f"{folder}: holds {config['_class_name']}; family latte needs the CausalVAEModel of Open-Sora-Plan v1.1.0",
             code="E1406",
         )
-    CausalVAEConfig.read(told, str(folder / "config.json"))
-    return Part(told, folder / "config.json", _weights_in(folder))
+    CausalVAEConfig.read(config, str(folder / "config.json"))
+    return StoredPart(config, folder / "config.json", _weights_in(folder))
 
 
-def _text(named: Path | None, root: Path) -> tuple[Part | None, Path | None, bool]:
+def _text(named: Path | None, root: Path) -> tuple[StoredPart | None, Path | None, bool]:
     """The text encoder, its tokenizer's folder, and whether both are the model's own."""
     if named is not None and not named.exists():
         raise WeightsError(
@@ -379,4 +417,4 @@ def _text(named: Path | None, root: Path) -> tuple[Part | None, Path | None, boo
     tokenizers = (base / "tokenizer", folder)
     tokenizer = next((p for p in tokenizers if any((p / n).is_file() for n in t5.TOKENIZER_FILES[:2])), folder)
     weights = (lambda: t5.stored_in(folder)) if t5.has_weights(folder) else None
-    return Part(read_json(folder / "config.json"), folder / "config.json", weights), tokenizer, named is None
+    return StoredPart(read_json(folder / "config.json"), folder / "config.json", weights), tokenizer, named is None

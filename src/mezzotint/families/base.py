@@ -6,18 +6,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from torch import Tensor, nn
 
-from mezzotint.diffusion.forms import Form
+from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
+from mezzotint.recipe.families.base import FamilySpec
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
-from mezzotint.weights.files.tensor_files import Stored
+from mezzotint.weights.folder.components import DTypeName
+from mezzotint.weights.model_files import ModelFiles, Prediction
 
-Prediction = Literal["epsilon", "v", "x0", "edm", "v-edm", "epsilon-unscaled"]
 Encodes = Literal["media", "text"]
 """What is asked of a family that is loaded to encode."""
 
@@ -38,107 +39,55 @@ class Grid:
         return self.pixels * self.cell
 
 
-@dataclass(frozen=True, slots=True)
-class Intake:
-    """What a model takes of what another trainer has encoded. Latents of `channels`, which become (x − shift) · factor.
-    Text of `length` tokens, `width` wide, and `pooled` numbers of its own."""
-
-    channels: int
-    factor: float
-    shift: float
-    length: int
-    width: int
-    pooled: int
-
-
 class ModelFamily(ABC):
-    """One kind of model: how to load, encode, predict, decode, export.
+    """One kind of model: how to load, encode, predict, decode, export. Of its files `ModelFiles` is asked.
 
     Parts are named "denoiser", "text_encoder", "vae", …; a parameter's name is `part/parameter`, whatever the runtime.
     A part that was not loaded is absent from `parts()`, and what needs it raises AssertionError: that is a bug of the
     caller.
     """
 
+    spec: ClassVar[FamilySpec]
+    files: ClassVar[type[ModelFiles]]
+    """How its models' files are opened."""
     schedule: Schedule
     prediction: Prediction
     grid: Grid
-    taught: Form | None = None
-    """What training teaches the denoiser, for the export; None is what is usual for `prediction`."""
-    trainable: ClassVar[tuple[str, ...]] = ("denoiser",)
-    """Parts that can be trained."""
+    _parts: Mapping[str, nn.Module]
     text_parts: tuple[str, ...] = ("text_encoder",)
-    """Parts that make text embeddings: of the class, all that its models may have; of a model, those it has."""
+    """Parts that make text embeddings, those that this model has."""
     learns_variance: bool = False
     """Whether the denoiser's output has a second half that says how uncertain the step back is."""
-    file_styles: ClassVar[frozenset[str]] = frozenset()
-    """How parts of a model are written as one file, by `export_parts`: "safetensors", "mindspore"."""
     zeros_for_empty: bool = False
     """Whether guidance moves away from zeros, and not from an empty caption, where there is no negative prompt."""
     notes: tuple[str, ...] = ()
     """Sentences for the reader about what was met in the model's files."""
 
-    @classmethod
     @abstractmethod
-    def load(cls, settings: ModelSettings, only: Collection[str] | None = None, *, seed: int = 0) -> Self:
+    def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
+        """What computes, of the parts that were loaded. Nothing is remembered of the files."""
+
+    @classmethod
+    def load(cls, files: ModelFiles, only: Collection[str] | None = None) -> Self:
         """Reads the model's files on the CPU in float32, eval mode; only the parts named, all by default. A part that
-        models of the family may have and this one has not is passed over.
-
-        settings.path must be resolved. seed: of random weights, where settings.weights asks for them.
-        Raises WeightsError naming the file, what was found in it, and what to do.
-        """
-
-    @classmethod
-    def stored_parts(
-        cls, settings: ModelSettings, parts: Mapping[str, nn.Module]
-    ) -> Mapping[str, Stored | None] | None:
-        """The weights of each part under its network's names, opened by headers; of a part that has none, None.
-
-        parts: as `described` makes them. None for models in diffusers' layout, or in one file of Stable Diffusion's,
-        whose files are looked at as such. Raises WeightsError.
-        """
-        return None
+        models of the family may have and this one has not is passed over. Raises WeightsError naming the file, what is
+        in it, and what to do."""
+        assert only is None or set(only) <= set(cls.spec.parts), only
+        return cls(files, {part: files.network(part) for part in files.parts if only is None or part in only})
 
     @classmethod
-    def described(cls, settings: ModelSettings) -> Self:
-        """A model of its configurations alone, with random weights, whatever files there are: to be counted, where
-        memory is not given. An autoencoder from elsewhere is taken to be as large as the model's own."""
-        config = settings.config if settings.path.is_file() else None
-        update = {"weights": "random", "vae": None, "path": settings.described_by, "config": config}
-        return cls.load(settings.model_copy(update=update))
+    def of(cls, settings: ModelSettings, only: Collection[str] | None = None, *, seed: int = 0) -> Self:
+        """A model whose files nobody else asks for anything: opened and loaded."""
+        return cls.load(cls.files.of(settings, seed), only)
 
     @classmethod
-    @abstractmethod
     def tiny(cls, seed: int = 0) -> Self:
         """A random model of this structure with under a million parameters, for tests and measurements."""
+        return cls.load(cls.files.tiny(seed))
 
-    @abstractmethod
     def parts(self) -> Mapping[str, nn.Module]:
         """The loaded parts by name."""
-
-    @classmethod
-    @abstractmethod
-    def fingerprint(cls, settings: ModelSettings, part: str, *, seed: int = 0) -> str:
-        """64 hexadecimal digits that name a part's weights and configuration, from its files, without loading the
-        part. "schedule" (noise schedule and prediction) and "tokenizer" are asked for like parts. A part that the
-        model has not has a name, too."""
-
-    @classmethod
-    @abstractmethod
-    def text_identity(cls, settings: ModelSettings, *, seed: int = 0) -> str:
-        """What a text embedding depends on besides the caption: tokenizer, encoder weights, clip skip, token length.
-        One line of text."""
-
-    @classmethod
-    @abstractmethod
-    def media_identity(cls, settings: ModelSettings, *, seed: int = 0) -> str:
-        """What latents depend on besides the placed pixels: VAE weights and configuration, scaling, tiling. One line
-        of text."""
-
-    @classmethod
-    def text_shape(cls, settings: ModelSettings) -> tuple[int, int] | None:
-        """Tokens and width of the text that the denoiser is told, from its configuration, where no encoder has to be
-        asked; None otherwise. Embeddings that were made elsewhere are held to it."""
-        return None
+        return self._parts
 
     @abstractmethod
     def encode_media(self, pixels: Tensor) -> Tensor:
@@ -153,11 +102,9 @@ class ModelFamily(ABC):
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """Captions → embeddings, (B, L, D). Carries a gradient when the text encoder is trained and grad is enabled."""
 
-    @classmethod
-    def intake(cls, settings: ModelSettings) -> Intake | None:
-        """What the model takes of latents and texts that another trainer has encoded; None where nothing is known that
-        makes such. Loads nothing. Raises WeightsError."""
-        return None
+    def _part(self, name: str) -> Any:
+        assert name in self._parts, f"{name} was not loaded"
+        return self._parts[name]
 
     def skip_layers(self, count: int) -> None:
         """Leaves out so many of the text encoder's last layers from now on, as `model.clip_skip` does. Raises
@@ -185,31 +132,51 @@ class ModelFamily(ABC):
     def export(
         self,
         folder: Path,
+        files: ModelFiles,
         *,
-        settings: ModelSettings,
         weights: Mapping[str, Tensor],
-        dtype: Literal["fp32", "fp16", "bf16"],
+        dtype: DTypeName,
         schedule: Schedule,
-        prediction: Prediction,
+        trained_form: Parameterization,
     ) -> None:
         """Writes a complete model folder (which must not exist) that the model's usual reader opens offline.
 
-        weights: trained tensors by `part/parameter`, which take the place of the base's; parts that are not among them
-        are copied from settings.path as they are, or written from memory when they were random. Every file is synced.
-        Nothing of this machine's paths enters the files.
+        files: those it was loaded from. weights: trained tensors by `part/parameter`, which take the place of the
+        base's; parts that are not among them are copied as they lie, or written from memory when they were random.
+        schedule, trained_form: as the denoiser was trained. Every file is synced. Nothing of this machine's paths
+        enters the files.
         """
 
     def export_parts(
         self,
         file: Path,
         parts: Sequence[str],
+        files: ModelFiles,
         *,
         weights: Mapping[str, Tensor],
-        dtype: Literal["fp32", "fp16", "bf16"],
+        dtype: DTypeName,
     ) -> None:
         """Writes some parts of the model whole, as one file under the names that single files of its kind have; `.ckpt`
-        is a checkpoint of MindSpore's. weights: as for `export`. Asked of families with `file_styles` alone."""
+        is a checkpoint of MindSpore's. weights: as for `export`. Of families whose `spec.file_styles` are not empty."""
         raise AssertionError("this family writes whole folders")
+
+
+def like_parameters(tensor: Tensor, module: nn.Module) -> Tensor:
+    """The tensor on the device and in the type of a network's parameters."""
+    like = next(module.parameters())
+    return tensor.to(like.device, like.dtype)
+
+
+def whole_state(
+    files: ModelFiles, parts: Mapping[str, nn.Module], weights: Mapping[str, Tensor], part: str
+) -> dict[str, Tensor]:
+    """All tensors of a part, those among `weights`, by `part/parameter`, in the place of the loaded model's."""
+    trained = {name.removeprefix(f"{part}/"): t for name, t in weights.items() if name.startswith(f"{part}/")}
+    base = (parts.get(part) or files.network(part)).state_dict()
+    if any(n not in trained and t.is_floating_point() and t.dtype.itemsize < 4 for n, t in base.items()):
+        base = files.network(part).state_dict()  # what is not trained keeps every bit of the file
+    assert trained.keys() <= base.keys(), sorted(trained.keys() - base.keys())
+    return {**base, **trained}
 
 
 def posterior_sample(moments: Tensor, eps: Tensor) -> Tensor:

@@ -6,121 +6,47 @@ Stills that are joined to clips lie behind the clip's frames in one tensor, each
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families import _latte_export
-from mezzotint.families._latte_files import FRAMES, PIXELS, SCALE, Source, open_source
-from mezzotint.families.base import Grid, ModelFamily, Prediction
+from mezzotint.families._latte_files import FRAMES, PIXELS, Files
+from mezzotint.families.base import Grid, ModelFamily, like_parameters
 from mezzotint.nets.causal_vae import CausalVAE, Tiling, posterior
-from mezzotint.recipe.families.latte import LatteSettings
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.recipe.families.latte import SPEC, LatteSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
-from mezzotint.weights.files.tensor_files import Stored
 from mezzotint.weights.folder import t5
-from mezzotint.weights.folder.model_folder import shipped
-
-_PARTS = ("denoiser", "text_encoder", "vae")
+from mezzotint.weights.folder.components import DTypeName
+from mezzotint.weights.model_files import ModelFiles
 
 
 class Family(ModelFamily):
     """LatteT2V, its causal autoencoder and T5's encoder."""
 
-    text_parts: tuple[str, ...] = ("text_encoder",)
+    spec = SPEC
+    files = Files
 
-    def __init__(self, source: Source, parts: Mapping[str, nn.Module], settings: ModelSettings) -> None:
-        self.schedule = Schedule.from_config(source.scheduler)
-        self.prediction = source.prediction(settings)
-        self.grid = Grid(
-            channels=source.config.in_channels, pixels=PIXELS, frames=FRAMES, cell=source.config.patch_size
-        )
-        self.learns_variance = source.config.out_channels == 2 * source.config.in_channels
-        self.notes = tuple(source.notes(parts))
-        self._source = source
+    def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
+        assert isinstance(files, Files)
+        config = files.config
+        self.schedule = Schedule.from_config(files.scheduler)
+        self.prediction = files.prediction
+        self.grid = Grid(channels=config.in_channels, pixels=PIXELS, frames=FRAMES, cell=config.patch_size)
+        self.learns_variance = config.out_channels == 2 * config.in_channels
+        self.notes = tuple(files.notes(parts))
+        self._length = files.length
+        self._pictures_are_clips = files.own.pictures == "clip"
+        self._open_tokenizer = files.tokenizer if files.tokenizer_folder is not None else None
         self._parts = dict(parts)
         self._tokenizer: Any = None
         if "vae" in parts:
-            _prepare(cast(CausalVAE, parts["vae"]), source.latte)
-
-    @classmethod
-    def load(cls, settings: ModelSettings, only: Collection[str] | None = None, *, seed: int = 0) -> Self:
-        """See ModelFamily. Raises WeightsError E1401 to E1411, E1460 to E1463."""
-        return cls._opened(open_source(settings, seed), settings, only)
-
-    @classmethod
-    def stored_parts(
-        cls, settings: ModelSettings, parts: Mapping[str, nn.Module]
-    ) -> Mapping[str, Stored | None] | None:
-        """See ModelFamily."""
-        source = open_source(settings, 0)
-        return {
-            name: None if source.is_drawn(name) else source.under_our_names(name, parts[name])
-            for name in source.parts
-            if name in parts
-        }
-
-    @classmethod
-    def described(cls, settings: ModelSettings) -> Self:
-        """See ModelFamily. Without a text encoder where none is to be found: embeddings may come from files."""
-        source = replace(open_source(settings, 0), weights="random", hollow=True)
-        return cls._opened(
-            source, settings, [part for part in _PARTS if part != "text_encoder" or part in source.parts]
-        )
-
-    @classmethod
-    def tiny(cls, seed: int = 0) -> Self:
-        """The shipped tiny-latte with random weights."""
-        return cls.load(ModelSettings(family="latte", path=shipped("tiny-latte"), weights="random"), seed=seed)
-
-    @classmethod
-    def _opened(cls, source: Source, settings: ModelSettings, only: Collection[str] | None) -> Self:
-        assert only is None or set(only) <= set(_PARTS), only
-        wanted = [part for part in _PARTS if only is None or part in only]
-        return cls(source, {part: source.network(part) for part in wanted}, settings)
-
-    def parts(self) -> Mapping[str, nn.Module]:
-        """See ModelFamily."""
-        return self._parts
-
-    @classmethod
-    def fingerprint(cls, settings: ModelSettings, part: str, *, seed: int = 0) -> str:
-        """See ModelFamily."""
-        source = open_source(settings, seed)
-        match part:
-            case "schedule":
-                return _latte_export.schedule_name(source.scheduler, source.prediction(settings))
-            case "tokenizer":
-                return source.tokenizer_fingerprint()
-            case _:
-                return source.fingerprint(part)
-
-    @classmethod
-    def text_identity(cls, settings: ModelSettings, *, seed: int = 0) -> str:
-        """See ModelFamily."""
-        source = open_source(settings, seed)
-        encoder, tokenizer = source.fingerprint("text_encoder"), source.tokenizer_fingerprint()
-        return f"latte-text-1 encoder={encoder} tokenizer={tokenizer} tokens={source.length}"
-
-    @classmethod
-    def text_shape(cls, settings: ModelSettings) -> tuple[int, int] | None:
-        """See ModelFamily."""
-        source = open_source(settings, 0)
-        return source.length, source.config.caption_channels
-
-    @classmethod
-    def media_identity(cls, settings: ModelSettings, *, seed: int = 0) -> str:
-        """See ModelFamily."""
-        source = open_source(settings, seed)
-        tiling = source.latte.tiling
-        pieces = f"{tiling.side}x{tiling.frames}@{tiling.overlap!r}" if tiling.enabled else "whole"
-        vae = source.fingerprint("vae")
-        return f"latte-media-1 vae={vae} scale={SCALE!r} pieces={pieces} norms={source.latte.vae_norms}"
+            _prepare(cast(CausalVAE, parts["vae"]), files.own)
 
     @torch.no_grad()
     def encode_media(self, pixels: Tensor) -> Tensor:
@@ -130,21 +56,22 @@ class Family(ModelFamily):
         clips = pixels if pixels.ndim == 5 else pixels[:, :, None]
         count, _, frames, height, width = clips.shape
         f, h, w = vae.latent_frames(frames), height // self.grid.pixels, width // self.grid.pixels
-        made = [pixels.new_empty((0, 2 * self.grid.channels, f, h, w), dtype=torch.float32)]
+        moments = [pixels.new_empty((0, 2 * self.grid.channels, f, h, w), dtype=torch.float32)]
         for some in clips.split(1 if frames > 1 else max(count, 1)):
             if len(some):
-                mean, log_variance = posterior(vae.encode(_like(some, vae)))
-                made.append(torch.cat((mean, (0.5 * log_variance).exp()), dim=1) * SCALE)
-        moments = torch.cat([part.to(made[-1].device) for part in made])
-        return moments if pixels.ndim == 5 else moments[:, :, 0]
+                mean, log_variance = posterior(vae.encode(like_parameters(some, vae)))
+                moments.append(torch.cat((mean, (0.5 * log_variance).exp()), dim=1) * SPEC.latent_scale)
+        whole = torch.cat([part.to(moments[-1].device) for part in moments])
+        return whole if pixels.ndim == 5 else whole[:, :, 0]
 
     @torch.no_grad()
     def decode_media(self, latents: Tensor) -> Tensor:
         """See ModelFamily: (B, 4, h, w) → (B, 3, H, W); (B, 4, f, h, w) → (B, 3, 4(f − 1) + 1, H, W)."""
         vae = self._part("vae")
-        clips = latents if latents.ndim == 5 else latents[:, :, None]
-        made = [vae.decode(_like(some.float() / SCALE, vae)).float().clamp(-1.0, 1.0) for some in clips.split(1)]
-        pixels = torch.cat(made)
+        scaled = latents.float() / SPEC.latent_scale
+        clips = like_parameters(scaled if latents.ndim == 5 else scaled[:, :, None], vae)
+        decoded = [vae.decode(clip).float().clamp(-1.0, 1.0) for clip in clips.split(1)]
+        pixels = torch.cat(decoded)
         return pixels if latents.ndim == 5 else pixels[:, :, 0]
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
@@ -153,21 +80,21 @@ class Family(ModelFamily):
         encoder = self._part("text_encoder")
         device = encoder.shared.weight.device
         if not captions:
-            empty = encoder.shared.weight.new_empty((0, self._source.length, encoder.shared.weight.shape[1]))
-            return TextEmbedding(empty, torch.ones(0, self._source.length, dtype=torch.int64, device=device))
-        told = self._words()(
-            list(captions), padding="max_length", max_length=self._source.length, truncation=True, return_tensors="pt"
+            empty = encoder.shared.weight.new_empty((0, self._length, encoder.shared.weight.shape[1]))
+            return TextEmbedding(empty, torch.ones(0, self._length, dtype=torch.int64, device=device))
+        tokens = self._words()(
+            list(captions), padding="max_length", max_length=self._length, truncation=True, return_tensors="pt"
         )
-        ids, mask = told.input_ids.to(device), told.attention_mask.to(device)
+        ids, mask = tokens.input_ids.to(device), tokens.attention_mask.to(device)
         with torch.autocast(device.type, enabled=False):
             return TextEmbedding(t5.states(encoder, ids, mask), mask)
 
     def lost_tokens(self, captions: Sequence[str]) -> tuple[int, ...]:
         """See ModelFamily. Nothing is told where the text encoder and its tokenizer are nowhere."""
-        if not captions or self._source.tokenizer is None:
+        if not captions or self._open_tokenizer is None:
             return tuple(0 for _ in captions)
         ids = self._words()(list(captions), verbose=False).input_ids
-        return tuple(max(0, len(i) - self._source.length) for i in ids)
+        return tuple(max(0, len(i) - self._length) for i in ids)
 
     def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
         """See ModelFamily: the text and its mask."""
@@ -189,16 +116,16 @@ class Family(ModelFamily):
             states = torch.cat([states, more.states.unflatten(0, (len(x), count))], dim=1)
             if mask is not None and more.mask is not None:
                 mask = torch.cat([mask, more.mask.unflatten(0, (len(x), count))], dim=1)
-        told = network(
-            _like(x if x.ndim == 5 else x[:, :, None], network),
+        predicted = network(
+            like_parameters(x if x.ndim == 5 else x[:, :, None], network),
             noised.model_t,
-            _like(states, network),
+            like_parameters(states, network),
             text_mask=mask,
             latent_mask=condition.masks.get("latents"),
             use_image_num=count,
-            temporal=x.ndim == 5 or self._source.latte.pictures == "clip",
+            temporal=x.ndim == 5 or self._pictures_are_clips,
         )
-        return cast(Tensor, told if x.ndim == 5 else told[:, :, 0])
+        return cast(Tensor, predicted if x.ndim == 5 else predicted[:, :, 0])
 
     def blocks(self) -> Iterator[tuple[nn.Module, ...]]:
         """See ModelFamily: pairs of a spatial and a temporal block."""
@@ -207,37 +134,26 @@ class Family(ModelFamily):
     def export(
         self,
         folder: Path,
+        files: ModelFiles,
         *,
-        settings: ModelSettings,
         weights: Mapping[str, Tensor],
-        dtype: Literal["fp32", "fp16", "bf16"],
+        dtype: DTypeName,
         schedule: Schedule,
-        prediction: Prediction,
+        trained_form: Parameterization,
     ) -> None:
         """See ModelFamily: see `families/_latte_export.py` for what lies where.
 
         Raises WeightsError E1410 when the folder is there, E1403 when a weight is not finite, StorageError E1701.
         """
-        _latte_export.write(
-            folder,
-            self._source,
-            self._parts,
-            weights,
-            dtype,
-            zero_terminal=schedule.zero_terminal,
-            prediction=prediction,
-        )
+        assert isinstance(files, Files)
+        zero, prediction = schedule.zero_terminal, trained_form.prediction
+        _latte_export.write(folder, files, self._parts, weights, dtype, zero_terminal=zero, prediction=prediction)
 
     def _words(self) -> Any:
         if self._tokenizer is None:
-            known = int(self._source.part("text_encoder").config["vocab_size"])
-            assert self._source.tokenizer is not None
-            self._tokenizer = t5.tokenizer_in(self._source.tokenizer, known)
+            assert self._open_tokenizer is not None
+            self._tokenizer = self._open_tokenizer()
         return self._tokenizer
-
-    def _part(self, name: str) -> Any:
-        assert name in self._parts, f"{name} was not loaded"
-        return self._parts[name]
 
 
 def _prepare(vae: CausalVAE, settings: LatteSettings) -> None:
@@ -256,9 +172,3 @@ def _prepare(vae: CausalVAE, settings: LatteSettings) -> None:
 def _rows(mask: Tensor | None) -> Tensor | None:
     """(B, L) → (B, 1, L)."""
     return None if mask is None else mask[:, None]
-
-
-def _like(tensor: Tensor, module: nn.Module) -> Tensor:
-    """The tensor on the device and in the type of a network's parameters."""
-    like = next(module.parameters())
-    return tensor.to(like.device, like.dtype)

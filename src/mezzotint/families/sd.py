@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Self, cast
+from typing import Any, cast
 
 from torch import Tensor
 
-from mezzotint.families._stable import StableFamily, like_parameters
-from mezzotint.families._stable_files import Configs, Joint, Kin, open_source, read_folder
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.families.base import like_parameters
+from mezzotint.families.shared.stable import StableFamily
+from mezzotint.families.shared.stable_files import ConfigConstraint, Configs, StableFiles
+from mezzotint.recipe.families.sd import SPEC
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
-from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.layouts import sd
 
 _TINY: dict[str, dict[str, Any]] = {
@@ -25,50 +25,39 @@ _TINY: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def _joints(configs: Configs) -> Iterator[Joint]:
-    unet, text = configs["denoiser"], configs["text_encoder"]
-    yield "the denoiser takes text of width", unet.get("cross_attention_dim"), text.get("hidden_size")
+class Files(StableFiles):
+    """A model of Stable Diffusion 1.x or 2.x as it lies on disk."""
+
+    spec = SPEC
+    layout = sd.LAYOUT
+    narrower = _TINY
+
+    @classmethod
+    def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
+        """See StableFiles."""
+        unet, text = configs["denoiser"], configs["text_encoder"]
+        yield "the denoiser takes text of width", unet.get("cross_attention_dim"), text.get("hidden_size")
+
+    def text_identity(self) -> str:
+        """See ModelFiles."""
+        encoder, tokenizer = self.fingerprint("text_encoder"), self.tokenizer_fingerprint("text_encoder")
+        skip, length = self.settings.clip_skip, self.length("text_encoder")
+        return f"sd-text-1 encoder={encoder} tokenizer={tokenizer} clip_skip={skip} tokens={length}"
 
 
 class Family(StableFamily):
     """Stable Diffusion 1.x or 2.x: one text encoder, and the denoiser is told the text and nothing else."""
 
-    trainable: ClassVar[tuple[str, ...]] = ("denoiser", "text_encoder")
-    file_styles = frozenset({"safetensors"})
-    kin = Kin(
-        name="sd",
-        trains="Stable Diffusion 1.x and 2.x, text to image",
-        components={"denoiser": "unet", "text_encoder": "text_encoder", "vae": "vae"},
-        networks={"denoiser": "unet", "text_encoder": "clip_text", "vae": "vae"},
-        tokenizers={"text_encoder": "tokenizer"},
-        layout=sd.LAYOUT,
-        scale=0.18215,
-        fewest_layers=1,
-        absent=lambda folder: (),
-        joints=_joints,
-    )
-
-    @classmethod
-    def tiny(cls, seed: int = 0) -> Self:
-        """The shipped tiny-sd, narrowed to two levels and under a million parameters, with random weights."""
-        return cls._narrowed(read_folder(cls.kin, shipped("tiny-sd"), "random", seed), _TINY)
-
-    @classmethod
-    def text_identity(cls, settings: ModelSettings, *, seed: int = 0) -> str:
-        """See ModelFamily."""
-        source = open_source(cls.kin, settings, seed)
-        encoder, tokenizer = source.fingerprint("text_encoder"), source.tokenizer_fingerprint("text_encoder")
-        length = source.length("text_encoder")
-        return f"sd-text-1 encoder={encoder} tokenizer={tokenizer} clip_skip={settings.clip_skip} tokens={length}"
+    spec = SPEC
+    files = Files
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """See ModelFamily: (B, 77, D), without a mask, as these models are trained. Captions that are too long lose
         their end; `lost_tokens` says how much."""
         encoder = self._part("text_encoder")
         if not captions:
-            width = int(self._source.configs["text_encoder"]["hidden_size"])
-            length = self._source.length("text_encoder")
-            return TextEmbedding(next(encoder.parameters()).new_empty((0, length, width)))
+            width = int(self._configs["text_encoder"]["hidden_size"])
+            return TextEmbedding(next(encoder.parameters()).new_empty((0, self._lengths["text_encoder"], width)))
         ids = self._tokens("text_encoder", captions)
         if self._clip_skip == 0:
             return TextEmbedding(encoder(ids).last_hidden_state)

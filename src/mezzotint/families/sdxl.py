@@ -15,98 +15,79 @@ diffusers' example and MindONE's, but that MindONE takes the size before turning
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import ClassVar, Self, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from mezzotint.families._stable import StableFamily, like_parameters
-from mezzotint.families._stable_files import Configs, Joint, Kin, open_source, read_folder
-from mezzotint.families.base import Intake
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.families.base import like_parameters
+from mezzotint.families.shared.stable import StableFamily
+from mezzotint.families.shared.stable_files import ConfigConstraint, Configs, StableFiles
+from mezzotint.recipe.families.sdxl import SPEC
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
-from mezzotint.weights.folder.model_folder import ModelFolder, shipped
+from mezzotint.weights.folder.model_folder import ModelFolder
 from mezzotint.weights.layouts import sdxl
+from mezzotint.weights.model_files import EncodedSpec
 
 AESTHETIC_SCORE, NEGATIVE_AESTHETIC_SCORE = 6.0, 2.5
 """What the refiner is told of pictures, and of what guidance leads away from, as Stability's programs do."""
 
 _BASE_NUMBERS, _REFINER_NUMBERS = 6, 5
-_TOKENIZERS = {"text_encoder": "tokenizer", "text_encoder_2": "tokenizer_2"}
 
 
-def _absent(folder: ModelFolder) -> Collection[str]:
-    """The refiner has no first text encoder, and its model_index.json says so."""
-    told = folder.index.get("text_encoder")
-    return ("text_encoder",) if not isinstance(told, list) or not any(told) else ()
+class Files(StableFiles):
+    """SDXL's base model or its refiner as it lies on disk."""
 
+    spec = SPEC
+    layout = sdxl.LAYOUT
+    fewest_layers = 2
 
-def _joints(configs: Configs) -> Iterator[Joint]:
-    unet, pooled = configs["denoiser"], configs["text_encoder_2"].get("projection_dim", 512)
-    widths = [int(configs[part].get("hidden_size", 512)) for part in _TOKENIZERS if part in configs]
-    numbers = _BASE_NUMBERS if "text_encoder" in configs else _REFINER_NUMBERS
-    told = int(pooled) + numbers * int(unet.get("addition_time_embed_dim") or 0)
-    yield "the denoiser is told more than text by", unet.get("addition_embed_type"), "text_time"
-    yield "the denoiser takes text of width", unet.get("cross_attention_dim"), sum(widths)
-    yield "the denoiser takes text and sizes of width", unet.get("projection_class_embeddings_input_dim"), told
+    @classmethod
+    def absent(cls, folder: ModelFolder) -> Collection[str]:
+        """See StableFiles: the refiner has no first text encoder, and its model_index.json says so."""
+        first = folder.index.get("text_encoder")
+        return ("text_encoder",) if not isinstance(first, list) or not any(first) else ()
+
+    @classmethod
+    def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
+        """See StableFiles."""
+        unet, pooled = configs["denoiser"], configs["text_encoder_2"].get("projection_dim", 512)
+        widths = [int(configs[part].get("hidden_size", 512)) for part in SPEC.text_parts if part in configs]
+        numbers = _BASE_NUMBERS if "text_encoder" in configs else _REFINER_NUMBERS
+        vector = int(pooled) + numbers * int(unet.get("addition_time_embed_dim") or 0)
+        yield "the denoiser is told more than text by", unet.get("addition_embed_type"), "text_time"
+        yield "the denoiser takes text of width", unet.get("cross_attention_dim"), sum(widths)
+        yield "the denoiser takes text and sizes of width", unet.get("projection_class_embeddings_input_dim"), vector
+
+    def text_identity(self) -> str:
+        """See ModelFiles."""
+        encoders = [
+            f"{part}={self.fingerprint(part)} tokenizer={self.tokenizer_fingerprint(part)} tokens={self.length(part)}"
+            for part in self.text_parts
+        ]
+        return f"sdxl-text-1 {' '.join(encoders)} clip_skip={self.settings.clip_skip}"
+
+    def encoded_spec(self) -> EncodedSpec | None:
+        """See ModelFiles: of the base model; of a refiner None."""
+        if "text_encoder" not in self.configs:
+            return None
+        factor, shift = self.scaling
+        unet, second = self.configs["denoiser"], self.configs["text_encoder_2"]
+        return EncodedSpec(
+            channels=int(unet.get("in_channels") or 4),
+            factor=factor,
+            shift=shift,
+            length=self.length("text_encoder"),
+            width=int(unet["cross_attention_dim"]),
+            pooled=int(second.get("projection_dim", 512)),
+        )
 
 
 class Family(StableFamily):
     """SDXL's base model, or its refiner: the one without a first text encoder."""
 
-    trainable: ClassVar[tuple[str, ...]] = ("denoiser", "text_encoder", "text_encoder_2")
-    text_parts = tuple(_TOKENIZERS)
-    file_styles = frozenset({"safetensors", "mindspore"})
-    kin = Kin(
-        name="sdxl",
-        trains="SDXL's base model and its refiner",
-        components={"denoiser": "unet", **{part: part for part in _TOKENIZERS}, "vae": "vae"},
-        networks={
-            "denoiser": "unet",
-            "text_encoder": "clip_text",
-            "text_encoder_2": "clip_text_projected",
-            "vae": "vae",
-        },
-        tokenizers=_TOKENIZERS,
-        layout=sdxl.LAYOUT,
-        scale=0.13025,
-        fewest_layers=2,
-        absent=_absent,
-        joints=_joints,
-    )
-
-    @classmethod
-    def tiny(cls, seed: int = 0) -> Self:
-        """The shipped tiny-sdxl, a base model under a million parameters, with random weights."""
-        return cls._narrowed(read_folder(cls.kin, shipped("tiny-sdxl"), "random", seed), {})
-
-    @classmethod
-    def text_identity(cls, settings: ModelSettings, *, seed: int = 0) -> str:
-        """See ModelFamily."""
-        source = open_source(cls.kin, settings, seed)
-        told = [
-            f"{part}={source.fingerprint(part)} tokenizer={source.tokenizer_fingerprint(part)} "
-            f"tokens={source.length(part)}"
-            for part in source.text_parts
-        ]
-        return f"sdxl-text-1 {' '.join(told)} clip_skip={settings.clip_skip}"
-
-    @classmethod
-    def intake(cls, settings: ModelSettings) -> Intake | None:
-        """See ModelFamily: of the base model; of a refiner None."""
-        source = open_source(cls.kin, settings, 0)
-        if "text_encoder" not in source.configs:
-            return None
-        factor, shift = source.scaling
-        unet, second = source.configs["denoiser"], source.configs["text_encoder_2"]
-        return Intake(
-            channels=int(unet.get("in_channels") or 4),
-            factor=factor,
-            shift=shift,
-            length=source.length("text_encoder"),
-            width=int(unet["cross_attention_dim"]),
-            pooled=int(second.get("projection_dim", 512)),
-        )
+    spec = SPEC
+    files = Files
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """See ModelFamily: states (B, 77, 2048) and pooled (B, 1280), of the refiner (B, 77, 1280), without a mask.
@@ -114,24 +95,24 @@ class Family(StableFamily):
         An empty caption is encoded as any other. The first tokenizer fills up with its end token, the second with 0,
         as the encoders were trained.
         """
-        told = [self._encoded(part, captions) for part in self.text_parts]
-        return TextEmbedding(torch.cat([text.states for text in told], dim=-1), pooled=told[-1].pooled)
+        texts = [self._encoded(part, captions) for part in self.text_parts]
+        return TextEmbedding(torch.cat([text.states for text in texts], dim=-1), pooled=texts[-1].pooled)
 
     def _encoded(self, part: str, captions: Sequence[str]) -> TextEmbedding:
-        encoder, config = self._part(part), self._source.configs[part]
+        encoder, config = self._part(part), self._configs[part]
         if not captions:
             like = next(encoder.parameters())
-            empty = like.new_empty((0, self._source.length(part), int(config["hidden_size"])))
+            empty = like.new_empty((0, self._lengths[part], int(config["hidden_size"])))
             return TextEmbedding(empty, pooled=like.new_empty((0, int(config.get("projection_dim", 512)))))
-        told = encoder(self._tokens(part, captions), output_hidden_states=True)
-        return TextEmbedding(told.hidden_states[-(self._clip_skip + 2)], pooled=getattr(told, "text_embeds", None))
+        output = encoder(self._tokens(part, captions), output_hidden_states=True)
+        return TextEmbedding(output.hidden_states[-(self._clip_skip + 2)], pooled=getattr(output, "text_embeds", None))
 
     def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
         """See ModelFamily: the text, and `vector` (B, 6) or (B, 5), the numbers in the order that the module tells."""
-        told = batch or framing or self._whole(text)
-        numbers = [told.original_size, told.crop_top_left]
+        sizes = batch or framing or self._whole(text)
+        numbers = [sizes.original_size, sizes.crop_top_left]
         if "text_encoder" in self.text_parts:
-            numbers.append(told.target_size)
+            numbers.append(sizes.target_size)
         else:
             numbers.append(_scores(framing, len(text.states))[:, None])
         device = text.states.device
@@ -156,7 +137,7 @@ class Family(StableFamily):
 
     def _whole(self, text: TextEmbedding) -> Framing:
         """Whole pictures of the size that the denoiser was made for."""
-        sample = self._source.configs["denoiser"].get("sample_size") or 128
+        sample = self._configs["denoiser"].get("sample_size") or 128
         sides = sample if isinstance(sample, (list, tuple)) else (sample, sample)
         size = torch.tensor([[side * self.grid.pixels for side in sides]]).expand(len(text.states), 2)
         return Framing(size, torch.zeros_like(size), size)

@@ -80,8 +80,8 @@ class FrameAttention(nn.Module):
         y = self.norm(x)
         # (B·F, 1, places, C)
         q, k, v = (as_frames(part(y)).flatten(2).transpose(1, 2)[:, None] for part in (self.q, self.k, self.v))
-        found = functional.scaled_dot_product_attention(q, k, v)[:, 0].transpose(1, 2).unflatten(2, x.shape[3:])
-        projected: Tensor = self.proj_out(as_clip(found, len(x)))
+        attended = functional.scaled_dot_product_attention(q, k, v)[:, 0].transpose(1, 2).unflatten(2, x.shape[3:])
+        projected: Tensor = self.proj_out(as_clip(attended, len(x)))
         return x + projected
 
 

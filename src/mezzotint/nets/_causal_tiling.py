@@ -76,10 +76,10 @@ class Tiling:
             latents, self.latent_frames, lambda part: self._over_plane(part, coder, self.cells, self.side)
         )
 
-    def _over_plane(self, part: Tensor, coder: Coder, side: int, made: int) -> Tensor:
+    def _over_plane(self, part: Tensor, coder: Coder, side: int, coded_side: int) -> Tensor:
         """side: of a tile that goes in. made: of the one that comes out."""
-        stride, blend = round(side * (1 - self.overlap)), round(made * self.overlap)
-        kept = made - blend
+        stride, blend = round(side * (1 - self.overlap)), round(coded_side * self.overlap)
+        kept = coded_side - blend
         rows: list[Tensor] = []
         above: list[Tensor] = []
         for top in range(0, part.shape[3], stride):
@@ -98,11 +98,11 @@ class Tiling:
 
 def _through_time(x: Tensor, frames: int, each: Coder) -> Tensor:
     """Chunks of `frames`, the last one shorter; of all but the first the first frame made is dropped."""
-    made = []
+    pieces = []
     for start in range(0, max(x.shape[2] - 1, 1), frames - 1):
         done = each(x[:, :, start : start + frames])
-        made.append(done if start == 0 else done[:, :, 1:])
-    return torch.cat(made, dim=2)
+        pieces.append(done if start == 0 else done[:, :, 1:])
+    return torch.cat(pieces, dim=2)
 
 
 def _blend(before: Tensor, tile: Tensor, extent: int, *, dim: int) -> None:

@@ -30,8 +30,8 @@ class Attention(nn.Module):
     ) -> Tensor:
         """x: (n, Q, W) asks, context: (n, K, W) answers. bias: (n, 1, 1, K), added to the scores. rotation: of Q and
         K alike, which must then be the same tokens. Returns (n, Q, W)."""
-        found = self._attend(self.to_q(x), self.to_k(context), self.to_v(context), bias, rotation)
-        projected: Tensor = self.to_out[0](found)
+        attended = self._attend(self.to_q(x), self.to_k(context), self.to_v(context), bias, rotation)
+        projected: Tensor = self.to_out[0](attended)
         return projected
 
     def over_captions(self, x: Tensor, text: Tensor, bias: Tensor | None) -> Tensor:
@@ -41,13 +41,13 @@ class Attention(nn.Module):
         frames = x.shape[1] - stills
         query, key, value = self.to_q(x), self.to_k(text), self.to_v(text)
         of_clip = bias[:, :1] if bias is not None else None
-        found = self._attend(query[:, :frames].flatten(1, 2), key[:, 0], value[:, 0], of_clip)
+        attended = self._attend(query[:, :frames].flatten(1, 2), key[:, 0], value[:, 0], of_clip)
         if stills:
             of_stills = bias[:, 1:].flatten(0, 1).unsqueeze(1) if bias is not None else None
             ask, key, value = (part.flatten(0, 1) for part in (query[:, frames:], key[:, 1:], value[:, 1:]))
             more = self._attend(ask, key, value, of_stills)
-            found = torch.cat([found, more.reshape(len(x), -1, x.shape[-1])], dim=1)
-        projected: Tensor = self.to_out[0](found)
+            attended = torch.cat([attended, more.reshape(len(x), -1, x.shape[-1])], dim=1)
+        projected: Tensor = self.to_out[0](attended)
         return projected.view(x.shape)
 
     def _attend(
@@ -56,8 +56,8 @@ class Attention(nn.Module):
         q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (query, key, value))
         if rotation is not None:
             q, k = rotate(q, rotation), rotate(k, rotation)
-        found = functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-        return found.transpose(1, 2).flatten(2)
+        attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        return attended.transpose(1, 2).flatten(2)
 
 
 class PlaneAttention(Attention):

@@ -76,16 +76,18 @@ class LatteConfig:
             if config.get(name, only) != only:
                 raise _unusable(where, f"{name} is {config[name]!r}, and a LatteT2V has {only!r}; set it so")
         side = config["sample_size"]
-        told = {name: config[name] for name in cls.__slots__ if name in config} | {
+        values = {name: config[name] for name in cls.__slots__ if name in config} | {
             "sample_size": (side, side) if not isinstance(side, (list, tuple)) else tuple(side)
         }
         if config.get("compress_kv_factor") is None:
-            told.pop("compress_kv_factor", None)
-        _refuse_strange(told, where)
-        made = cls(**told)
-        if config.get("cross_attention_dim") not in (None, made.width):
-            raise _unusable(where, f"cross_attention_dim is {config['cross_attention_dim']!r}; it must be {made.width}")
-        return made
+            values.pop("compress_kv_factor", None)
+        _refuse_strange(values, where)
+        settings = cls(**values)
+        if config.get("cross_attention_dim") not in (None, settings.width):
+            raise _unusable(
+                where, f"cross_attention_dim is {config['cross_attention_dim']!r}; it must be {settings.width}"
+            )
+        return settings
 
     def __post_init__(self) -> None:
         if self.use_rope and self.compress_kv_factor != 1:
@@ -127,19 +129,19 @@ class LatteConfig:
         return self.compress_kv_factor > 1 and layer >= self.num_layers // 2
 
 
-def _refuse_strange(told: Mapping[str, Any], where: str) -> None:
+def _refuse_strange(values: Mapping[str, Any], where: str) -> None:
     for name in _COUNTS:
-        value = told.get(name, 1)
+        value = values.get(name, 1)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise _unusable(where, f"{name} must be a whole number above 0, got {value!r}")
-    sides = told["sample_size"]
-    if len(sides) != 2 or not all(isinstance(s, int) and s >= told["patch_size"] for s in sides):
+    sides = values["sample_size"]
+    if len(sides) != 2 or not all(isinstance(s, int) and s >= values["patch_size"] for s in sides):
         raise _unusable(where, f"sample_size must be one or two whole numbers of latents, got {sides!r}")
     for name in ("attention_bias", "use_rope"):
-        if not isinstance(told.get(name, False), bool):
-            raise _unusable(where, f"{name} must be true or false, got {told[name]!r}")
+        if not isinstance(values.get(name, False), bool):
+            raise _unusable(where, f"{name} must be true or false, got {values[name]!r}")
     for name in ("norm_eps", "interpolation_scale_1d"):
-        value = told.get(name)
+        value = values.get(name)
         if value is not None and (not isinstance(value, (int, float)) or isinstance(value, bool) or value <= 0):
             raise _unusable(where, f"{name} must be a number above 0, got {value!r}")
 

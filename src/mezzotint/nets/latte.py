@@ -102,9 +102,9 @@ class Latte(nn.Module):
         self.pos_embed = _Patches(config)
         self.adaln_single = _Timestep(width)
         self.caption_projection = _Captions(config.caption_channels, width)
-        made = [self._pair(layer) for layer in range(config.num_layers)]
-        self.transformer_blocks = nn.ModuleList(spatial for spatial, _ in made)
-        self.temporal_transformer_blocks = nn.ModuleList(temporal for _, temporal in made)
+        pairs = [self._pair(layer) for layer in range(config.num_layers)]
+        self.transformer_blocks = nn.ModuleList(spatial for spatial, _ in pairs)
+        self.temporal_transformer_blocks = nn.ModuleList(temporal for _, temporal in pairs)
         self.scale_shift_table = nn.Parameter(torch.randn(2, width) / width**0.5)
         self.proj_out = nn.Linear(width, config.patch_size**2 * config.out_channels)
 

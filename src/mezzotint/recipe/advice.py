@@ -5,10 +5,11 @@ and MindONE's of SDXL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.recipe import Recipe
 
 ADVICE = MappingProxyType(
@@ -86,9 +87,9 @@ def notes(
 ) -> list[str]:
     """Where a recipe leaves the advice, a sentence each. A model from nothing, or of another kind, is not advised.
     steps, memory, prediction: as of `Seen`; a prediction that the recipe names comes first."""
-    rules = {"sd": _RULES, "sdxl": _RULES_OF_SDXL, "latte": _RULES_OF_LATTE}.get(recipe.model.family, ())
     if recipe.model.weights == "random":
         return []
+    rules = _RULES.get(family_spec(recipe.model.family).advice, ())
     seen = Seen(recipe, steps, memory, recipe.model.prediction or prediction)
     left = [(path, words) for path, rule in rules for words in rule(seen)]
     return [f"{path} {words}; advised: {ADVICE[path]}" for path, words in left]
@@ -105,6 +106,9 @@ def less_memory(recipe: Recipe) -> str:
         ways.append("set run.recompute.enabled=true")
     ways.append(f"take a data.resolution below {recipe.data.resolution}")
     return f"{', '.join(ways[:-1])}, or {ways[-1]}" if len(ways) > 1 else ways[0]
+
+
+_Rules = tuple[tuple[str, Callable[[Seen], Iterator[str]]], ...]
 
 
 def _rate(seen: Seen) -> Iterator[str]:
@@ -238,7 +242,7 @@ def _gamma_of_sdxl(seen: Seen) -> Iterator[str]:
         yield f"is {gamma:g}"
 
 
-_RULES: tuple[tuple[str, Callable[[Seen], Iterator[str]]], ...] = (
+_EVERYDREAM2: _Rules = (
     ("optim.lr", _rate),
     ("optim.schedule.decay_steps", _decay),
     ("optim.lr_batch_power", _power),
@@ -256,12 +260,15 @@ _RULES: tuple[tuple[str, Callable[[Seen], Iterator[str]]], ...] = (
     ("optim.ema.device", _home_of_average),
 )
 
-_RULES_OF_LATTE: tuple[tuple[str, Callable[[Seen], Iterator[str]]], ...] = (("data.flip", _flip),)
-"""What Open-Sora-Plan's documents say of LatteT2V."""
-
-_RULES_OF_SDXL: tuple[tuple[str, Callable[[Seen], Iterator[str]]], ...] = (
+_MINDONE: _Rules = (
     ("objective.min_snr_gamma", _gamma_of_sdxl),
     ("run.vae_dtype", _vae),
     ("run.weight_dtype", _weights),
 )
-"""What MindONE's documents say of SDXL."""
+
+_RULES: Mapping[str, _Rules] = {
+    "everydream2": _EVERYDREAM2,
+    "mindone": _MINDONE,
+    "open-sora-plan": (("data.flip", _flip),),
+}
+"""By whose documents they are: what a family's `SPEC.advice` names."""

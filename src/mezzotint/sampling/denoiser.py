@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mezzotint.diffusion import preconditioning
-from mezzotint.diffusion.forms import Form
+from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.preconditioning import Scaling, ScalingName
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.recipe.sections.sample import ThresholdingSettings
@@ -34,7 +34,7 @@ class Denoiser:
         self,
         network: Network,
         schedule: Schedule,
-        form: Form | str,
+        form: Parameterization | str,
         *,
         scale: float,
         rescale: float = 0.0,
@@ -42,7 +42,7 @@ class Denoiser:
     ) -> None:
         self._network = network
         self._table = schedule.sigma.cpu()
-        self._form = Form(form) if isinstance(form, str) else form
+        self._form = Parameterization(form) if isinstance(form, str) else form
         self._scale = scale
         self._rescale = rescale
         self._thresholding = thresholding or ThresholdingSettings()

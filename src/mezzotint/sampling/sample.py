@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mezzotint import draws
-from mezzotint.diffusion.forms import Form
 from mezzotint.diffusion.noise import normal
+from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.sections.sample import FramingSettings, SampleSettings, SolverName
@@ -76,11 +76,12 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How pictures are drawn. schedule, form: as the denoiser was trained; a kind alone is its usual `Form`. settings:
+    """How pictures are drawn. schedule, form: as the denoiser was trained; a kind alone is its usual
+    `Parameterization`. settings:
     `recipe.sample`, of its scales of guidance the first. span: which part of the descent."""
 
     schedule: Schedule
-    form: Form | str
+    form: Parameterization | str
     device: torch.device | str
     settings: SampleSettings = field(default_factory=SampleSettings)
     span: Span = WHOLE
@@ -193,11 +194,11 @@ def _descend_in_sigma(
     return descend(sampler, x if span.noised else x + float(visited[first]) * fresh, network, noise)
 
 
-def _of_one_kind(first: Request, how: Sampling) -> tuple[int, float, SolverName, Form]:
+def _of_one_kind(first: Request, how: Sampling) -> tuple[int, float, SolverName, Parameterization]:
     """Steps, guidance and solver of requests of one kind, or else those of the settings; and the form."""
     settings = how.settings
     guidance = settings.guidance[0] if first.guidance is None else first.guidance
-    form = Form(how.form) if isinstance(how.form, str) else how.form
+    form = Parameterization(how.form) if isinstance(how.form, str) else how.form
     return first.steps or settings.steps, guidance, first.solver or settings.solver, form
 
 
@@ -272,7 +273,9 @@ def _said(
     return family.predict(seen, family.condition(text, None, framed))[:, : shown.shape[1]]
 
 
-def _denoise(said: Predict, form: Form, schedule: Schedule, x_t: Tensor, t: Tensor, text: TextEmbedding) -> Tensor:
+def _denoise(
+    said: Predict, form: Parameterization, schedule: Schedule, x_t: Tensor, t: Tensor, text: TextEmbedding
+) -> Tensor:
     """The same in the kind that solvers of timesteps know."""
     shown, model_t = form.seen(x_t, t, schedule)
     return form.as_velocity(said(shown, model_t, text), x_t, t, schedule)

@@ -24,9 +24,10 @@ from mezzotint.data.loading.prefetch import Prefetched
 from mezzotint.data.schedule.plan import Timeline, plan_columns
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.families.base import Encodes, Intake, ModelFamily
+from mezzotint.families.base import Encodes, ModelFamily
 from mezzotint.recipe.base import Every, with_values
-from mezzotint.recipe.formats.base import spec_of
+from mezzotint.recipe.families.base import family_spec
+from mezzotint.recipe.formats.base import format_spec
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resolved import Resolved
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
@@ -44,11 +45,12 @@ from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import UpdateCheck, trained_parameters
 from mezzotint.training.trainer import Trainer
 from mezzotint.training.update import Update
+from mezzotint.weights.model_files import EncodedSpec, ModelFiles
 
 
-def from_the_folder(kind: type[ModelFamily]) -> tuple[str, ...]:
+def from_the_folder(files: ModelFiles) -> tuple[str, ...]:
     """What of a model's folder a run may depend on, and no checkpoint holds."""
-    return ("denoiser", *kind.text_parts, "vae", "schedule", "tokenizer")
+    return ("denoiser", *files.spec.text_parts, "vae", "schedule", "tokenizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,13 @@ class Dataset:
 
 def family_class(recipe: Recipe) -> type[ModelFamily]:
     """The class behind `model.family`. Raises RecipeError E1010 with the nearest name."""
-    found: type[ModelFamily] = registry.find("families", recipe.model.family).Family
-    return found
+    family: type[ModelFamily] = registry.find("families", recipe.model.family).Family
+    return family
+
+
+def open_files(recipe: Recipe) -> ModelFiles:
+    """The model's files, opened by headers: once a run. Raises RecipeError E1010, WeightsError."""
+    return family_class(recipe).files.of(recipe.model, recipe.run.seed)
 
 
 def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int], None] | None = None) -> Dataset:
@@ -193,27 +200,27 @@ def _within(recipe: Recipe, timeline: Timeline) -> int:
     return steps
 
 
-def identities(recipe: Recipe, kind: type[ModelFamily], parts: Collection[str]) -> dict[str, str]:
+def identities(recipe: Recipe, files: ModelFiles, parts: Collection[str]) -> dict[str, str]:
     """The fingerprints of the parts that stay as they are, in whole or, with `model.freeze` and `model.last_layers`,
     perhaps in part."""
     in_part = recipe.model.freeze or recipe.model.last_layers is not None
     frozen = [part for part in parts if part not in recipe.model.train or in_part]
-    return {part: kind.fingerprint(recipe.model, part, seed=recipe.run.seed) for part in sorted(frozen)}
+    return {part: files.fingerprint(part) for part in sorted(frozen)}
 
 
-def open_caches(recipe: Recipe, kind: type[ModelFamily]) -> Caches:
+def open_caches(recipe: Recipe, files: ModelFiles) -> Caches:
     """The caches that the recipe asks for, as they are on disk now."""
     folder, seed = cache_folder(recipe), recipe.run.seed
     precision = Precision.of(recipe.run)
     names = {dtype: name for name, dtype in DTYPES.items()}
     latents = text = None
     if recipe.data.cache.latents:
-        identity = kind.media_identity(recipe.model, seed=seed)
+        identity = files.media_identity()
         latents = LatentCache(folder, recipe.data, identity=identity, compute=names[precision.vae], seed=seed)
     if recipe.data.cache.text:
-        identity = "files" if only_texts_of_files(recipe) else kind.text_identity(recipe.model, seed=seed)
+        identity = "files" if only_texts_of_files(recipe) else files.text_identity()
         text = TextCache(folder, recipe.data, identity=identity, compute=names[precision.frozen])
-        text.wanted_shape = kind.text_shape(recipe.model)
+        text.wanted_shape = files.text_shape()
     return Caches(latents, text)
 
 
@@ -223,18 +230,18 @@ def only_texts_of_files(recipe: Recipe) -> bool:
     clips = recipe.data.clips
     is_other = recipe.data.captions.dropout > 0 or recipe.run.preview.every is not None
     is_other |= (
-        clips.stills_from == "images" and not spec_of(catalogues.stills_settings(recipe.data).format).reads_texts
+        clips.stills_from == "images" and not format_spec(catalogues.stills_settings(recipe.data).format).reads_texts
     )
     return clips.texts and not is_other
 
 
-def encoders(recipe: Recipe, kind: type[ModelFamily], device: torch.device) -> Callable[[Encodes], ModelFamily]:
+def encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> Callable[[Encodes], ModelFamily]:
     """How a cache gets the parts it needs: frozen, on the device, in the type of frozen parts."""
     precision = Precision.of(recipe.run)
 
     def load(what: Encodes) -> ModelFamily:
-        parts = kind.text_parts if what == "text" else ("vae",)
-        family = kind.load(recipe.model, only=parts, seed=recipe.run.seed)
+        parts = files.spec.text_parts if what == "text" else ("vae",)
+        family = family_class(recipe).load(files, parts)
         clip_rules.refuse_unfit(recipe, family.grid)
         for part, module in family.parts().items():
             cast(module.requires_grad_(False).eval(), precision.of_frozen(part))
@@ -244,21 +251,15 @@ def encoders(recipe: Recipe, kind: type[ModelFamily], device: torch.device) -> C
     return load
 
 
-def intake(recipe: Recipe) -> Intake | None:
+def encoded_spec(recipe: Recipe, files: ModelFiles) -> EncodedSpec | None:
     """What the model takes of a data set that another trainer has encoded; None of other data sets and families."""
-    if not format_of(recipe.data.format).is_encoded:
-        return None
-    return family_class(recipe).intake(recipe.model)
+    return files.encoded_spec() if format_of(recipe.data.format).is_encoded else None
 
 
 def needed_parts(recipe: Recipe) -> tuple[str, ...]:
     """The parts that training itself computes with: what is cached is not loaded."""
-    parts = ["denoiser"]
-    if not recipe.data.cache.text:
-        parts += family_class(recipe).text_parts
-    if not recipe.data.cache.latents:
-        parts.append("vae")
-    return tuple(parts)
+    texts = () if recipe.data.cache.text else family_spec(recipe.model.family).text_parts
+    return ("denoiser", *texts, *(() if recipe.data.cache.latents else ("vae",)))
 
 
 def resolve(recipe: Recipe, steps: int) -> Resolved:
@@ -273,19 +274,17 @@ def rate_factor(recipe: Recipe) -> float:
     return float((recipe.data.batch_size * recipe.optim.accumulation) ** recipe.optim.lr_batch_power)
 
 
-def open_model(recipe: Recipe, runtime: Runtime, resolved: Resolved) -> TrainableModel:
+def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Resolved) -> TrainableModel:
     """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale."""
-    kind = family_class(recipe)
-    family = kind.load(recipe.model, only=needed_parts(recipe), seed=recipe.run.seed)
+    family = family_class(recipe).load(files, needed_parts(recipe))
     clip_rules.refuse_unfit(recipe, family.grid)
-    trained = trained_parameters(family.parts(), recipe.model, kind.trainable)
+    trained = trained_parameters(family.parts(), recipe.model, files.spec.trainable)
     precision = Precision.of(recipe.run)
     for name, module in family.parts().items():
         if name not in recipe.model.train:
             cast(module, precision.of_frozen(name))
     prediction = recipe.model.prediction or family.prediction
     objective = Objective(recipe.objective, family.schedule, prediction)
-    family.taught = objective.form
     optim = weight_decay.resolved(recipe.optim, family.parts(), list(trained))
     attention.set_up(family.parts()["denoiser"], recipe.model.attention)
     blocks = list(family.blocks())
@@ -304,6 +303,7 @@ def open_model(recipe: Recipe, runtime: Runtime, resolved: Resolved) -> Trainabl
             cast(family.parts()[name], precision.weights)
     return TrainableModel(
         family=family,
+        files=files,
         trained=trained,
         objective=objective.to(runtime.device),
         prediction=prediction,

@@ -148,7 +148,7 @@ def _to_folder(args: MergeArgs, merged: Merge) -> Iterator[str]:
     }
 
     def besides(root: Path) -> None:
-        base.remains.write(root)
+        base.extras.write(root)
         drop_average(root)
 
     write_model(args.destination, base.folder, replaced, scheduler=base.scheduler, dtype=None, besides=besides)

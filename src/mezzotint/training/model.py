@@ -8,19 +8,21 @@ from dataclasses import dataclass
 from torch import nn
 
 from mezzotint.diffusion.objective import Objective
-from mezzotint.families.base import ModelFamily, Prediction
+from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.training.precision.attention import Attention
 from mezzotint.training.precision.policy import LossScale, Precision
 from mezzotint.training.update import Update
+from mezzotint.weights.model_files import ModelFiles, Prediction
 
 
 @dataclass(frozen=True, slots=True)
 class TrainableModel:
-    """A family on its device. trained: parameters by `part/parameter`. optim: the recipe's, with what depends on the
-    run's length worked out."""
+    """A family on its device. files: those it was loaded from. trained: parameters by `part/parameter`. optim: the
+    recipe's, with what depends on the run's length worked out."""
 
     family: ModelFamily
+    files: ModelFiles
     trained: Mapping[str, nn.Parameter]
     objective: Objective
     prediction: Prediction

@@ -9,18 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from mezzotint.weights.folder.components import Network
-
 Shape = tuple[int, ...]
 Describe = Callable[[Sequence[str]], Iterator["Entry"]]
 Spell = Callable[[str], str]
-Family = Literal["sd", "sdxl", "latte"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,23 +94,24 @@ class Table:
 
     def present(self, names: Iterable[str]) -> dict[str, Entry]:
         """Those of a file's names that are of this network, with their entries; of two spellings the proper one."""
-        found: dict[Entry, str] = {}
+        chosen: dict[Entry, str] = {}
         for name in names:
             entry = self.reads(name)
-            if entry is not None and (entry not in found or name == entry.foreign):
-                found[entry] = name
-        return {name: entry for entry, name in found.items()}
+            if entry is not None and (entry not in chosen or name == entry.foreign):
+                chosen[entry] = name
+        return {name: entry for entry, name in chosen.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ComponentMap:
     """How a component is kept in a foreign file. start: what all its names begin with there. describe: the entries of
-    a network, from all our names; their foreign names come without the start. network: what the component is. spell:
+    a network, from all our names; their foreign names come without the start. network: what the component is, by a name
+    of `folder/components.py` or its family's own. spell:
     the name as it is written, from the one that start and entry make. plain: the written name of one that is met."""
 
     start: str
     describe: Describe
-    network: Network
+    network: str
     spell: Spell = str
     plain: Spell = str
 
@@ -147,9 +144,9 @@ class KeyMap:
     """
 
     name: str
-    family: Family
-    parts: Mapping[str, tuple[Part, ...]]
-    choose: Callable[[str, Mapping[str, Any]], Part]
+    family: str
+    parts: Mapping[str, tuple[ComponentMap, ...]]
+    choose: Callable[[str, Mapping[str, Any]], ComponentMap]
     extras: tuple[str, ...]
     average: Callable[[str], str]
     average_start: str
@@ -158,7 +155,7 @@ class KeyMap:
     variants: tuple[KeyMap, ...] = ()
 
     @property
-    def networks(self) -> dict[str, Network]:
+    def networks(self) -> dict[str, str]:
         """The networks of such a model, by component."""
         return {component: ways[0].network for component, ways in self.parts.items()}
 
@@ -166,7 +163,7 @@ class KeyMap:
         """Whether a name is known as something that no component needs."""
         return any(re.fullmatch(pattern, name) for pattern in self.extras)
 
-    def part_in(self, component: str, names: Iterable[str]) -> Part | None:
+    def part_in(self, component: str, names: Iterable[str]) -> ComponentMap | None:
         """The way in which a file with these names keeps a component, by most of them; None when it has nothing of
         it."""
         names = tuple(names)

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mezzotint.recipe.families.base import FamilySpec, family_spec, specs
 from mezzotint.weights.files import mindspore
 from mezzotint.weights.files.tensor_files import TensorInfo, read_header
 from mezzotint.weights.folder.model_folder import read_json
-from mezzotint.weights.keymap import Family
 
 _CHANNELS = {
     9: "an inpainting model (its denoiser takes 9 channels)",
@@ -19,16 +19,9 @@ _CHANNELS = {
 }
 
 
-_TRAINS: dict[Family, str] = {
-    "sd": "family sd trains SD 1.x and 2.x",
-    "sdxl": "family sdxl trains SDXL's base model and its refiner",
-}
-_WIDTHS = {768: "SD 1.x", 1024: "SD 2.x", 1280: "the SDXL refiner", 2048: "SDXL"}
+WIDTHS = {768: "SD 1.x", 1024: "SD 2.x", 1280: "the SDXL refiner", 2048: "SDXL"}
 """Models by the width of the text that their denoiser is told."""
-LATTE_CLASSES = ("LatteT2V", "LatteTransformer3DModel")
-"""What the configuration of a LatteT2V says it is."""
 _DENOISER = "model.diffusion_model."
-_TEXT: dict[Family, str] = {"sdxl": "conditioner.embedders.", "sd": "cond_stage_model."}
 
 
 class Kind(NamedTuple):
@@ -62,9 +55,9 @@ def of_path(path: Path) -> str | None:
 def of_tensors(header: Mapping[str, TensorInfo]) -> str:
     """A guess, in words, at a weights file by its tensors' names and shapes."""
     names = header.keys()
-    found = _adapter(names) or _other_model(names)
-    if found is not None:
-        return found.name
+    other = _adapter(names) or _other_model(names)
+    if other is not None:
+        return other.name
     xl = _sdxl(names)
     if xl is not None:
         return f"a single-file checkpoint of {xl}"
@@ -83,7 +76,7 @@ def of_tensors(header: Mapping[str, TensorInfo]) -> str:
     return "no kind that is known here"
 
 
-def refusal(header: Mapping[str, TensorInfo], family: Family | None = "sd") -> Kind | None:
+def refusal(header: Mapping[str, TensorInfo], family: str | None = "sd") -> Kind | None:
     """Why a single file is no whole text-to-image model of a family, and what to do; None when it is one.
 
     family: None takes a model of any family that is known here.
@@ -91,57 +84,59 @@ def refusal(header: Mapping[str, TensorInfo], family: Family | None = "sd") -> K
     names = header.keys()
     other = _adapter(names) or _other_model(names)
     if other is not None:
-        return other if other.remedy else Kind(other.name, _TRAINS[family or "sd"])
-    found = family_of(names)
-    if family is not None and found is not None and found != family:
-        return Kind(of_tensors(header), f"{_TRAINS[family]}; write model.family={found}")
+        return other if other.remedy else Kind(other.name, _trains(family_spec(family or "sd")))
+    here = family_of(names)
+    if family is not None and here is not None and here != family:
+        return Kind(of_tensors(header), f"{_trains(family_spec(family))}; write model.family={here}")
     if not any(n.startswith(_DENOISER) for n in names):
         alone = of_tensors(header)
         if alone.startswith("a denoiser alone") and not alone.endswith("layout"):
             return Kind(alone, "give the folder of the whole model, in which it is the component unet")
         return Kind(alone, "give the file of a whole model: denoiser, autoencoder and text encoder")
-    return _other_task(header, family or found or "sd") or _incomplete(names, family or found or "sd")
+    spec = family_spec(family or here or "sd")
+    return _other_task(header, spec) or _incomplete(names, spec)
 
 
-def family_of(names: Collection[str]) -> Family | None:
-    """The family of a single file, by where it keeps its text encoders; None when it has none."""
-    return next((family for family, start in _TEXT.items() if any(n.startswith(start) for n in names)), None)
+def family_of(names: Collection[str]) -> str | None:
+    """The family of a single file, by names that only its files have; None when it has none. A file with names of
+    several is of the one with most text encoders."""
+    fitting = [spec for spec in specs() if spec.names_tensors(names)]
+    return max(fitting, key=lambda spec: len(spec.text_parts)).name if fitting else None
 
 
-def is_latte(names: Collection[str]) -> bool:
-    """Whether tensors of these names are those of a LatteT2V, in whichever spelling."""
-    return any("temporal_transformer_blocks." in name or ".temp_block." in name for name in names)
+def family_at(path: Path) -> str | None:
+    """The family of a model folder, by its small files; None when they do not say it. Raises WeightsError where one
+    cannot be read."""
+    index = path / "model_index.json"
+    configs = (path / "config.json", *(path / name / "config.json" for name in ("transformer", "unet")))
+    config = next((read_json(file) for file in configs if file.is_file()), {})
+    listed = read_json(index) if index.is_file() else {}
+    listed = {} if "transformer" in listed else listed  # its own configuration says of which model
+    return next((spec.name for spec in specs() if spec.holds(listed, config)), None)
 
 
-def is_latte_folder(path: Path) -> bool:
-    """Whether a folder says that it holds a LatteT2V, as released or in diffusers' layout."""
-    for config in (path / "config.json", path / "transformer" / "config.json"):
-        if config.is_file() and read_json(config).get("_class_name") in LATTE_CLASSES:
-            return True
-    return False
+def _trains(spec: FamilySpec) -> str:
+    return f"family {spec.name} trains {spec.trains}"
 
 
-def _other_task(header: Mapping[str, TensorInfo], family: Family) -> Kind | None:
+def _other_task(header: Mapping[str, TensorInfo], spec: FamilySpec) -> Kind | None:
     """A denoiser of a known family that is told more than a text, or something else."""
     first = header.get(f"{_DENOISER}input_blocks.0.0.weight")
     channels = first.shape[1] if first is not None and len(first.shape) == 4 else 4
     if channels in _CHANNELS:
         return Kind(
             _CHANNELS[channels],
-            f"family {family} trains models of 4 channels; take the text-to-image model of its kind",
+            f"family {spec.name} trains models of 4 channels; take the text-to-image model of its kind",
         )
     if f"{_DENOISER}label_emb.weight" in header:
         return Kind("an upscaler (its denoiser is told how much noise its picture has)", "take the text-to-image model")
     return None
 
 
-def _incomplete(names: Collection[str], family: Family) -> Kind | None:
-    text = "text encoder" if family == "sd" else "text encoders"
-    lacking = [
-        what
-        for what, start in (("autoencoder (VAE)", "first_stage_model."), (text, _TEXT[family]))
-        if not any(n.startswith(start) for n in names)
-    ]
+def _incomplete(names: Collection[str], spec: FamilySpec) -> Kind | None:
+    lacking = [] if any(n.startswith("first_stage_model.") for n in names) else ["autoencoder (VAE)"]
+    if not spec.names_tensors(names):
+        lacking.append("text encoder" if len(spec.text_parts) == 1 else "text encoders")
     if lacking:
         remedy = "give the file of the whole model, or lay this one over it: mezzotint merge MODEL FILE NEW_FILE"
         return Kind(f"a single-file checkpoint without {' and '.join(lacking)}", remedy)
@@ -174,22 +169,22 @@ def _other_model(names: Collection[str]) -> Kind | None:
         return Kind("a checkpoint of SD 3", "")
     if any("double_blocks." in n for n in names):
         return Kind("a checkpoint of Flux", "")
-    if is_latte(names):
-        return Kind("a LatteT2V, text to video", "set model.family=latte")
-    return None
+    apart = next((spec for spec in specs() if not spec.layout and spec.names_tensors(names)), None)
+    return None if apart is None else Kind(apart.called, f"set model.family={apart.name}")
 
 
-def of_index(index: Mapping[str, Any], unet: Mapping[str, Any], family: Family | None = "sd") -> str | None:
+def of_index(index: Mapping[str, Any], unet: Mapping[str, Any], family: str | None = "sd") -> str | None:
     """What a model folder is, when it is not a text-to-image model of a family; None when it is.
 
     index: model_index.json. unet: its denoiser's configuration, or {}. family: None takes any that is known here.
     """
     channels = unet.get("in_channels", 4)
     xl = _sdxl_of_index(index, unet)
-    if xl is not None and family == "sd":
+    is_other = family is not None and not family_spec(family).holds(index, unet)
+    if is_other and xl is not None:
         return xl
-    if xl is None and family == "sdxl" and "unet" in index:
-        return f"{_WIDTHS.get(unet.get('cross_attention_dim', 0), 'no SDXL')} (one text encoder, no size conditioning)"
+    if is_other and "unet" in index:
+        return f"{WIDTHS.get(unet.get('cross_attention_dim', 0), 'no SDXL')} (one text encoder, no size conditioning)"
     if "transformer" in index:
         return f"a transformer model ({index.get('_class_name', 'unknown pipeline')})"
     if "prior" in index or "decoder" in index:
@@ -201,10 +196,10 @@ def of_index(index: Mapping[str, Any], unet: Mapping[str, Any], family: Family |
     return None
 
 
-def other_family(index: Mapping[str, Any], unet: Mapping[str, Any], family: Family) -> Family | None:
+def other_family(index: Mapping[str, Any], unet: Mapping[str, Any], family: str) -> str | None:
     """The family that trains what a folder holds, when it is another than the one asked for and known here."""
-    found: Family = "sdxl" if _sdxl_of_index(index, unet) is not None else "sd"
-    return found if found != family and of_index(index, unet, found) is None and "unet" in index else None
+    fitting = [s.name for s in specs() if s.name != family and "unet" in index and s.holds(index, unet)]
+    return next((name for name in fitting if of_index(index, unet, name) is None), None)
 
 
 def _sdxl_of_index(index: Mapping[str, Any], unet: Mapping[str, Any]) -> str | None:
@@ -222,4 +217,4 @@ def _unet(header: Mapping[str, TensorInfo], first: str) -> str:
     if len(shape) == 4 and shape[1] == 9:
         return "an inpainting model (9 channels)"
     widths = {i.shape[1] for n, i in header.items() if n.endswith("attn2.to_k.weight") and len(i.shape) == 2}
-    return ", ".join(_WIDTHS.get(w, f"cross-attention width {w}") for w in sorted(widths)) or "unknown width"
+    return ", ".join(WIDTHS.get(w, f"cross-attention width {w}") for w in sorted(widths)) or "unknown width"

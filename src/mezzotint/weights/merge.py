@@ -20,8 +20,8 @@ from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.folder.model_folder import ModelFolder, find_weights, open_folder
 from mezzotint.weights.keymap import Entry, KeyMap, Shape
 from mezzotint.weights.single_file import known_layouts, match_tensors, writing
-from mezzotint.weights.single_file.extras import Remains, read_remains, remains_of
-from mezzotint.weights.single_file.match_tensors import Claim, Shapes
+from mezzotint.weights.single_file.extras import Extras, extras_of, read_extras
+from mezzotint.weights.single_file.match_tensors import Shapes, TensorMatch
 from mezzotint.weights.single_file.single_file import open_single
 
 CHUNK = 256 << 20
@@ -32,45 +32,45 @@ KINDS: dict[DTypeName, str] = {"fp32": "F32", "fp16": "F16", "bf16": "BF16"}
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class MergeSource:
     """A file or folder, and what it holds of the model."""
 
     path: Path
-    claims: tuple[Claim, ...]
+    matches: tuple[TensorMatch, ...]
 
-    def claim(self, component: str, name: str) -> Claim | None:
-        """The claim that has a tensor of ours; None where the source has not got it."""
-        return next((c for c in self.claims if name in c.held.get(component, ())), None)
+    def match_of(self, component: str, name: str) -> TensorMatch | None:
+        """The match that has a tensor of ours; None where the source has not got it."""
+        return next((c for c in self.matches if name in c.held.get(component, ())), None)
 
     def lacks(self, component: str, names: Collection[str]) -> list[str]:
         """Those of a component's names that it has not got."""
-        return [name for name in names if self.claim(component, name) is None]
+        return [name for name in names if self.match_of(component, name) is None]
 
     def read(self, component: str, names: Collection[str]) -> dict[str, Tensor]:
         """Tensors under our names, all of which it has."""
-        found: dict[str, Tensor] = {}
-        for claim in self.claims:
-            mine = [name for name in names if name in claim.held.get(component, ())]
-            found |= claim.read(component, mine) if mine else {}
-        return found
+        tensors: dict[str, Tensor] = {}
+        for match in self.matches:
+            mine = [name for name in names if name in match.held.get(component, ())]
+            tensors |= match.read(component, mine) if mine else {}
+        return tensors
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
     """The first model. folder: of its configurations. layout: of single files of its kind."""
 
-    source: Source
+    source: MergeSource
     folder: ModelFolder
     layout: KeyMap
     shapes: Shapes
-    remains: Remains
+    extras: Extras
     scheduler: Mapping[str, object]
 
 
 def open_base(path: Path, *, config: Path | None = None, store: Path | None = None) -> Base:
     """Opens the first model, a folder or a single file of any form. config, store: see `open_single`.
 
-    Raises WeightsError as `open_single`, `open_folder` and `claims` do; E1405 when it is not whole.
+    Raises WeightsError as `open_single`, `open_folder` and `matches` do; E1405 when it is not whole.
     """
     if path.is_dir():
         folder = open_folder(path)
@@ -78,19 +78,19 @@ def open_base(path: Path, *, config: Path | None = None, store: Path | None = No
         if layout is None:
             raise WeightsError(f"{path}: is no whole model of SD 1.x, SD 2.x or SDXL; give one first", code="E1452")
         shapes = match_tensors.shapes_of(folder, layout)
-        told: Mapping[str, object] = folder.config("scheduler", "scheduler_config.json")
-        base = Base(_of_folder(path, layout, shapes), folder, layout, shapes, read_remains(path), told)
+        scheduler: Mapping[str, object] = folder.config("scheduler", "scheduler_config.json")
+        base = Base(_of_folder(path, layout, shapes), folder, layout, shapes, read_extras(path), scheduler)
     else:
         single = open_single(path, None, config=config, store=store)
         shapes = match_tensors.shapes_of(single.folder, single.layout)
-        claim = match_tensors.of_file(single.file, single.layout, shapes)
-        told = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
-        base = Base(Source(path, (claim,)), single.folder, single.layout, shapes, remains_of(single), told)
+        match = match_tensors.of_file(single.file, single.layout, shapes)
+        scheduler = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
+        base = Base(MergeSource(path, (match,)), single.folder, single.layout, shapes, extras_of(single), scheduler)
     _require_whole(base.source, base.shapes)
     return base
 
 
-def open_other(path: Path, base: Base, *, averaged: bool = False, store: Path | None = None) -> Source:
+def open_other(path: Path, base: Base, *, averaged: bool = False, store: Path | None = None) -> MergeSource:
     """Opens a later model, whole or in part: a folder of a model or of one of its components, or a file of any form.
 
     Raises WeightsError E1401, E1402, E1408, E1411, E1415, E1420, E1451, E1452.
@@ -102,35 +102,35 @@ def open_other(path: Path, base: Base, *, averaged: bool = False, store: Path | 
     file = path
     if path.suffix in pickled.SUFFIXES and pickled.is_pickled(path):
         file = pickled.as_safetensors(path, store or pickled.default_store())
-    return Source(path, (match_tensors.of_file(file, base.layout, base.shapes, averaged=averaged),))
+    return MergeSource(path, (match_tensors.of_file(file, base.layout, base.shapes, averaged=averaged),))
 
 
-def _of_folder(path: Path, layout: KeyMap, shapes: Shapes) -> Source:
+def _of_folder(path: Path, layout: KeyMap, shapes: Shapes) -> MergeSource:
     if (path / "model_index.json").is_file():
         places = {component: path / component for component in layout.networks if (path / component).is_dir()}
     else:
         places = {path.name: path} if path.name in layout.networks else {}
     weights = {component: find_weights(place) for component, place in places.items()}
-    found = tuple(
+    matches = tuple(
         match_tensors.of_component(where.path, component, layout.networks[component], shapes)
         for component, where in weights.items()
         if where is not None
     )
-    if not found:
+    if not matches:
         raise WeightsError(
             f"{path}: holds no weights of the model; give its folder, or that of one of its components "
             f"({', '.join(layout.networks)})",
             code="E1452",
         )
-    return Source(path, found)
+    return MergeSource(path, matches)
 
 
-def _require_whole(source: Source, shapes: Shapes) -> None:
-    for component, wanted in shapes.items():
-        lacking = source.lacks(component, wanted)
+def _require_whole(source: MergeSource, shapes: Shapes) -> None:
+    for component, names in shapes.items():
+        lacking = source.lacks(component, names)
         if lacking:
             raise WeightsError(
-                f"{source.path}: lacks {tensor_files.some(lacking, 3)} of {component}; a whole model is needed here",
+                f"{source.path}: lacks {tensor_files.listed(lacking, 3)} of {component}; a whole model is needed here",
                 code="E1405",
             )
 
@@ -141,7 +141,7 @@ class Merge:
     lays one over the other. dtype: of all weights; None keeps each tensor's, of a sum the base's."""
 
     base: Base
-    others: Sequence[Source]
+    others: Sequence[MergeSource]
     shares: Sequence[float] = ()
     dtype: DTypeName | None = None
 
@@ -152,7 +152,7 @@ class Merge:
                 _require_whole(other, self.base.shapes)
 
     @cached_property
-    def origin(self) -> Mapping[str, Mapping[str, Source]]:
+    def origin(self) -> Mapping[str, Mapping[str, MergeSource]]:
         """By component, whose each tensor is; of a sum the base's."""
         return {
             component: {name: self._last(component, name) for name in names}
@@ -163,25 +163,25 @@ class Merge:
         """The type that a tensor of ours is written in, in safetensors' words."""
         if self.dtype is not None:
             return KINDS[self.dtype]
-        claim = self.origin[component][name].claim(component, name)
-        assert claim is not None
-        return claim.dtype(component, name)
+        match = self.origin[component][name].match_of(component, name)
+        assert match is not None
+        return match.dtype(component, name)
 
     def read(self, component: str, names: Collection[str]) -> dict[str, Tensor]:
         """Tensors of the result under our names. Raises WeightsError E1403, E1416 and as files are read."""
         if self.shares:
-            found = self._summed(component, names)
+            tensors = self._summed(component, names)
         else:
-            found = {}
+            tensors = {}
             by_source: dict[int, list[str]] = {}
             sources = {id(s): s for s in (self.base.source, *self.others)}
             for name in names:
                 by_source.setdefault(id(self.origin[component][name]), []).append(name)
             for number, mine in by_source.items():
-                found |= sources[number].read(component, mine)
+                tensors |= sources[number].read(component, mine)
         if self.dtype is None:
-            return found
-        return writing.cast_component(self.base.source.path, found, self.dtype)
+            return tensors
+        return writing.cast_component(self.base.source.path, tensors, self.dtype)
 
     def _summed(self, component: str, names: Collection[str]) -> dict[str, Tensor]:
         """Sums in float32, in the base's types."""
@@ -192,10 +192,10 @@ class Merge:
                 total[name] += tensor.float() * share
         return {name: tensor.to(own[name].dtype) for name, tensor in total.items()}
 
-    def _last(self, component: str, name: str) -> Source:
+    def _last(self, component: str, name: str) -> MergeSource:
         if self.shares:
             return self.base.source
-        having = (s for s in reversed(self.others) if s.claim(component, name) is not None)
+        having = (s for s in reversed(self.others) if s.match_of(component, name) is not None)
         return next(having, self.base.source)
 
     def report(self) -> Iterator[str]:
@@ -215,32 +215,32 @@ class Merge:
 
     def keys(self) -> dict[str, dict[str, str]]:
         """By component and name of ours, the name of the tensor in which file, for those who want to know it all."""
-        found: dict[str, dict[str, str]] = {}
+        names_of: dict[str, dict[str, str]] = {}
         for component, names in self.origin.items():
             for name, source in names.items():
-                claim = source.claim(component, name)
-                assert claim is not None
-                found.setdefault(component, {})[name] = f"{source.path}: {claim.held[component][name][0]}"
-        return found
+                match = source.match_of(component, name)
+                assert match is not None
+                names_of.setdefault(component, {})[name] = f"{source.path}: {match.held[component][name][0]}"
+        return names_of
 
 
-def _told(source: Source, base: Base) -> Iterator[str]:
+def _told(source: MergeSource, base: Base) -> Iterator[str]:
     """What is to be said of a source: parts of it that the model has not, and what of the model it has not."""
-    for claim in source.claims:
-        if claim.leftovers:
-            yield f"{source.path}: {claim.leftovers} names were freed of `._backbone` or `stage1.`, `stage2.`"
-        copies = len(claim.averages)
+    for match in source.matches:
+        if match.leftovers:
+            yield f"{source.path}: {match.leftovers} names were freed of `._backbone` or `stage1.`, `stage2.`"
+        copies = len(match.averages)
         if copies:
             yield f"{source.path}: left out: {copies} averaged tensors; --ema=use takes them"
-        other = [n for n in claim.besides if n not in claim.averages and not base.layout.is_extra(n)]
+        other = [n for n in match.besides if n not in match.averages and not base.layout.is_extra(n)]
         if other:
-            yield f"{source.path}: left out, since the model has no such thing: {tensor_files.some(other)}"
+            yield f"{source.path}: left out, since the model has no such thing: {tensor_files.listed(other)}"
     if source is base.source:
         return
-    for component, wanted in base.shapes.items():
-        lacking = source.lacks(component, wanted)
-        if lacking and len(lacking) < len(wanted):
-            yield f"{source.path}: lacks {tensor_files.some(lacking, 3)} of {component}, which stay those before it"
+    for component, names in base.shapes.items():
+        lacking = source.lacks(component, names)
+        if lacking and len(lacking) < len(names):
+            yield f"{source.path}: lacks {tensor_files.listed(lacking, 3)} of {component}, which stay those before it"
 
 
 # --- in the order of the result -------------------------------------------------------------------------------------
@@ -267,16 +267,16 @@ class Planned:
 
 def planned(merge: Merge, layout: KeyMap) -> list[Planned]:
     """The tensors of a single file in a layout, the widest types first, as safetensors wants them."""
-    remains = merge.base.remains
-    around = writing.around(layout, remains)
-    found = [Planned(name, tuple(t.shape), tensor_files.kind_of(t.dtype), ready=t) for name, t in around.items()]
+    extras = merge.base.extras
+    around = writing.around(layout, extras)
+    plan = [Planned(name, tuple(t.shape), tensor_files.kind_of(t.dtype), ready=t) for name, t in around.items()]
     for component, shapes in merge.base.shapes.items():
         config = merge.base.folder.config(component)
         for entry in layout.choose(component, config).table(list(shapes)).entries:
             written = entry.foreign, entry.foreign_shape(dict(shapes))
-            name, shape = writing.spelling(layout, remains, written)
-            found.append(Planned(name, shape, merge.kind(component, entry.ours[0]), component, entry))
-    return sorted(found, key=lambda one: (-SIZES[one.kind], one.name))
+            name, shape = writing.spelling(layout, extras, written)
+            plan.append(Planned(name, shape, merge.kind(component, entry.ours[0]), component, entry))
+    return sorted(plan, key=lambda one: (-SIZES[one.kind], one.name))
 
 
 def made(

@@ -30,7 +30,7 @@ from mezzotint.data.files.overrides import SampleOverrides
 from mezzotint.data.media import decoding
 from mezzotint.data.media.colour import WORDS
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.formats.base import spec_of
+from mezzotint.recipe.formats.base import format_spec
 from mezzotint.recipe.sections.clips import ClipsSettings
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.shapes import Size
@@ -284,7 +284,7 @@ def _with_stills(
 def stills_settings(settings: DataSettings) -> DataSettings:
     """The section for the pictures beside clips: their paths and format, one frame each, everything else as it is."""
     clips = settings.clips
-    usual = spec_of(settings.format).stills_format
+    usual = format_spec(settings.format).stills_format
     of_stills = ClipsSettings(frames=1, missing=clips.missing, texts=clips.texts)
     update = {"path": clips.stills_path, "format": clips.stills_kind or usual, "repeats": (1.0,), "clips": of_stills}
     return settings.model_copy(update=update)

@@ -1,12 +1,14 @@
-"""What only LatteT2V has: how its network looks around, and how its autoencoder takes large clips apart."""
+"""Facts of LatteT2V, and its settings: how its network looks around, how its autoencoder takes large clips apart."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
 from mezzotint.recipe.base import ALLOW, NEVER, RECORDED, Section
+from mezzotint.recipe.families.base import FamilySpec
 
 
 class TilingSettings(Section):
@@ -75,3 +77,34 @@ class LatteSettings(Section):
                 "turn by; leave one of them out"
             )
         return self
+
+
+CLASSES = ("LatteT2V", "LatteTransformer3DModel")
+"""What the configuration of a denoiser says it is: as released, and in diffusers' layout."""
+
+
+def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    return config.get("_class_name") in CLASSES
+
+
+_ONE_LAYER = "its text encoder, T5, gives its last layer alone and is not trained"
+
+SPEC = FamilySpec(
+    name="latte",
+    trains="LatteT2V of Open-Sora-Plan v1.1, text to video",
+    called="a LatteT2V, text to video",
+    networks={"denoiser": "latte", "text_encoder": "t5_text", "vae": "causal_vae"},
+    folders={"denoiser": "transformer", "text_encoder": "text_encoder", "vae": "vae"},
+    tokenizers={"text_encoder": "tokenizer"},
+    latent_scale=0.18215,
+    refuses={
+        "over": "files are laid over models of Stable Diffusion's kind alone",
+        "clip_skip": _ONE_LAYER,
+        "last_layers": _ONE_LAYER,
+        "ema_weights": "its files hold no averaged copy",
+    },
+    settings=LatteSettings,
+    advice="open-sora-plan",
+    tensor_names=r"temporal_transformer_blocks\.|\.temp_block\.",
+    holds=_holds,
+)

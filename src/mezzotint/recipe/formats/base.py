@@ -52,7 +52,7 @@ NO_CAPTION_SOURCE = Fixed(
 
 
 @cache
-def spec_of(name: str) -> FormatSpec:
+def format_spec(name: str) -> FormatSpec:
     """The facts of a format; the usual ones where it has no file of its own here."""
     if name.replace("_", "-") not in registry.names(FOLDER):
         return FormatSpec()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -16,8 +16,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
+from mezzotint import registry
 from mezzotint.recipe.base import ChangeKind, Section, as_intervals, as_list, change_of
+from mezzotint.recipe.families import base as families
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.model import ModelSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,19 @@ def sections() -> dict[str, str]:
 def by_path() -> dict[str, Setting]:
     """`settings` by dotted path."""
     return {setting.path: setting for setting in settings()}
+
+
+def open_families(names: Iterable[str]) -> None:
+    """Gives families that come from outside of the package their own sections, when a recipe names them."""
+    for name in set(names) & set(registry.names(families.FOLDER)):
+        spec = families.family_spec(name)
+        known = ModelSettings.model_fields.get(spec.section)
+        if spec.settings is not None and (known is None or known.annotation is not spec.settings):
+            ModelSettings.add_section(spec)
+            Recipe.model_fields["model"].default = ModelSettings()
+            Recipe.model_rebuild(force=True)
+            for cached in (settings, sections, by_path):
+                cached.cache_clear()
 
 
 def owner(path: str) -> tuple[Setting, tuple[str, ...]] | None:

@@ -18,7 +18,7 @@ from mezzotint.recipe.base import Located, Section
 from mezzotint.recipe.reading import _secrets, yaml_rules
 from mezzotint.recipe.reading._overrides import apply
 from mezzotint.recipe.reading._problems import Issue, Place, check, dotted
-from mezzotint.recipe.reading.paths import Shape, by_path, shape_of
+from mezzotint.recipe.reading.paths import Shape, by_path, open_families, shape_of
 from mezzotint.recipe.reading.yaml_rules import Document
 from mezzotint.recipe.recipe import Recipe
 
@@ -165,6 +165,7 @@ def places(path: Path, beside: Path | None, *, shipped: Path | None = None) -> t
 
 def _reading(text: str, name: str, path: Path | None, overrides: Sequence[str]) -> Reading:
     document = yaml_rules.load(text, name)
+    open_families(_families(document.tree, overrides))
     applied = apply(document.tree, overrides)
     recipe, issues = check(applied.tree)
     problems = _secret_problems(text, document, applied.tree, applied.paths)
@@ -191,6 +192,13 @@ def _renamed(tree: Mapping[str, Any]) -> Iterator[str]:
             value = value.get(key) if isinstance(value, dict) else None
         if isinstance(value, str) and value in words:
             yield f"{path}: {value} is now called {words[value]}"
+
+
+def _families(tree: dict[str, Any], overrides: Sequence[str]) -> Iterator[str]:
+    """The families that a recipe and its overrides name."""
+    model = tree.get("model")
+    yield str(model.get("family", "")) if isinstance(model, dict) else ""
+    yield from (word.partition("=")[2] for word in overrides if word.startswith("model.family="))
 
 
 def _problem(issue: Issue, document: Document, typed: frozenset[str]) -> Problem:

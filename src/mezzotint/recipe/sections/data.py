@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from mezzotint.recipe.base import ALLOW, FREE, DataPath, Located, OutputPath, Section, Share, as_list
-from mezzotint.recipe.formats.base import FormatSpec, spec_of
+from mezzotint.recipe.formats.base import FormatSpec, format_spec
 from mezzotint.recipe.sections._bucket_sizes import Sizes
 from mezzotint.recipe.sections._holdout import HoldoutSettings as HoldoutSettings
 from mezzotint.recipe.sections._holdout import RatingSettings as RatingSettings
@@ -239,7 +239,7 @@ class DataSettings(Section):
     def _usual_of_format(cls, value: Any) -> Any:
         """Fills in what a format has by default and the recipe does not write."""
         if isinstance(value, dict) and isinstance(value.get("format"), str):
-            for section, usual in spec_of(value["format"]).usual.items():
+            for section, usual in format_spec(value["format"]).usual.items():
                 written = value.get(section, {})
                 if isinstance(written, dict):
                     value = {**value, section: {**usual, **written}}
@@ -276,7 +276,7 @@ class DataSettings(Section):
 
     def _require_effect(self) -> None:
         """Refuses settings that the format does not look at."""
-        spec = spec_of(self.format)
+        spec = format_spec(self.format)
         for fixed in spec.fixed:
             if any(attrgetter(name)(self) != _default(name, spec) for name in fixed.settings):
                 raise ValueError(fixed.sentence.format(name=self.format))
@@ -294,7 +294,7 @@ class DataSettings(Section):
     @property
     def has_clips(self) -> bool:
         """Whether samples are clips, so that pixels have frames."""
-        return spec_of(self.format).has_clips
+        return format_spec(self.format).has_clips
 
     def _require_clips(self) -> None:
         """Refuses settings of clips for pictures, and rules of whole squares for other buckets."""
@@ -303,7 +303,7 @@ class DataSettings(Section):
                 f"data.clips has no effect with data.format={self.format}, whose samples are pictures; leave it out, "
                 "or set data.format=clip-list or videofolder"
             )
-        if self.clips.texts and not spec_of(self.format).reads_texts:
+        if self.clips.texts and not format_spec(self.format).reads_texts:
             raise ValueError("data.clips.texts has no effect without data.format=clip-list; leave it out")
         if self.clips.texts and not self.cache.text:
             raise ValueError(

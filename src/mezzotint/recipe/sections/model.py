@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic.fields import FieldInfo
 
+from mezzotint import registry
 from mezzotint.recipe.base import ALLOW, FREE, NEVER, InputPath, ModelPath, Section, as_list
-from mezzotint.recipe.families.latte import LatteSettings
+from mezzotint.recipe.families import base as families
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 Paths = Annotated[tuple[InputPath, ...], BeforeValidator(as_list)]
+Own = TypeVar("Own", bound=Section)
 
 
 class ModelSettings(Section):
@@ -97,9 +100,6 @@ class ModelSettings(Section):
     than the files have make a smaller denoiser, for trying things out, such as `[1, 1, 1]` of SDXL's [1, 2, 10]: which
     layers are left out is said, and all else must fit. Null takes what the files say."""
 
-    latte: LatteSettings = LatteSettings()
-    """Of family `latte` alone."""
-
     @property
     def described_by(self) -> Path:
         """The folder whose configurations say what the networks are, or the single file: of random weights
@@ -107,27 +107,49 @@ class ModelSettings(Section):
         is_config = self.weights == "random" and self.config is not None and not self.path.is_file()
         return self.config if is_config and self.config is not None else self.path
 
+    @classmethod
+    def add_section(cls, spec: families.FamilySpec) -> None:
+        """Gives a family the section `model.NAME` of its own settings, if it has any."""
+        if spec.settings is not None:
+            about = f"Of family `{spec.name}` alone."
+            info = FieldInfo.from_annotated_attribute(spec.settings, Field(default=spec.settings(), description=about))
+            cls.__pydantic_fields__[spec.section] = info
+            cls.model_rebuild(force=True)
+
+    def own(self, kind: type[Own]) -> Own:
+        """The section that one family alone has, by its class."""
+        return next((value for value in self.__dict__.values() if isinstance(value, kind)), kind())
+
     @model_validator(mode="after")
     def _of_this_family(self) -> ModelSettings:
-        others = (self.text_encoder, self.max_tokens, self.latte)
-        if self.family != "latte" and others != (None, None, LatteSettings()):
+        if self.family in registry.names(families.FOLDER):
+            self._refuse_others()
+        if self.over and (self.weights == "random" or self.ema_weights == "use"):
             raise ValueError(
-                "model.text_encoder, model.max_tokens and model.latte belong to family latte, and model.family is "
-                f"{self.family}; leave them out, or set model.family=latte"
-            )
-        if self.over and (self.family == "latte" or self.weights == "random" or self.ema_weights == "use"):
-            raise ValueError(
-                "model.over lays files over the plain weights of a model of family sd or sdxl, and model.family=latte, "
-                "model.weights=random and model.ema_weights=use have none; leave one of them out"
-            )
-        if self.family == "latte" and (self.clip_skip or self.last_layers or self.ema_weights == "use"):
-            raise ValueError(
-                "model.clip_skip, model.last_layers and model.ema_weights have no meaning for model.family=latte; "
-                "leave them out"
+                "model.over lays files over the plain weights of a model, and model.weights=random and "
+                "model.ema_weights=use have none; leave one of them out"
             )
         return self
+
+    def _refuse_others(self) -> None:
+        """What has no meaning for this family: what it refuses, and the sections of others."""
+        reasons, fields = families.refused_by(families.family_spec(self.family)), type(self).model_fields
+        refused = [n for n in reasons if n in fields and getattr(self, n, fields[n].default) != fields[n].default]
+        if not refused:
+            return
+        taking = [s.name for s in families.specs() if not set(refused) & families.refused_by(s).keys()]
+        several, why = len(refused) > 1, "; ".join(dict.fromkeys(reasons[name] for name in refused))
+        raise ValueError(
+            f"{', '.join(f'model.{name}' for name in refused)} {'have' if several else 'has'} no meaning for "
+            f"model.family={self.family}: {why}; leave {'them' if several else 'it'} out"
+            + (f", or set model.family={taking[0]}" if len(taking) == 1 else "")
+        )
 
     @property
     def trained_encoders(self) -> tuple[str, ...]:
         """The text encoders among the parts that are trained."""
         return tuple(part for part in self.train if part.startswith("text_encoder"))
+
+
+for _spec in families.specs():
+    ModelSettings.add_section(_spec)

@@ -27,6 +27,7 @@ from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.callbacks.validation import Validation
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
+from mezzotint.weights.model_files import ModelFiles
 
 _WATCHED = 16  # pictures of the fixed-timestep loss, where none are held out
 
@@ -78,9 +79,10 @@ def measure(
     began = time.perf_counter()
     dataset = assemble.open_dataset(recipe, runtime)
     count = steps or min(most, assemble.length_in_steps(recipe, dataset.timeline))
-    caches, cache_seconds = _filled(recipe, dataset, runtime, say)
+    files = assemble.open_files(recipe)
+    caches, cache_seconds = _filled(recipe, files, dataset, runtime, say)
     try:
-        return _measured(name, recipe, runtime, dataset, caches, count, began=began, cache_seconds=cache_seconds)
+        return _measured(name, recipe, files, runtime, dataset, caches, count, began=began, cache_seconds=cache_seconds)
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(
             f"{name}: {runtime.device} has not enough memory ({str(error).splitlines()[0]}); lower run.micro_batch "
@@ -94,11 +96,11 @@ def measure(
 
 
 def _measured(
-    name: str, recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Caches, count: int, *,
+    name: str, recipe: Recipe, files: ModelFiles, runtime: Runtime, dataset: Dataset, caches: Caches, count: int, *,
     began: float, cache_seconds: float,
 ) -> Measured:  # fmt: skip
     resolved = assemble.resolve(recipe, count)
-    model = assemble.open_model(recipe, runtime, resolved)
+    model = assemble.open_model(recipe, files, runtime, resolved)
     watched = _validation(recipe, runtime, dataset, caches, model)
     before = _fixed_loss(watched, runtime)
     children = _children_seconds()
@@ -194,11 +196,12 @@ def counts(timeline: Timeline, table: Sequence[Size], step: int) -> tuple[int, d
     return distinct, sizes
 
 
-def _filled(recipe: Recipe, dataset: Dataset, runtime: Runtime, say: Callable[[str], None]) -> tuple[Caches, float]:
+def _filled(
+    recipe: Recipe, files: ModelFiles, dataset: Dataset, runtime: Runtime, say: Callable[[str], None]
+) -> tuple[Caches, float]:
     """The caches of a recipe, filled, and how long that took."""
     began = time.perf_counter()
-    kind = assemble.family_class(recipe)
-    caches = assemble.open_caches(recipe, kind)
+    caches = assemble.open_caches(recipe, files)
     if caches.latents is None and caches.text is None:
         return caches, 0.0
     rows = np.sort(np.concatenate((dataset.rows, dataset.held)))
@@ -208,7 +211,7 @@ def _filled(recipe: Recipe, dataset: Dataset, runtime: Runtime, say: Callable[[s
         recipe.data,
         latents=caches.latents,
         text=caches.text,
-        load=assemble.encoders(recipe, kind, runtime.device),
+        load=assemble.encoders(recipe, files, runtime.device),
         device=runtime.device,
         rank=runtime.rank,
         world_size=runtime.world_size,

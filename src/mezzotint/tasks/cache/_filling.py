@@ -28,7 +28,7 @@ from mezzotint.data.loading.worker import read_picture, to_pixels
 from mezzotint.data.schedule import clip_visits
 from mezzotint.diffusion import noise
 from mezzotint.errors import DatasetError
-from mezzotint.families.base import Encodes, Intake, ModelFamily, posterior_sample
+from mezzotint.families.base import Encodes, ModelFamily, posterior_sample
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
@@ -43,6 +43,7 @@ from mezzotint.tasks.cache.inventory import (
     text_entries,
 )
 from mezzotint.weights.files import text_cache_npz
+from mezzotint.weights.model_files import EncodedSpec
 
 if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue
@@ -82,7 +83,7 @@ class CacheSummary:
 @dataclass(frozen=True, slots=True)
 class Worker:
     """What encoding needs: the data, the family on demand, this process's place. `load` is called with what it is to
-    encode. intake: what the model takes of what others have encoded."""
+    encode. encoded: what the model takes of what others have encoded."""
 
     catalogue: Catalogue
     settings: DataSettings
@@ -91,7 +92,7 @@ class Worker:
     rank: int
     world_size: int
     say: Callable[[str], None]
-    intake: Intake | None = None
+    encoded: EncodedSpec | None = None
 
 
 def fill(
@@ -109,19 +110,19 @@ def fill(
     barrier: Callable[[], None] = lambda: None,
     say: Callable[[str], None] = print,
     verify_bytes: int | None = VERIFIED_BYTES,
-    intake: Intake | None = None,
+    encoded: EncodedSpec | None = None,
 ) -> CacheSummary:
     """Encodes whatever the caches lack of these rows (held-out rows belong to them, too) and of `extra_captions` (such
     as preview prompts). The empty caption is always there. Entries are durable when this returns, on all processes.
 
     load: called with what is to be encoded, and only when something is absent; the family comes back with the parts for
     it on `device`, in the type they compute in. barrier: waits for all processes.
-    intake: of the family, for data sets that others have encoded.
+    encoded: of the family, for data sets that others have encoded.
     verify_bytes: entries are read and checked when all of them are no more bytes than this; None checks any number.
     Raises DatasetError for a picture that cannot be read any more, CacheError, StorageError; what was finished stays.
     """
     root = latents.root if latents else text.root if text else settings.cache.path
-    worker = Worker(catalogue, settings, load, device, rank, world_size, say if rank == 0 else _in_silence, intake)
+    worker = Worker(catalogue, settings, load, device, rank, world_size, say if rank == 0 else _in_silence, encoded)
     pictures = _look_for_latents(worker, rows, latents, verify_bytes) if latents else ()
     captions = _look_for_text(worker, rows, text, extra_captions, verify_bytes) if text else None
     ledger = Ledger(root, settings)
@@ -129,14 +130,14 @@ def fill(
     why = _why(worker, rows, ledger, lines, pictures, captions)
     barrier()  # all have looked; from here on things change
     try:
-        encoded = _fill_latents(worker, latents, pictures) if latents else 0
-        encoded += _fill_text(worker, text, captions) if text and captions else 0
+        count = _fill_latents(worker, latents, pictures) if latents else 0
+        count += _fill_text(worker, text, captions) if text and captions else 0
     finally:
         _close(latents, text)
     barrier()
     if rank == 0:
         ledger.write(lines)
-    return _summary(pictures, captions, why, encoded, latents, text)
+    return _summary(pictures, captions, why, count, latents, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,9 +268,9 @@ def _take_over_latents(
 ) -> int:
     count = sum(int(m.sum()) for m in mine)
     worker.say(f"cache: latents of {counted(count, 'picture')} to take over from files, {import_cache.AGE}")
-    intake = import_cache.intake_or_refuse(worker.intake)
+    encoded = import_cache.require_encoded(worker.encoded)
     for looked, of_bucket in zip(pictures, mine, strict=True):
-        import_cache.latents(worker.catalogue, latents, looked.needed, np.flatnonzero(of_bucket), intake)
+        import_cache.latents(worker.catalogue, latents, looked.needed, np.flatnonzero(of_bucket), encoded)
     return count
 
 
@@ -358,7 +359,7 @@ def _take_other(worker: Worker, text: TextCache, needed: TextEntries, mine: NDAr
     taken = mine[_is_other(text, needed, mine)]
     if len(taken):
         worker.say(f"cache: {counted(len(taken), 'embedding')} to take over from files, {import_cache.AGE}")
-        import_cache.texts(worker.catalogue, text, needed, taken, import_cache.intake_or_refuse(worker.intake))
+        import_cache.texts(worker.catalogue, text, needed, taken, import_cache.require_encoded(worker.encoded))
     return len(taken)
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from mezzotint.errors import RecipeError, WeightsError
-from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
@@ -16,6 +15,7 @@ from mezzotint.tasks.cache import text_files
 from mezzotint.tasks.cache._filling import VERIFIED_BYTES, CacheSummary, fill
 from mezzotint.tasks.prompts import previews
 from mezzotint.tasks.reading.arguments import parse
+from mezzotint.weights.model_files import ModelFiles
 
 __all__ = ["CacheSummary", "fill", "run"]
 
@@ -50,10 +50,10 @@ def encode(reading: Reading) -> int:
 def _fill(recipe: Recipe, runtime: Runtime) -> None:
     """Fills the caches of a recipe and checks every entry."""
     say = _aloud if runtime.is_first else lambda line: None
-    text_files.make(recipe, runtime, say)
-    kind = assemble.family_class(recipe)
+    files = assemble.open_files(recipe)
+    text_files.make(recipe, files, runtime, say)
     dataset = assemble.open_dataset(recipe, runtime)
-    caches = assemble.open_caches(recipe, kind)
+    caches = assemble.open_caches(recipe, files)
     if recipe.run.seed == -1 and caches.latents is not None and any(caches.latents.seeds):
         raise RecipeError(
             "run.seed is -1, drawn when a run starts, and what is cached depends on it (crops, flips or kept draws); "
@@ -61,22 +61,15 @@ def _fill(recipe: Recipe, runtime: Runtime) -> None:
             code="E1307",
         )
     if caches.text is not None and runtime.is_first and not assemble.only_texts_of_files(recipe):
-        _tell_of_lost_words(recipe, kind, dataset, say)
-    fill_for(
-        recipe,
-        runtime,
-        dataset,
-        caches,
-        say,
-        checks=True,
-    )
+        _tell_of_lost_words(recipe, files, dataset, say)
+    fill_for(recipe, files, runtime, dataset, caches, say, checks=True)
 
 
 def _tell_of_lost_words(
-    recipe: Recipe, kind: type[ModelFamily], dataset: Dataset, say: Callable[[str], None]
+    recipe: Recipe, files: ModelFiles, dataset: Dataset, say: Callable[[str], None]
 ) -> None:  # fmt: skip
     try:
-        tokenizers = kind.load(recipe.model, seed=recipe.run.seed, only=[])
+        tokenizers = assemble.family_class(recipe).load(files, only=[])
     except WeightsError:  # what is missing is said where it is needed
         return
     for line in long_captions.note(long_captions.lost_words(tokenizers, dataset.catalogue), dataset.catalogue):
@@ -88,7 +81,14 @@ def _aloud(line: str) -> None:
 
 
 def fill_for(
-    recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Caches, say: Callable[[str], None], *, checks: bool
+    recipe: Recipe,
+    files: ModelFiles,
+    runtime: Runtime,
+    dataset: Dataset,
+    caches: Caches,
+    say: Callable[[str], None],
+    *,
+    checks: bool,
 ) -> None:
     """Fills the caches with everything that a run sees: what is trained, what is measured, preview prompts. checks:
     whether every entry is read, however many they are. say: of the first process."""
@@ -100,7 +100,7 @@ def fill_for(
             settings,
             latents=caches.latents,
             text=caches.text,
-            load=assemble.encoders(recipe, assemble.family_class(recipe), runtime.device),
+            load=assemble.encoders(recipe, files, runtime.device),
             device=runtime.device,
             extra_captions=extra,
             rank=runtime.rank,
@@ -108,7 +108,7 @@ def fill_for(
             barrier=runtime.barrier,
             say=say,
             verify_bytes=None if checks else VERIFIED_BYTES,
-            intake=assemble.intake(recipe),
+            encoded=assemble.encoded_spec(recipe, files),
         )
         extra = ()
         for line in summary.lines():

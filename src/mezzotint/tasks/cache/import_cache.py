@@ -16,9 +16,9 @@ from mezzotint.data.cache.entries import LatentCache, LatentLayout, TextCache
 from mezzotint.data.cache.text_rows import layout_of
 from mezzotint.data.files import mindone_arrays
 from mezzotint.errors import CacheError, WeightsError
-from mezzotint.families.base import Intake
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache.inventory import LatentEntries, TextEntries
+from mezzotint.weights.model_files import EncodedSpec
 
 if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue
@@ -28,23 +28,23 @@ AGE = "whose age cannot be checked: by which autoencoder, encoders and captions 
 """What is said of the files."""
 
 
-def intake_or_refuse(intake: Intake | None) -> Intake:
+def require_encoded(encoded: EncodedSpec | None) -> EncodedSpec:
     """What the model takes. Raises WeightsError E1409 for a family that takes nothing over."""
-    if intake is None:
+    if encoded is None:
         raise WeightsError(
             "data.format=mindone-cache holds latents and texts of SDXL's base model, which model.family is not; take "
             "model.family=sdxl, or train from pictures",
             code="E1409",
         )
-    return intake
+    return encoded
 
 
 def latents(
-    catalogue: Catalogue, cache: LatentCache, needed: LatentEntries, entries: NDArray[np.int64], intake: Intake
+    catalogue: Catalogue, cache: LatentCache, needed: LatentEntries, entries: NDArray[np.int64], encoded: EncodedSpec
 ) -> None:
     """Keeps the latents of some entries, as the denoiser takes them. Raises CacheError E1371 for latents of another
     size than their bucket, or of another number of channels."""
-    cache.define(LatentLayout(intake.channels, mindone_arrays.PIXELS, 0))
+    cache.define(LatentLayout(encoded.channels, mindone_arrays.PIXELS, 0))
     store = cache.store(needed.bucket)
     assert store is not None
     for some in _chunks(entries):
@@ -53,13 +53,13 @@ def latents(
         for row in needed.rows[some].tolist():
             _require_bucket(catalogue, row, needed)
             array = mindone_arrays.read(catalogue.path(row)).latents
-            if array.shape[0] != intake.channels:
+            if array.shape[0] != encoded.channels:
                 raise CacheError(
                     f"{catalogue.path(row)}: latents of {array.shape[0]} channels, and the model's have "
-                    f"{intake.channels}; they are another model's",
+                    f"{encoded.channels}; they are another model's",
                     code="E1371",
                 )
-            rows.append((array - intake.shift) * intake.factor)
+            rows.append((array - encoded.shift) * encoded.factor)
             names.append(str(catalogue.path(row)))
         store.append(needed.addresses[some], torch.from_numpy(np.stack(rows)), names=names)
 
@@ -78,7 +78,7 @@ def _require_bucket(catalogue: Catalogue, row: int, needed: LatentEntries) -> No
 
 
 def texts(
-    catalogue: Catalogue, cache: TextCache, needed: TextEntries, entries: NDArray[np.int64], intake: Intake
+    catalogue: Catalogue, cache: TextCache, needed: TextEntries, entries: NDArray[np.int64], encoded: EncodedSpec
 ) -> None:
     """Keeps the embeddings of some entries, each of the row that wants it. Raises CacheError E1371 for embeddings of
     another shape than the model's text has."""
@@ -87,10 +87,10 @@ def texts(
         files = [mindone_arrays.read(catalogue.path(row)) for row in needed.rows[some].tolist()]
         for row, entry in zip(needed.rows[some].tolist(), files, strict=True):
             shape = (*entry.states.shape, *entry.pooled.shape)
-            if shape != (intake.length, intake.width, intake.pooled):
+            if shape != (encoded.length, encoded.width, encoded.pooled):
                 raise CacheError(
                     f"{catalogue.path(row)}: its text has {shape[0]} tokens of {shape[1]} and {shape[2]} pooled, the "
-                    f"model's {intake.length} of {intake.width} and {intake.pooled}; they are another model's",
+                    f"model's {encoded.length} of {encoded.width} and {encoded.pooled}; they are another model's",
                     code="E1371",
                 )
         states = torch.from_numpy(np.stack([entry.states for entry in files]))

@@ -15,11 +15,12 @@ from mezzotint.data.files.caption_cleaning import cleaner
 from mezzotint.data.formats.clip_list import samples
 from mezzotint.errors import CacheError
 from mezzotint.recipe.counting import counted
-from mezzotint.recipe.formats.base import spec_of
+from mezzotint.recipe.formats.base import format_spec
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime
 from mezzotint.tasks import assemble
 from mezzotint.weights.files import text_cache_npz
+from mezzotint.weights.model_files import ModelFiles
 
 ENCODER = "DeepFloyd/t5-v1_1-xxl"
 _AT_ONCE = 16
@@ -45,7 +46,7 @@ def require(recipe: Recipe, words: Sequence[str]) -> None:
 
 
 @torch.no_grad()
-def make(recipe: Recipe, runtime: Runtime, say: Callable[[str], None]) -> int:
+def make(recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str], None]) -> int:
     """Writes the embeddings that the lists name and that are not there, if the recipe names a text encoder; each
     process its share. Returns how many were made by all. Raises WeightsError, StorageError, DatasetError."""
     if not recipe.data.clips.texts or recipe.model.text_encoder is None:
@@ -55,7 +56,7 @@ def make(recipe: Recipe, runtime: Runtime, say: Callable[[str], None]) -> int:
     if not absent:
         return 0
     say(f"cache: {counted(len(absent), 'embedding')} to write into files, by {recipe.model.text_encoder}")
-    load = assemble.encoders(recipe, assemble.family_class(recipe), runtime.device)
+    load = assemble.encoders(recipe, files, runtime.device)
     mine, clean = absent[runtime.rank :: runtime.world_size], _cleaning(recipe)
     family = load("text") if mine else None
     for first in range(0, len(mine), _AT_ONCE):
@@ -74,7 +75,7 @@ def _places(recipe: Recipe) -> dict[Path, str]:
     """Captions by the file that has, or would have, their embedding: of every entry whose clip or picture is there."""
     clips = recipe.data.clips
     lists = list(recipe.data.path)
-    if clips.stills_from == "images" and spec_of(stills_settings(recipe.data).format).reads_texts:
+    if clips.stills_from == "images" and format_spec(stills_settings(recipe.data).format).reads_texts:
         lists += clips.stills_path
     captions: dict[Path, str] = {}
     for path in lists:

@@ -24,6 +24,7 @@ from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches, Dataset
 from mezzotint.tasks.cache import cache
 from mezzotint.training.trainer import Trainer
+from mezzotint.weights.model_files import ModelFiles
 
 STEPS = 2
 
@@ -57,9 +58,10 @@ def dry_run(recipe: Recipe, dataset: Dataset, steps: int, *, processes: int = 1)
     with tempfile.TemporaryDirectory(prefix="mezzotint-check-") as folder, _named_shortage(recipe):
         alone = _apart(recipe, Path(folder))
         with closing(open_runtime(alone.run, Launch())) as runtime:
-            caches = _caches(alone, dataset, runtime, min(STEPS, steps))
+            files = assemble.open_files(alone)
+            caches = _caches(alone, files, dataset, runtime, min(STEPS, steps))
             resolved = assemble.resolve(alone, min(STEPS, steps))
-            model = assemble.open_model(alone, runtime, resolved)
+            model = assemble.open_model(alone, files, runtime, resolved)
             opened = assemble.open_trainer(alone, runtime, dataset, caches, model, resolved, world_size=processes)
             with opened as trainer:
                 return _timed(trainer)
@@ -69,10 +71,9 @@ def _apart(recipe: Recipe, folder: Path) -> Recipe:
     return with_values(recipe, {"data.cache.path": folder, "run.runtime": "single", "run.folder": folder / "run"})
 
 
-def _caches(recipe: Recipe, dataset: Dataset, runtime: Runtime, steps: int) -> Caches:
+def _caches(recipe: Recipe, files: ModelFiles, dataset: Dataset, runtime: Runtime, steps: int) -> Caches:
     """Caches that hold what these steps read, and nothing else."""
-    kind = assemble.family_class(recipe)
-    caches = assemble.open_caches(recipe, kind)
+    caches = assemble.open_caches(recipe, files)
     if caches.latents is not None or caches.text is not None:
         cache.fill(
             dataset.catalogue,
@@ -80,7 +81,7 @@ def _caches(recipe: Recipe, dataset: Dataset, runtime: Runtime, steps: int) -> C
             recipe.data,
             latents=caches.latents,
             text=caches.text,
-            load=assemble.encoders(recipe, kind, runtime.device),
+            load=assemble.encoders(recipe, files, runtime.device),
             device=runtime.device,
             say=lambda text: None,
         )

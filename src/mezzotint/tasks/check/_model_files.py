@@ -12,6 +12,7 @@ from torch import nn
 from mezzotint import registry
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights.files.tensor_files import SIZES, Stored, TensorInfo, read_header, shards
 from mezzotint.weights.folder import state
@@ -46,7 +47,7 @@ def components(
     """
     try:
         kind: type[ModelFamily] = registry.find("families", settings.family).Family
-        own = kind.stored_parts(settings, parts)
+        own = None if kind.spec.layout else kind.files.of(settings).stored_parts(parts)
     except WeightsError as error:
         return (), [error]
     if own is not None:
@@ -111,7 +112,7 @@ def _in_one_file(settings: ModelSettings) -> tuple[tuple[Component, ...], list[W
     try:
         single = open_single(
             settings.path,
-            registry.find("weights/layouts", settings.family).LAYOUT,
+            registry.find("weights/layouts", family_spec(settings.family).layout).LAYOUT,
             config=settings.config,
             averaged=settings.ema_weights == "use",
             prediction=settings.prediction,

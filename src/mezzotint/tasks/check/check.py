@@ -244,13 +244,13 @@ def _require_drawing(recipe: Recipe, outline: Outline) -> None:
     if recipe.run.preview.every is None:
         return
     objective, drawn = Objective(recipe.objective, outline.family.schedule, outline.prediction), recipe.sample
-    require_solver(drawn.solver, objective.schedule, objective.form.solved, drawn)
+    require_solver(drawn.solver, objective.schedule, objective.parameterization.solved, drawn)
 
 
 def _look_at_ema_start(checked: Checked, outline: Outline, start: ModelSettings) -> None:
     """Whether the average can start from the model that `optim.ema.start` names, told from its configurations."""
     with checked.gathering():
-        family = described(type(outline.family), start)
+        family = described(type(outline.family), start)[1]
         shapes = {name: tuple(p.shape) for name, p in outline.trained.items()}
         ema_start.refuse_another(start.path, ema_start.named(family.parts()), shapes)
         for problem in components(start, family.parts())[1]:
@@ -352,7 +352,7 @@ def _look_at_disk(checked: Checked, folder: RunFolder) -> None:
     if checked.dataset is not None:
         with checked.gathering():
             captions = previews.captions(recipe, checked.dataset)
-            caches = assemble.open_caches(recipe, assemble.family_class(recipe))
+            caches = assemble.open_caches(recipe, assemble.open_files(recipe))
             checked.caches = _estimates.cache_needs(recipe, checked.dataset, caches, memory, captions)
     during = saves = None
     if checked.length is not None:

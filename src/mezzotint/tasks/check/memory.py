@@ -33,10 +33,11 @@ from mezzotint.training.precision import attention, mixed
 from mezzotint.training.precision.policy import DTYPES, Precision, cast
 from mezzotint.training.trainable import trained_parameters
 from mezzotint.training.update import Update
+from mezzotint.weights.model_files import ModelFiles
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartMemory:
     """A part of the model. parameters, trained: how many numbers. bytes: as it lies in memory while training, buffers
     included. loaded: whether training computes with it (what is cached does not)."""
 
@@ -70,7 +71,7 @@ class Memory:
     update takes on top while it works, when activations are gone. checkpoint: of one. text_numbers: numbers that a
     cache keeps of a caption."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[PartMemory, ...]
     weights: int
     masters: int
     gradients: int
@@ -161,13 +162,12 @@ class Outline:
         self.recipe, self.device = recipe, device
         self.precision = Precision.of(recipe.run)
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
-        kind = family_class(recipe)
-        self.family = described(kind, recipe.model)
-        if not only_texts_of_files(recipe) and not self.family.parts().keys() & set(kind.text_parts):
-            kind.text_identity(recipe.model, seed=recipe.run.seed)  # says which is nowhere, and where to get it
+        self.files, self.family = described(family_class(recipe), recipe.model)
+        if not only_texts_of_files(recipe) and not self.family.parts().keys() & set(self.files.spec.text_parts):
+            self.files.network(self.files.spec.text_parts[0])  # says which is nowhere, and where to get it
         for name, module in self.family.parts().items():
             cast(module, self.precision.weights if name in recipe.model.train else self.precision.of_frozen(name))
-        self.trained = trained_parameters(self.family.parts(), recipe.model, kind.trainable)
+        self.trained = trained_parameters(self.family.parts(), recipe.model, self.files.spec.trainable)
         # a tensor without values cannot be copied to the CPU; the average's bytes are the same wherever it lies
         optim = with_values(recipe.optim, {"ema.device": "same"})
         optim = weight_decay.resolved(optim, self.family.parts(), list(self.trained))
@@ -247,7 +247,7 @@ class Outline:
 
     def _said(self, samples: int) -> TextEmbedding:
         """Of the text encoder; where none lies with the model, as its embeddings in files must be."""
-        shape = type(self.family).text_shape(self.recipe.model)
+        shape = self.files.text_shape()
         if shape is None or "text_encoder" in self.family.parts():
             return self.family.encode_text([""] * samples)
         states = torch.zeros(samples, *shape, dtype=self.precision.frozen, device=self.device)
@@ -271,11 +271,11 @@ class Outline:
         return run
 
 
-def described(kind: type[ModelFamily], settings: ModelSettings) -> ModelFamily:
-    """A family with all its parts on the meta device, from configurations alone; an autoencoder from elsewhere is taken
-    to be as large as the model's own. Raises WeightsError."""
+def described(kind: type[ModelFamily], settings: ModelSettings) -> tuple[ModelFiles, ModelFamily]:
+    """A model by its configurations alone, and its family with all parts on the meta device. Raises WeightsError."""
     with _EmptyOnMeta():
-        return kind.described(settings)
+        files = kind.files.described(settings)
+        return files, kind.load(files)
 
 
 class _EmptyOnMeta(TorchFunctionMode):
@@ -336,9 +336,9 @@ def _give_fakes(module: nn.Module, device: str) -> None:
                     tensors[name] = fake(tensor)
 
 
-def _part(outline: Outline, name: str, trained: Mapping[str, int]) -> Part:
+def _part(outline: Outline, name: str, trained: Mapping[str, int]) -> PartMemory:
     module = outline.family.parts()[name]
-    return Part(
+    return PartMemory(
         name,
         parameters=sum(p.numel() for p in module.parameters()),
         trained=sum(count for full, count in trained.items() if full.split("/")[0] == name),

@@ -17,7 +17,7 @@ from mezzotint.tasks.assemble import effective
 from mezzotint.tasks.check._dry_run import DryRun
 from mezzotint.tasks.check._estimates import BucketRow, Disk
 from mezzotint.tasks.check._model_files import Component
-from mezzotint.tasks.check.memory import Memory, Part
+from mezzotint.tasks.check.memory import Memory, PartMemory
 
 if TYPE_CHECKING:
     from mezzotint.tasks.check.check import Checked
@@ -163,7 +163,7 @@ def _parameters(checked: Checked) -> Iterator[str]:
         yield from _table([_part_row(part) for part in checked.memory.parts], "<><", indent="")
 
 
-def _part_row(part: Part) -> list[str]:
+def _part_row(part: PartMemory) -> list[str]:
     if part.trained == part.parameters:
         moves = "trained"
     elif part.trained:

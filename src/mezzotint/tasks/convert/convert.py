@@ -23,20 +23,20 @@ from mezzotint.tasks.convert.args import ConvertArgs, parse
 from mezzotint.weights import kinds
 from mezzotint.weights.files import mindspore, pickled, tensor_files
 from mezzotint.weights.files.tensor_files import SIZES, TYPES, TensorInfo
-from mezzotint.weights.folder import components, scheduler_file
+from mezzotint.weights.folder import components, scheduler_file, state
 from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.folder.export import Replaced, write_model
 from mezzotint.weights.folder.model_folder import ModelFolder, open_folder
 from mezzotint.weights.keymap import KeyMap
 from mezzotint.weights.merge import Merge, Planned, made, open_base, planned
 from mezzotint.weights.single_file import known_layouts, modelspec, writing
-from mezzotint.weights.single_file.extras import FOLDER, Remains, drop_average, read_remains, remains_of
+from mezzotint.weights.single_file.extras import FOLDER, Extras, drop_average, extras_of, read_extras
 from mezzotint.weights.single_file.single_file import SingleFile, open_single
 from mezzotint.weights.single_file.writing import Description
 
 
 @dataclass(frozen=True)
-class Model:
+class ConvertedModel:
     """A model that was read. layout: how single files of its kind are laid out. tensors: by component, under our
     names. scheduler: its configuration."""
 
@@ -44,7 +44,7 @@ class Model:
     layout: KeyMap
     tensors: Mapping[str, Mapping[str, Tensor]]
     scheduler: Mapping[str, object]
-    remains: Remains
+    extras: Extras
 
     @property
     def prediction(self) -> str:
@@ -175,11 +175,13 @@ def _file_to_folder(args: ConvertArgs, single: SingleFile) -> Iterator[str]:
     yield from _to_folder(args, _of_file(args, single))
 
 
-def _of_file(args: ConvertArgs, single: SingleFile) -> Model:
+def _of_file(args: ConvertArgs, single: SingleFile) -> ConvertedModel:
     tensors = {component: single.component(component).everything() for component in single.layout.networks}
     _require_whole(args.source, single.folder, single.layout, tensors)
     scheduler = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
-    return Model(single.folder, single.layout, tensors, scheduler, remains_of(single, averages=args.ema == "keep"))
+    return ConvertedModel(
+        single.folder, single.layout, tensors, scheduler, extras_of(single, averages=args.ema == "keep")
+    )
 
 
 def _file_to_file(args: ConvertArgs, single: SingleFile) -> Iterator[str]:
@@ -235,20 +237,20 @@ def _opened_folder(args: ConvertArgs) -> _Opened:
     return _Opened(folder, layout, scheduler)
 
 
-def _from_folder(args: ConvertArgs, opened: _Opened) -> Model:
+def _from_folder(args: ConvertArgs, opened: _Opened) -> ConvertedModel:
     folder, layout = opened.folder, opened.layout
     tensors = {name: _component(folder, name, network, args) for name, network in layout.networks.items()}
-    return Model(folder, layout, tensors, opened.scheduler, read_remains(folder.root))
+    return ConvertedModel(folder, layout, tensors, opened.scheduler, read_extras(folder.root))
 
 
 def _folder_to_file(args: ConvertArgs, opened: _Opened) -> Iterator[str]:
     """A folder's tensors into one file a few at a time, so that the model is never held as a whole."""
     base = open_base(args.source)
-    remains = base.remains if args.ema == "keep" else _without_average(base.remains)
+    extras = base.extras if args.ema == "keep" else _without_average(base.extras)
     if args.dtype is not None:
         cast = partial(writing.cast, args.source, dtype=args.dtype)
-        remains = replace(remains, rest=cast(remains.rest), averages=cast(remains.averages))
-    merged = Merge(replace(base, remains=remains), (), (), args.dtype)
+        extras = replace(extras, rest=cast(extras.rest), averages=cast(extras.averages))
+    merged = Merge(replace(base, extras=extras), (), (), args.dtype)
     plan = planned(merged, opened.layout)
     yield from _left_out(opened.folder, tuple(opened.layout.networks))
     prediction = scheduler_file.prediction_of(opened.scheduler) or "epsilon"
@@ -268,7 +270,7 @@ def write_plan(target: Path, merged: Merge, plan: Sequence[Planned], description
         target,
         {one.name: TensorInfo(one.kind, one.shape) for one in plan},
         made(merged, plan),
-        description.metadata(merged.base.remains.metadata),
+        description.metadata(merged.base.extras.metadata),
         unchecked=tuple(one.name for one in plan if one.entry is None),
         seal=modelspec.seal,
     )
@@ -311,7 +313,7 @@ def _pickled(where: Path) -> Path | None:
     return next((path for path in names if path.is_file()), None)
 
 
-def _to_folder(args: ConvertArgs, model: Model) -> Iterator[str]:
+def _to_folder(args: ConvertArgs, model: ConvertedModel) -> Iterator[str]:
     _require_whole(args.source, model.folder, model.layout, model.tensors)
     replaced = {}
     for component, tensors in model.tensors.items():
@@ -323,7 +325,7 @@ def _to_folder(args: ConvertArgs, model: Model) -> Iterator[str]:
         )
 
     def besides(root: Path) -> None:
-        model.remains.write(root)
+        model.extras.write(root)
         if args.ema != "keep":
             drop_average(root)
 
@@ -334,13 +336,13 @@ def _to_folder(args: ConvertArgs, model: Model) -> Iterator[str]:
     yield f"predicts {model.prediction}; opens with {pipeline}.from_pretrained, and as model.path"
 
 
-def _to_file(args: ConvertArgs, model: Model) -> Iterator[str]:
-    remains = model.remains if args.ema == "keep" else _without_average(model.remains)
+def _to_file(args: ConvertArgs, model: ConvertedModel) -> Iterator[str]:
+    extras = model.extras if args.ema == "keep" else _without_average(model.extras)
     layout = _target_layout(args, tuple(model.tensors))
-    tensors = writing.assemble(layout, model.folder, model.tensors, remains)
+    tensors = writing.assemble(layout, model.folder, model.tensors, extras)
     yield from _left_out(model.folder, tuple(model.tensors))
     description = writing.described(model.folder, model.prediction, args.destination.stem)
-    yield from _written(args, layout, tensors, description, model.remains.metadata)
+    yield from _written(args, layout, tensors, description, model.extras.metadata)
 
 
 def _left_out(folder: ModelFolder, written: Sequence[str]) -> Iterator[str]:
@@ -374,9 +376,9 @@ def _besides(single: SingleFile, args: ConvertArgs) -> Iterator[str]:
     elif besides.averages and args.ema == "ignore":
         yield f"left out: {len(besides.averages)} averaged tensors; --ema=use takes them, --ema=keep keeps both"
     if besides.extras:
-        yield f"kept along: {tensor_files.some(besides.extras, 3)} that no network needs"
+        yield f"kept along: {tensor_files.listed(besides.extras, 3)} that no network needs"
     if besides.unknown:
-        yield f"kept along, and not known: {tensor_files.some(besides.unknown)}"
+        yield f"kept along, and not known: {tensor_files.listed(besides.unknown)}"
 
 
 def _require_whole(
@@ -384,7 +386,8 @@ def _require_whole(
 ) -> None:
     for component, network in layout.networks.items():
         shapes = components.shapes(network, folder.config(component), where=folder.root / component / "config.json")
-        writing.require_fit(source / component if source.is_dir() else source, shapes, tensors[component])
+        in_file = {name: tuple(tensor.shape) for name, tensor in tensors[component].items()}
+        state.require_shapes(source / component if source.is_dir() else source, shapes, in_file)
 
 
 def require_free(destination: Path, verb: str) -> None:
@@ -398,8 +401,8 @@ def require_free(destination: Path, verb: str) -> None:
         raise RecipeError(f"mezzotint {verb}: {destination.parent} is no folder; make it first", code="E1012")
 
 
-def _without_average(remains: Remains) -> Remains:
-    return replace(remains, averages={})
+def _without_average(extras: Extras) -> Extras:
+    return replace(extras, averages={})
 
 
 def _types(what: str, tensors: Mapping[str, Tensor]) -> str:

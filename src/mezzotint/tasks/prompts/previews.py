@@ -29,7 +29,7 @@ from mezzotint.sampling.sample import Request, require_solver
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks import clip_rules
-from mezzotint.tasks.assemble import Caches, Dataset, encoders, family_class
+from mezzotint.tasks.assemble import Caches, Dataset, encoders
 from mezzotint.tasks.prompts import cleaning
 from mezzotint.training.callbacks.base import PreviewRequests
 from mezzotint.training.model import TrainableModel
@@ -135,7 +135,7 @@ class PreviewPrompts:
         file = _read(self._recipe)
         for line in file.lines:
             self._size(line, file)
-        schedule, kind = self._model.objective.schedule, self._model.objective.form.solved
+        schedule, kind = self._model.objective.schedule, self._model.objective.parameterization.solved
         asked: list[SolverName | None] = [file.settings.get("solver"), *(line.solver for line in file.lines)]
         for name in sorted({name for name in asked if name is not None}):
             require_solver(name, schedule, kind, self._recipe.sample)
@@ -195,7 +195,7 @@ class PreviewPrompts:
         absent = [text for text in dict.fromkeys(texts) if text not in self._made and not self._is_cached(text)]
         if not absent:
             return
-        family = encoders(self._recipe, family_class(self._recipe), self._runtime.device)("text")
+        family = encoders(self._recipe, self._model.files, self._runtime.device)("text")
         with torch.no_grad():
             self._made |= {text: _moved(family.encode_text([text]), torch.device("cpu")) for text in absent}
 

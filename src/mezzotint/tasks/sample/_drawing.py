@@ -29,7 +29,7 @@ from mezzotint.tasks import clip_rules
 from mezzotint.tasks.places import free_folder
 from mezzotint.tasks.prompts import cleaning
 from mezzotint.tasks.sample._args import SampleArgs
-from mezzotint.tasks.sample._model import Model, find, open_model
+from mezzotint.tasks.sample._model import SampledModel, find, open_model
 from mezzotint.tasks.sample._plan import (
     CONTACT,
     ELSEWHERE,
@@ -111,7 +111,7 @@ def _cleaned(lines: Sequence[Line], recipe: Recipe) -> tuple[tuple[Line, ...], R
 
 
 def _drawings(
-    planned: Sequence[Planned], args: SampleArgs, recipe: Recipe, model: Model, *, is_model: bool
+    planned: Sequence[Planned], args: SampleArgs, recipe: Recipe, model: SampledModel, *, is_model: bool
 ) -> list[Drawing]:  # fmt: skip
     """Every picture, those of one size after one another, so that they can be drawn together. Raises RecipeError E1007
     for a size that the model cannot draw."""
@@ -147,7 +147,7 @@ def _alike(request: Request) -> tuple[int, int, str, float]:
 
 
 def _draw_all(
-    out: Path, drawings: Sequence[Drawing], model: Model, recipe: Recipe, tiles: dict[tuple[int, int], Pixels],
+    out: Path, drawings: Sequence[Drawing], model: SampledModel, recipe: Recipe, tiles: dict[tuple[int, int], Pixels],
     say: Callable[[str], None],
 ) -> None:  # fmt: skip
     """Draws and writes, each picture as soon as it is there. tiles: gets small copies by place."""
@@ -188,7 +188,7 @@ def _begun_with(recipe: Recipe) -> dict[str, str]:
     }
 
 
-def _guidance_from(request: Request, settings: SampleSettings, model: Model) -> dict[str, str]:
+def _guidance_from(request: Request, settings: SampleSettings, model: SampledModel) -> dict[str, str]:
     """What guidance moved away from, as text by name, where that is not the negative prompt."""
     is_zeros = is_unconditional(model.family, request.negative, settings) and request.guidance != 1.0
     return {"unconditional": "zeros"} if is_zeros else {}

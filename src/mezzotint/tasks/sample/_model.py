@@ -21,7 +21,7 @@ from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.shapes import Size
-from mezzotint.tasks.assemble import family_class
+from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.tasks.check import notes
 from mezzotint.tasks.sample._args import Weights
 from mezzotint.tasks.train import resume
@@ -36,7 +36,7 @@ _MODEL_FILES = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModelSource:
     """What is drawn from, by its files. recipe: located. name: for folders and headings. checkpoint: whose weights
     take the place of the model's; None draws from the model as it is. said: sentences for the reader."""
 
@@ -48,7 +48,7 @@ class Source:
 
 
 @dataclass(slots=True)
-class Model:
+class SampledModel:
     """A family ready to draw. facts: what pictures say of it, as text by name."""
 
     family: ModelFamily
@@ -70,7 +70,7 @@ class Model:
         return Size(width, height, frames)
 
 
-def find(place: str, overrides: Sequence[str]) -> Source:
+def find(place: str, overrides: Sequence[str]) -> ModelSource:
     """What a word of the command line means: a model's folder or file or the name of one that ships, a run folder, a
     checkpoint in it, or a recipe.
 
@@ -104,62 +104,64 @@ def find(place: str, overrides: Sequence[str]) -> Source:
     return _of_recipe(reading)
 
 
-def _of_model(model: Path, place: str, overrides: Sequence[str]) -> Source:
+def _of_model(model: Path, place: str, overrides: Sequence[str]) -> ModelSource:
     recipe = located(read_text("schema: 1", place, overrides))
     is_named = any(word.partition("=")[0] == "model.family" for word in overrides)
     family = None if is_named else family_at(model)
     settings = with_values(recipe.model, {"path": model} | ({"family": family} if family else {}))
     of_family = (f"{place} is of family {family}",) if family else ()
     said = (*of_family, *notes.knowledge(model))
-    return Source(with_values(recipe, {"model": settings}), model.stem, is_model=True, said=said)
+    return ModelSource(with_values(recipe, {"model": settings}), model.stem, is_model=True, said=said)
 
 
-def second(recipe: Recipe) -> Source:
+def second(recipe: Recipe) -> ModelSource:
     """The model that `sample.refiner` names, which is drawn from as the first one is."""
     path = recipe.sample.refiner.path
     assert path is not None
     settings = ModelSettings(path=path, family=family_at(path) or recipe.model.family, attention=recipe.model.attention)
-    return Source(with_values(recipe, {"model": settings}), path.stem, is_model=True)
+    return ModelSource(with_values(recipe, {"model": settings}), path.stem, is_model=True)
 
 
-def _of_run(folder: Path, place: str, overrides: Sequence[str]) -> Source:
+def _of_run(folder: Path, place: str, overrides: Sequence[str]) -> ModelSource:
     start = resume.choose("latest", RunFolder(folder), f"mezzotint train {folder / 'recipe.yaml'}")
     assert start.checkpoint is not None
     source = _of_checkpoint(start.checkpoint, place, overrides)
-    return Source(source.recipe, source.name, source.checkpoint, said=start.said)
+    return ModelSource(source.recipe, source.name, source.checkpoint, said=start.said)
 
 
-def _of_checkpoint(checkpoint: Path, place: str, overrides: Sequence[str]) -> Source:
+def _of_checkpoint(checkpoint: Path, place: str, overrides: Sequence[str]) -> ModelSource:
     recipe = checkpoint.parent.parent / "recipe.yaml"
     if not recipe.is_file():
         raise RecipeError(f"{place}: {recipe} is missing, which says what was trained", code="E1074")
-    return Source(located(read(recipe, overrides)), f"{recipe.parent.name}-{checkpoint.name}", checkpoint)
+    return ModelSource(located(read(recipe, overrides)), f"{recipe.parent.name}-{checkpoint.name}", checkpoint)
 
 
-def _of_recipe(reading: Reading) -> Source:
+def _of_recipe(reading: Reading) -> ModelSource:
     recipe = located(reading)
     folder = RunFolder(folder_of(reading, recipe))
     if not state.listed(folder.checkpoints):
         name = reading.path.stem if reading.path else reading.name
-        return Source(recipe, name, said=("nothing is trained yet: these are pictures of the model it begins with",))
+        return ModelSource(
+            recipe, name, said=("nothing is trained yet: these are pictures of the model it begins with",)
+        )
     start = resume.choose("latest", folder, f"mezzotint train {reading.name}")
     assert start.checkpoint is not None
-    return Source(recipe, f"{folder.path.name}-{start.checkpoint.name}", start.checkpoint, said=start.said)
+    return ModelSource(recipe, f"{folder.path.name}-{start.checkpoint.name}", start.checkpoint, said=start.said)
 
 
-def open_model(source: Source, weights: Weights | None) -> Model:
+def open_model(source: ModelSource, weights: Weights | None) -> SampledModel:
     """Loads the model, and a checkpoint's weights over it.
 
     weights: None takes the average where there is one. Raises what loading raises; CheckpointError E1502 where other
     parts were trained, E1075 where an average is asked for and none is there.
     """
     recipe = source.recipe
-    kind = family_class(recipe)
+    files = open_files(recipe)
     with_one = with_values(recipe.run, {"runtime": "single"})
     device = open_runtime(with_one, Launch()).device
-    family = kind.load(recipe.model, seed=recipe.run.seed)
+    family = family_class(recipe).load(files)
     parts = family.parts()
-    identity: dict[str, str] = {part: kind.fingerprint(recipe.model, part, seed=recipe.run.seed) for part in parts}
+    identity: dict[str, str] = {part: files.fingerprint(part) for part in parts}
     facts: dict[str, str] = {}
     if source.checkpoint is not None:
         facts = _overlay(family, source.checkpoint, weights)
@@ -174,7 +176,7 @@ def open_model(source: Source, weights: Weights | None) -> Model:
     attention.set_up(parts["denoiser"], recipe.model.attention)
     objective = Objective(recipe.objective, family.schedule, recipe.model.prediction or family.prediction)
     facts |= {"model": of_values(identity), "model_name": source.name, "family": recipe.model.family}
-    return Model(family, objective.to(device), precision, device, facts)
+    return SampledModel(family, objective.to(device), precision, device, facts)
 
 
 def _overlay(family: ModelFamily, checkpoint: Path, weights: Weights | None) -> dict[str, str]:

@@ -22,12 +22,14 @@ from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.sample import Picture, Request, Sampling, Span, alike, as_bytes, embedded, sample_latents
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
-from mezzotint.tasks.sample._model import Model, open_model, second
+from mezzotint.tasks.sample._model import SampledModel, open_model, second
 
 _MULTIPLE = 64  # pixels; a picture to begin with is drawn in a size of such sides
 
 
-def drawn(model: Model, requests: Sequence[Request], recipe: Recipe, say: Callable[[str], None]) -> Iterator[Picture]:
+def drawn(
+    model: SampledModel, requests: Sequence[Request], recipe: Recipe, say: Callable[[str], None]
+) -> Iterator[Picture]:
     """The pictures, in the order of the requests. say: hears what is loaded on the way.
 
     Raises RecipeError E1070, E1090 for a second model that does not fit the first, E1091 for a picture to begin with
@@ -69,7 +71,9 @@ def size_of(path: Path) -> Size:
     return Size(*(max(_MULTIPLE, side // _MULTIPLE * _MULTIPLE) for side in (own.width, own.height)))
 
 
-def _sampled(model: Model, requests: Sequence[Request], settings: SampleSettings, span: Span) -> Iterator[Picture]:
+def _sampled(
+    model: SampledModel, requests: Sequence[Request], settings: SampleSettings, span: Span
+) -> Iterator[Picture]:
     for some in alike(requests, settings.batch_size):
         latents = _latents(model, some, settings, span)
         # frozen parts compute in the type they are kept in: the VAE outside of autocast
@@ -77,14 +81,14 @@ def _sampled(model: Model, requests: Sequence[Request], settings: SampleSettings
             yield Picture(request, as_bytes(pixels, request.size.frames))
 
 
-def _latents(model: Model, requests: Sequence[Request], settings: SampleSettings, span: Span) -> Tensor:
+def _latents(model: SampledModel, requests: Sequence[Request], settings: SampleSettings, span: Span) -> Tensor:
     known = embedded(model.family, requests)
-    how = Sampling(model.objective.schedule, model.objective.form, model.device, settings, span)
+    how = Sampling(model.objective.schedule, model.objective.parameterization, model.device, settings, span)
     with model.precision.autocast(model.device):
         return sample_latents(model.family, known, how)
 
 
-def _begun(model: Model, requests: Sequence[Request], recipe: Recipe) -> list[Request]:
+def _begun(model: SampledModel, requests: Sequence[Request], recipe: Recipe) -> list[Request]:
     """The requests with latents of the picture, each a draw of its own from what the autoencoder says."""
     path = recipe.sample.image
     assert path is not None

@@ -12,7 +12,7 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.tasks import held_out
-from mezzotint.tasks.assemble import Caches, Dataset, effective, encoders, family_class
+from mezzotint.tasks.assemble import Caches, Dataset, effective, encoders
 from mezzotint.tasks.prompts.previews import PreviewPrompts
 from mezzotint.training.callbacks.base import Callback, Setup, open_callbacks
 from mezzotint.training.callbacks.progress_line import LiveLine
@@ -52,20 +52,20 @@ def callbacks(
             measures=measures,
             held_out=lambda: held_out.batches(recipe, dataset, caches),
             previews=lambda: PreviewPrompts(recipe, runtime, dataset, caches, model, warn),
-            decode=decoder(recipe, model.family, runtime.device),
+            decode=decoder(recipe, model, runtime.device),
         )
     )
 
 
-def decoder(recipe: Recipe, family: ModelFamily, device: torch.device) -> Callable[[Tensor], Tensor]:
+def decoder(recipe: Recipe, model: TrainableModel, device: torch.device) -> Callable[[Tensor], Tensor]:
     """Latents → pixels: by the family's own VAE, or, in a cached run, by one that is loaded at the first preview."""
-    if "vae" in family.parts():
-        return family.decode_media
+    if "vae" in model.family.parts():
+        return model.family.decode_media
     loaded: list[ModelFamily] = []
 
     def decode(latents: Tensor) -> Tensor:
         if not loaded:
-            loaded.append(encoders(recipe, family_class(recipe), device)("media"))
+            loaded.append(encoders(recipe, model.files, device)("media"))
         return loaded[0].decode_media(latents)
 
     return decode

@@ -183,7 +183,7 @@ def require_possible(recipe: Recipe, now: Recipe, model: TrainableModel, caches:
         if family.learns_variance and recipe.objective.variance != "none":
             LearnedRange(objective.schedule, model.prediction)
         if recipe.run.preview.every is not None:
-            require_solver(drawn.solver, objective.schedule, objective.form.solved, drawn)
+            require_solver(drawn.solver, objective.schedule, objective.parameterization.solved, drawn)
     before = now.model.clip_skip
     if recipe.model.clip_skip == before:
         return

@@ -36,7 +36,7 @@ def weights(
     settings = settings_of(recipe)
     if settings is None:
         return None
-    family = kind.load(settings, only={name.split("/")[0] for name in trained}, seed=recipe.run.seed)
+    family = kind.of(settings, {name.split("/")[0] for name in trained}, seed=recipe.run.seed)
     parameters = named(family.parts())
     refuse_another(settings.path, parameters, trained)
     return {name: parameters[name].detach() for name in trained}

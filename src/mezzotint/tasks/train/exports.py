@@ -10,10 +10,10 @@ from torch import Tensor
 
 from mezzotint import durable
 from mezzotint.errors import RecipeError
+from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.run import ExportSettings
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks.assemble import family_class
 from mezzotint.tasks.convert.convert import single_file_of
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.trainer import Trainer
@@ -23,7 +23,7 @@ from mezzotint.weights.files import mindspore
 def require_possible(recipe: Recipe) -> None:
     """Raises RecipeError E1092 for files that the family's models are not written as."""
     settings = recipe.run.export
-    styles = family_class(recipe).file_styles
+    styles = family_spec(recipe.model.family).file_styles
     if settings.parts == "trained" and not styles:
         raise RecipeError(
             f"run.export.parts: models of family {recipe.model.family} are written as whole folders alone; write all",
@@ -86,11 +86,11 @@ def write(
         durable.remove_tree(aside) if aside != target else None
         model.family.export(
             aside,
-            settings=recipe.model,
+            model.files,
             weights=weights,
             dtype=settings.dtype,
             schedule=model.objective.schedule,
-            prediction=model.prediction,
+            trained_form=model.objective.parameterization,
         )
         if aside != target:
             durable.remove_tree(target)
@@ -130,9 +130,8 @@ def _trained(
     with durable.storage_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         on_cpu = {n: t.detach().cpu() for n, t in weights.items()}
-        model.family.export_parts(
-            target, recipe.model.train, weights=on_cpu, dtype=settings.single_file_dtype or settings.dtype
-        )
+        dtype = settings.single_file_dtype or settings.dtype
+        model.family.export_parts(target, recipe.model.train, model.files, weights=on_cpu, dtype=dtype)
     return target
 
 

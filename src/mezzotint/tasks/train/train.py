@@ -48,6 +48,7 @@ from mezzotint.training.model import TrainableModel
 from mezzotint.training.trainable import UpdateCheck
 from mezzotint.training.trainer import Trainer
 from mezzotint.weights.folder import publishing
+from mezzotint.weights.model_files import ModelFiles
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -189,13 +190,14 @@ def prepare(
         dataset = assemble.open_dataset(recipe, runtime, announce.progress(live, "looking at pictures"))
         steps = assemble.length_in_steps(recipe, dataset.timeline)
         _check_shares(recipe, runtime)
-        identity = _identity(recipe, runtime, dataset)
+        files = assemble.open_files(recipe)
+        identity = _identity(recipe, files, runtime, dataset)
         restored = state.read(start.checkpoint, tensors=False) if start.checkpoint else None
         allowing = partial(announce.allowing, recipe, words=words, launch=launch)
         changes = resume.compare(restored, reading, recipe, identity, allowing) if restored else []
-        caches = _filled_caches(recipe, runtime, dataset, live.say)
+        caches = _filled_caches(recipe, files, runtime, dataset, live.say)
         resolved = assemble.resolve(recipe, steps)
-        model = assemble.open_model(recipe, runtime, resolved)
+        model = assemble.open_model(recipe, files, runtime, resolved)
         _foreign_start.check(recipe, model, steps)
         ema = {} if recipe.optim.ema.strength is None else {"ema_decay": resolved.ema_decay}
         require = partial(_live_settings.require_possible, model=model, caches=caches)
@@ -265,11 +267,10 @@ def _check_shares(recipe: Recipe, runtime: Runtime) -> None:
         )
 
 
-def _identity(recipe: Recipe, runtime: Runtime, dataset: assemble.Dataset) -> resume.Identity:
-    kind = assemble.family_class(recipe)
+def _identity(recipe: Recipe, files: ModelFiles, runtime: Runtime, dataset: assemble.Dataset) -> resume.Identity:
     return resume.Identity(
         data=dataset.catalogue.fingerprint,
-        parts=assemble.identities(recipe, kind, assemble.from_the_folder(kind)),
+        parts=assemble.identities(recipe, files, assemble.from_the_folder(files)),
         world_size=runtime.world_size,
         device=runtime.device.type,
         torch=torch.__version__,
@@ -278,11 +279,11 @@ def _identity(recipe: Recipe, runtime: Runtime, dataset: assemble.Dataset) -> re
 
 
 def _filled_caches(
-    recipe: Recipe, runtime: Runtime, dataset: assemble.Dataset, say: Callable[[str], None]
+    recipe: Recipe, files: ModelFiles, runtime: Runtime, dataset: assemble.Dataset, say: Callable[[str], None]
 ) -> assemble.Caches:
-    caches = assemble.open_caches(recipe, assemble.family_class(recipe))
+    caches = assemble.open_caches(recipe, files)
     if caches.latents is not None or caches.text is not None:
-        cache.fill_for(recipe, runtime, dataset, caches, say, checks=False)
+        cache.fill_for(recipe, files, runtime, dataset, caches, say, checks=False)
     return caches
 
 

@@ -140,7 +140,7 @@ class Previews(PreviewsElsewhere):
 
     def _draw(self, which: Weights, requests: PreviewRequests) -> Iterator[NDArray[np.uint8]]:
         settings, objective = requests.settings, self._model.objective
-        how = Sampling(objective.schedule, objective.form, self._device, settings)
+        how = Sampling(objective.schedule, objective.parameterization, self._device, settings)
         with evaluating(self._model.family.parts()), weights_in_use(self._model.update, which):
             for some in alike(requests.requests, settings.batch_size):
                 with self._model.precision.autocast(self._device):

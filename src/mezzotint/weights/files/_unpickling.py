@@ -152,12 +152,12 @@ def _weights(loaded: object) -> dict[str, Tensor]:
     if not isinstance(loaded, Mapping):
         raise Refused(f"it holds {type(loaded).__name__}, not a table of tensors")
     inner = next((loaded[key] for key in ("state_dict", "model", "module") if _is_table(loaded.get(key))), loaded)
-    found = {name: tensor for name, tensor in _named(inner) if isinstance(tensor, Tensor)}
-    if not found:
+    tensors = {name: tensor for name, tensor in _named(inner) if isinstance(tensor, Tensor)}
+    if not tensors:
         raise Refused("it holds no tensors by name")
-    if len(found) > _MOST_TENSORS:
-        raise Refused(f"it holds {len(found)} tensors, more than any model")
-    return found
+    if len(tensors) > _MOST_TENSORS:
+        raise Refused(f"it holds {len(tensors)} tensors, more than any model")
+    return tensors
 
 
 def _is_table(value: object) -> bool:

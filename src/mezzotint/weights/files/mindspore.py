@@ -21,7 +21,8 @@ from torch import Tensor
 from mezzotint import durable
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import _mindspore_wire as wire
-from mezzotint.weights.files._mindspore_wire import Damaged, Value, Window
+from mezzotint.weights.files._mindspore_wire import Value
+from mezzotint.weights.files.protobuf import CUT_SHORT, Damaged
 
 SUFFIX = ".ckpt"
 SLICE = 512 << 20
@@ -90,8 +91,8 @@ def entries(path: Path) -> dict[str, Kept]:
 def texts(path: Path) -> dict[str, str]:
     """The texts of a file, such as notes of a trainer. Raises as `entries`."""
     with _opened(path) as file:
-        found = dict(_gathered(path, file))
-        return {name: _decoded(path, file, kept) for name, kept in found.items() if isinstance(kept, Value)}
+        entries_by_name = dict(_gathered(path, file))
+        return {name: _decoded(path, file, kept) for name, kept in entries_by_name.items() if isinstance(kept, Value)}
 
 
 def read(path: Path, names: Collection[str] | None = None) -> Iterator[tuple[str, Tensor]]:
@@ -101,10 +102,10 @@ def read(path: Path, names: Collection[str] | None = None) -> Iterator[tuple[str
     Raises as `entries`.
     """
     with _opened(path) as file:
-        found = dict(_gathered(path, file))
+        entries_by_name = dict(_gathered(path, file))
         facts = os.fstat(file.fileno())
         _require_sum(path.resolve(), (facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino))
-        for name, kept in found.items():
+        for name, kept in entries_by_name.items():
             if isinstance(kept, Kept) and (names is None or name in names):
                 yield name, _tensor(path, file, name, kept)
 
@@ -154,12 +155,12 @@ def _opened(path: Path) -> BinaryIO:
 
 def _gathered(path: Path, file: BinaryIO) -> Iterator[tuple[str, Kept | Value]]:
     """Tensors with their slices put together, and texts as they lie there, by name."""
-    window = Window(file.fileno(), os.fstat(file.fileno()).st_size)
+    handle, size = file.fileno(), os.fstat(file.fileno()).st_size
     seen: set[str] = set()
     slices: list[Value] = []
     lacking = 0  # bytes of the tensor whose slices are being gathered
     try:
-        for count, value in enumerate(wire.values(window)):
+        for count, value in enumerate(wire.values(handle, size)):
             if slices and (value.name != slices[0].name or lacking <= 0):
                 yield slices[0].name, _kept(slices)
                 slices = []
@@ -221,10 +222,10 @@ def _tensor(path: Path, file: BinaryIO, name: str, kept: Kept) -> Tensor:
         while count:
             got = file.readinto(place[at : at + count])  # type: ignore[attr-defined]
             if not got:
-                _refuse(path, f"{name!r} ends while it is read; {wire.CUT_SHORT}", start)
+                _refuse(path, f"{name!r} ends while it is read; {CUT_SHORT}", start)
             at, count = at + got, count - got
-    found = raw.ne(0) if kept.torch_dtype == torch.bool else raw.view(kept.torch_dtype)
-    return found.reshape(kept.shape)
+    flat = raw.ne(0) if kept.torch_dtype == torch.bool else raw.view(kept.torch_dtype)
+    return flat.reshape(kept.shape)
 
 
 def _blocks(file: BinaryIO, count: int) -> Iterator[bytes]:
@@ -237,31 +238,33 @@ def _blocks(file: BinaryIO, count: int) -> Iterator[bytes]:
 def _require_sum(path: Path, identity: tuple[int, int, int, int]) -> None:
     """`identity` is part of the cache's key: a changed file is looked at again."""
     with _opened(path) as file:
-        window = Window(file.fileno(), identity[0])
-        begin = window.trailer()
-        if begin is None or max((value.end for value in wire.values(window)), default=0) > begin:
+        handle, size = file.fileno(), identity[0]
+        begin = wire.trailer(handle, size)
+        if begin is None or max((value.end for value in wire.values(handle, size)), default=0) > begin:
             return
-        found = 0
+        computed = 0
         for block in _blocks(file, begin):
-            found = zlib.crc32(block, found)
-        told = int.from_bytes(file.read()[len(wire.TRAILER) :], "big")
-    if found != told:
-        _refuse(path, f"its checksum is {told:#010x}, its content gives {found:#010x}; the copy is damaged", begin)
+            computed = zlib.crc32(block, computed)
+        written = int.from_bytes(file.read()[len(wire.TRAILER) :], "big")
+    if computed != written:
+        _refuse(
+            path, f"its checksum is {written:#010x}, its content gives {computed:#010x}; the copy is damaged", begin
+        )
 
 
 def _write_all(
     path: Path, file: BinaryIO, pairs: Iterable[tuple[str, Writable]], checksum: bool, slice_bytes: int
 ) -> None:
-    found, names = 0, set()
+    crc, names = 0, set()
     for name, value in pairs:
         if name in names or not name:
             raise WeightsError(f"{path}: {name!r} would be written twice or is no name", code="E1420")
         names.add(name)
         for block in _encoded(path, name, value, slice_bytes):
             file.write(block)
-            found = zlib.crc32(block, found) if checksum else 0
+            crc = zlib.crc32(block, crc) if checksum else 0
     if checksum:
-        file.write(wire.TRAILER + found.to_bytes(wire.TRAILER_SIZE - len(wire.TRAILER), "big"))
+        file.write(wire.TRAILER + crc.to_bytes(wire.TRAILER_SIZE - len(wire.TRAILER), "big"))
 
 
 def _encoded(path: Path, name: str, value: Writable, slice_bytes: int) -> Iterator[bytes | memoryview]:

@@ -61,10 +61,10 @@ def convert(source: Path, target: Path, limits: Limits | None = None) -> None:
     of it was run. StorageError E1701 when the disk refuses.
     """
     with _scratch(target) as scratch:
-        made = scratch / "weights.safetensors"
-        _run_child(source, made, limits or Limits())
-        read_header(made)
-        settle(made, target)
+        converted = scratch / "weights.safetensors"
+        _run_child(source, converted, limits or Limits())
+        read_header(converted)
+        settle(converted, target)
 
 
 def as_safetensors(source: Path, store: Path) -> Path:
@@ -115,9 +115,9 @@ def _scratch(target: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run_child(source: Path, made: Path, limits: Limits) -> None:
+def _run_child(source: Path, converted: Path, limits: Limits) -> None:
     size = source.stat().st_size
-    words = [str(source.absolute()), str(made.absolute()), str(limits.memory_for(size)), str(limits.seconds)]
+    words = [str(source.absolute()), str(converted.absolute()), str(limits.memory_for(size)), str(limits.seconds)]
     try:
         done = subprocess.run(
             [sys.executable, "-I", str(_CHILD), *words],
@@ -125,18 +125,20 @@ def _run_child(source: Path, made: Path, limits: Limits) -> None:
             capture_output=True,
             text=True,
             timeout=2 * limits.seconds + 60,
-            cwd=made.parent,
+            cwd=converted.parent,
             check=False,
         )
     except subprocess.TimeoutExpired:
         _refuse(source, f"reading it took more than {2 * limits.seconds + 60} seconds")
     if done.returncode != 0:
         if done.returncode == 3 and re.search(r"No space left|quota exceeded", done.stdout):
-            raise StorageError(f"{made.parent.parent}: the disk is full; make room for {source.name}", code="E1701")
+            raise StorageError(
+                f"{converted.parent.parent}: the disk is full; make room for {source.name}", code="E1701"
+            )
         _refuse(source, _told(done.stdout) or _death(done.returncode, limits))
-    if not made.is_file():
+    if not converted.is_file():
         _refuse(source, "reading it gave nothing")
-    os.chmod(made, 0o666 & ~_umask())
+    os.chmod(converted, 0o666 & ~_umask())
 
 
 def _told(output: str) -> str:

@@ -111,13 +111,13 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
     Raises WeightsError: E1401 when there is no such file, E1402 when it is not a sound safetensors file, E1420 for a
     damaged checkpoint of MindSpore's.
     """
-    found: dict[str, TensorInfo] = {}
+    header: dict[str, TensorInfo] = {}
     for shard in shards(path):
         for name, info in _read_one_header(shard).items():
-            if name in found:
+            if name in header:
                 raise WeightsError(f"{shard}: has {name!r}, which another shard has too", code="E1404")
-            found[name] = info
-    return found
+            header[name] = info
+    return header
 
 
 def read_metadata(path: Path) -> dict[str, str]:
@@ -136,17 +136,17 @@ def read(
     afterwards does not touch them.
     Raises WeightsError: as `read_header`; E1403 when a value is not finite; E1405 when a name is missing.
     """
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for shard in shards(path):
         present = _read_one_header(shard)
         for name, tensor in _tensors(shard, [n for n in present if names is None or n in names]):
             if name not in unchecked:
                 _refuse_non_finite(shard, name, tensor)
-            found[name] = tensor.to(device)
-    missing = sorted(set(names or ()) - found.keys())
+            tensors[name] = tensor.to(device)
+    missing = sorted(set(names or ()) - tensors.keys())
     if missing:
-        raise WeightsError(f"{path}: lacks {some(missing)}", code="E1405")
-    return found
+        raise WeightsError(f"{path}: lacks {listed(missing)}", code="E1405")
+    return tensors
 
 
 def digest(path: Path, names: Collection[str]) -> str:
@@ -154,26 +154,26 @@ def digest(path: Path, names: Collection[str]) -> str:
 
     Raises WeightsError as `read_header`. 64 hexadecimal digits.
     """
-    told = hashlib.sha256()
+    hasher = hashlib.sha256()
     if mindspore.is_mindspore(path):
         kept = mindspore.entries(path)
         for name in sorted(set(names) & kept.keys()):
-            told.update(json.dumps([name, kept[name].dtype, list(kept[name].shape)]).encode())
+            hasher.update(json.dumps([name, kept[name].dtype, list(kept[name].shape)]).encode())
             for block in mindspore.blocks(path, kept[name]):
-                told.update(block)
-        return told.hexdigest()
+                hasher.update(block)
+        return hasher.hexdigest()
     entries, start = _header(path), 8 + int.from_bytes(_first(path, 8), "little")
     with path.open("rb") as file:
         for name in sorted(set(names) & entries.keys()):
             entry = entries[name]
-            told.update(json.dumps([name, entry["dtype"], entry["shape"]]).encode())
+            hasher.update(json.dumps([name, entry["dtype"], entry["shape"]]).encode())
             file.seek(start + entry["data_offsets"][0])
             left = entry["data_offsets"][1] - entry["data_offsets"][0]
             while left > 0:
                 block = file.read(min(left, 1 << 22))
-                told.update(block)
+                hasher.update(block)
                 left -= len(block) or left
-    return told.hexdigest()
+    return hasher.hexdigest()
 
 
 def write(
@@ -194,8 +194,8 @@ def write(
     the disk refuses.
     """
     types = {n: dtype if dtype is not None and t.is_floating_point() else t.dtype for n, t in tensors.items()}
-    told = {name: TensorInfo(kind_of(types[name]), tuple(tensor.shape)) for name, tensor in tensors.items()}
-    ordered = dict(sorted(told.items(), key=lambda item: (_IN_FILES.index(item[1].dtype), item[0])))
+    header = {name: TensorInfo(kind_of(types[name]), tuple(tensor.shape)) for name, tensor in tensors.items()}
+    ordered = dict(sorted(header.items(), key=lambda item: (_IN_FILES.index(item[1].dtype), item[0])))
     in_turn = ((name, tensors[name].detach().to("cpu").to(types[name])) for name in ordered)
     write_in_turn(path, ordered, in_turn, metadata, unchecked=unchecked, seal=seal)
 
@@ -207,7 +207,7 @@ def kind_of(dtype: torch.dtype) -> str:
 
 def write_in_turn(
     path: Path,
-    told: Mapping[str, TensorInfo],
+    header: Mapping[str, TensorInfo],
     tensors: Iterable[tuple[str, Tensor]],
     metadata: Mapping[str, str] | None = None,
     *,
@@ -222,7 +222,7 @@ def write_in_turn(
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     entries: dict[str, Any] = {"__metadata__": dict(metadata or {"format": "pt"})}
     end = 0
-    for name, info in told.items():
+    for name, info in header.items():
         begin, end = end, end + math.prod(info.shape) * SIZES[info.dtype]
         entries[name] = {"dtype": info.dtype, "shape": list(info.shape), "data_offsets": [begin, end]}
     text = json.dumps(entries, separators=(",", ":")).encode()
@@ -230,8 +230,12 @@ def write_in_turn(
     try:
         with aside.open("wb") as file:
             file.write(len(text).to_bytes(8, "little") + text)
-            for (name, info), (given, tensor) in zip(told.items(), tensors, strict=True):
-                assert (given, kind_of(tensor.dtype), tuple(tensor.shape)) == (name, *info), (given, name, info)
+            for (name, info), (given_name, tensor) in zip(header.items(), tensors, strict=True):
+                assert (given_name, kind_of(tensor.dtype), tuple(tensor.shape)) == (name, *info), (
+                    given_name,
+                    name,
+                    info,
+                )
                 if name not in unchecked:
                     _refuse_non_finite(path, name, tensor)
                 flat = tensor.detach().to("cpu").contiguous().reshape(-1)
@@ -268,7 +272,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def some(names: Collection[str], limit: int = 5) -> str:
+def listed(names: Collection[str], limit: int = 5) -> str:
     """`3 tensors (a, b, c)`: how many, and the first few."""
     first = ", ".join(list(names)[:limit])
     more = ", …" if len(names) > limit else ""

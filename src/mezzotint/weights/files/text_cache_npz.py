@@ -91,10 +91,10 @@ def _arrays(path: Path, most: int) -> dict[str, NDArray[Any]]:
         if sizes[name] > most:
             raise _refused(path, f"{name} has {sizes[name]:,} bytes, more than the model's text can need ({most:,})")
     with np.load(path, allow_pickle=False) as archive:
-        found = {name: archive[name] for name in ("text_emb", "mask")}
-    if not all(isinstance(array, np.ndarray) for array in found.values()):
+        arrays = {name: archive[name] for name in ("text_emb", "mask")}
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
         raise ValueError("its members are no arrays")
-    return found
+    return arrays
 
 
 def _without_batch(array: NDArray[Any], dims: int) -> NDArray[Any]:

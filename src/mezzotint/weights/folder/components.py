@@ -25,10 +25,11 @@ from mezzotint.weights.folder import plain_vae, state
 from mezzotint.weights.folder.model_folder import write_json
 from mezzotint.weights.kinds import of_tensors
 
-Network = Literal["unet", "vae", "clip_text", "clip_text_projected", "latte", "causal_vae", "t5_text"]
+Network = str
+"""What a component is: one of the libraries' networks, which this module builds, or a family's own."""
 DTypeName = Literal["fp32", "fp16", "bf16"]
 Value = TypeVar("Value")
-Made = TypeVar("Made")
+Built = TypeVar("Built")
 
 DTYPES: dict[DTypeName, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 """Types of weights by the names that recipes give them."""
@@ -36,6 +37,7 @@ DTYPES: dict[DTypeName, torch.dtype] = {"fp32": torch.float32, "fp16": torch.flo
 _IGNORED_TEXT = ("architectures", "model_type", "torch_dtype", "dtype", "transformers_version")
 _PREFIX = "text_model."
 _TEXT = ("clip_text", "clip_text_projected")
+_BY_TRANSFORMERS = (*_TEXT, "t5_text")
 _OLD_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
 
 
@@ -62,8 +64,8 @@ def load(network: Network, config: Mapping[str, Any], stored: Stored | Path, *, 
 def shapes(network: Network, config: Mapping[str, Any], *, where: Path) -> dict[str, tuple[int, ...]]:
     """Names and shapes of a network's tensors, as its files name them. Raises WeightsError E1409. No memory is taken
     for values."""
-    told = json.dumps({k: v for k, v in config.items() if not k.startswith("_")}, sort_keys=True)
-    return dict(_described(lambda: _shapes(network, told), where))
+    text = json.dumps({k: v for k, v in config.items() if not k.startswith("_")}, sort_keys=True)
+    return dict(_described(lambda: _shapes(network, text), where))
 
 
 @lru_cache(maxsize=16)
@@ -112,15 +114,15 @@ def write(
     prefixed = {_file_name_of(network, name): tensor for name, tensor in tensors.items()}
     target.mkdir(parents=True, exist_ok=True)
     tensor_files.write(prefixed, target / file_name(network), dtype=None if dtype is None else DTYPES[dtype])
-    told = {k: v for k, v in config.items() if k != "_name_or_path"}
+    values = {k: v for k, v in config.items() if k != "_name_or_path"}
     if network in _TEXT:
-        told |= {key: "float32" for key in ("torch_dtype", "dtype") if key in told} or {"torch_dtype": "float32"}
-    write_json(target / "config.json", told)
+        values |= {key: "float32" for key in ("torch_dtype", "dtype") if key in values} or {"torch_dtype": "float32"}
+    write_json(target / "config.json", values)
 
 
 def file_name(network: Network) -> str:
     """The plain name of a network's weights file."""
-    return "model.safetensors" if network in (*_TEXT, "t5_text") else "diffusion_pytorch_model.safetensors"
+    return "model.safetensors" if network in _BY_TRANSFORMERS else "diffusion_pytorch_model.safetensors"
 
 
 def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:
@@ -143,7 +145,7 @@ def _text_config(plain: Mapping[str, Any]) -> CLIPTextConfig:
     return CLIPTextConfig(**{k: v for k, v in plain.items() if k not in _IGNORED_TEXT})
 
 
-def _described(build: Callable[[], Made], where: Path) -> Made:
+def _described(build: Callable[[], Built], where: Path) -> Built:
     try:
         return build()
     except (TypeError, ValueError, KeyError, NotImplementedError, ZeroDivisionError) as error:
@@ -152,7 +154,7 @@ def _described(build: Callable[[], Made], where: Path) -> Made:
 
 def _expected(network: Network) -> str:
     text = "a text encoder alone"
-    return {"unet": "", "vae": "an autoencoder (VAE) alone", "clip_text": text, "clip_text_projected": text}[network]
+    return {"vae": "an autoencoder (VAE) alone", "clip_text": text, "clip_text_projected": text}.get(network, "")
 
 
 def _file_names(network: Network) -> state.Rename:

@@ -147,7 +147,7 @@ def copy_component(source: Path, target: Path) -> None:
     target.mkdir(parents=True)
     files = sorted(p for p in source.iterdir() if p.is_file() and not p.name.startswith("."))
     safe = any(p.suffix == ".safetensors" for p in files)
-    found = find_weights(source) if safe else None
+    weights = find_weights(source) if safe else None
     for path in files:
         if path.suffix == ".py" or (safe and path.suffix in _PICKLED):
             continue
@@ -155,8 +155,8 @@ def copy_component(source: Path, target: Path) -> None:
         if "_name_or_path" in table or "name_or_path" in table:
             write_json(target / path.name, {k: v for k, v in table.items() if not k.endswith("name_or_path")})
         else:
-            alone = found is not None and found.variant and path == found.path and path.suffix == ".safetensors"
-            name = path.name.replace(f".{found.variant}.", ".") if found is not None and alone else path.name
+            alone = weights is not None and weights.variant and path == weights.path and path.suffix == ".safetensors"
+            name = path.name.replace(f".{weights.variant}.", ".") if weights is not None and alone else path.name
             shutil.copyfile(path, target / name)
             sync(target / name)
     for name, path in tokenizer_files(source).items() if source.name.startswith("tokenizer") else ():
@@ -188,10 +188,10 @@ def require_plain(folder: Path) -> None:
 def tokenizer_files(folder: Path) -> dict[str, Path]:
     """The files of a tokenizer's folder by name. Models that ship share one vocabulary, CLIP's, which lies elsewhere
     and is among them here."""
-    found = {path.name: path for path in sorted(folder.glob("*")) if path.is_file() and not path.name.startswith(".")}
-    if "merges.txt" not in found and "tokenizer.json" not in found and folder.is_relative_to(MODELS):
-        found |= {name: ASSETS / "tokenizers" / "clip" / name for name in ("merges.txt", "vocab.json")}
-    return found
+    paths = {path.name: path for path in sorted(folder.glob("*")) if path.is_file() and not path.name.startswith(".")}
+    if "merges.txt" not in paths and "tokenizer.json" not in paths and folder.is_relative_to(MODELS):
+        paths |= {name: ASSETS / "tokenizers" / "clip" / name for name in ("merges.txt", "vocab.json")}
+    return paths
 
 
 def begin(folder: Path) -> Path:

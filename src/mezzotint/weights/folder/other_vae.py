@@ -18,9 +18,9 @@ from mezzotint.weights.files import fingerprint, tensor_files
 from mezzotint.weights.files.tensor_files import Stored, TensorInfo
 from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import find_weights, read_json
-from mezzotint.weights.keymap import Part
+from mezzotint.weights.keymap import ComponentMap
 from mezzotint.weights.layouts import base
-from mezzotint.weights.single_file.single_file import Component
+from mezzotint.weights.single_file.single_file import ComponentInFile
 
 _ORIGINAL = ("encoder.", "decoder.", "quant_conv.", "post_quant_conv.")
 
@@ -39,12 +39,12 @@ class OtherVae:
         """A name for the weights, made of what they are: that of a folder's file, wherever the folder lies."""
         if isinstance(self.stored, tensor_files.InFile):
             return fingerprint.of_file(self.stored.place)
-        assert isinstance(self.stored, Component)
+        assert isinstance(self.stored, ComponentInFile)
         return self.stored.digest()
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it, in the types of the file, under current names."""
-        if isinstance(self.stored, Component):
+        if isinstance(self.stored, ComponentInFile):
             self.stored.require_known()
         return components.modern_names("vae", self.stored.read(tuple(self.stored.header())))
 
@@ -84,19 +84,19 @@ def _of_folder(path: Path, folder: Path) -> OtherVae:
         raise WeightsError(
             f"model.vae: {folder} holds {config['_class_name']}; give the folder of an AutoencoderKL", code="E1406"
         )
-    found = find_weights(folder)
-    if found is None:
+    weights = find_weights(folder)
+    if weights is None:
         raise WeightsError(
             f"model.vae: {folder} has a configuration and no weights; fetch the whole autoencoder", code="E1407"
         )
-    return OtherVae(path, config, folder / "config.json", tensor_files.InFile(found.path))
+    return OtherVae(path, config, folder / "config.json", tensor_files.InFile(weights.path))
 
 
 def _in_original_layout(
     path: Path, header: Mapping[str, TensorInfo], start: str, config: Mapping[str, Any], where: Path
-) -> Component:
-    table = Part(start, base.vae, "vae").table(list(components.shapes("vae", config, where=where)))
+) -> ComponentInFile:
+    table = ComponentMap(start, base.vae, "vae").table(list(components.shapes("vae", config, where=where)))
     present = table.present(header)
     seemingly = tuple(start + word for word in _ORIGINAL)
     strange = [name for name in header if name.startswith(seemingly) and name not in present]
-    return Component(path, path, header, present, strange)
+    return ComponentInFile(path, path, header, present, strange)

@@ -40,33 +40,35 @@ def corrected(
     EulerDiscreteScheduler with continuous timesteps. What no scheduler of diffusers computes is said by its name, which
     they refuse: better than pictures of noise.
     """
-    told = {k: v for k, v in config.items() if k != "_name_or_path"}
+    scheduler = {k: v for k, v in config.items() if k != "_name_or_path"}
     in_sigma = prediction in ("edm", "v-edm") if tells_sigma is None else tells_sigma
     match prediction:
         case "edm" if in_sigma:
             span = {"sigma_min": 0.002, "sigma_max": 80.0, "rho": 7.0, "sigma_data": sigma_data}
-            return told | {"_class_name": "EDMEulerScheduler", "prediction_type": "epsilon"} | span
+            return scheduler | {"_class_name": "EDMEulerScheduler", "prediction_type": "epsilon"} | span
         case "v" | "v-edm" if in_sigma:
             kind = {"_class_name": "EulerDiscreteScheduler", "prediction_type": "v_prediction"}
-            return told | kind | {"timestep_type": "continuous"}
-    told = _of_timesteps(told)
+            return scheduler | kind | {"timestep_type": "continuous"}
+    scheduler = _of_timesteps(scheduler)
     word = _PREDICTIONS.get(prediction, prediction)
-    if told.get("prediction_type", "epsilon") != word:
-        told["prediction_type"] = word
+    if scheduler.get("prediction_type", "epsilon") != word:
+        scheduler["prediction_type"] = word
     if not zero_terminal:
-        if told.get("rescale_betas_zero_snr"):
-            told["rescale_betas_zero_snr"] = False
-        return told
-    if told.get("_class_name") not in _ZERO_TERMINAL:
-        told["_class_name"] = "DDIMScheduler"
-        told.setdefault("clip_sample", False)  # DDIM's own default clips latents
-        told.setdefault("set_alpha_to_one", False)
+        if scheduler.get("rescale_betas_zero_snr"):
+            scheduler["rescale_betas_zero_snr"] = False
+        return scheduler
+    if scheduler.get("_class_name") not in _ZERO_TERMINAL:
+        scheduler["_class_name"] = "DDIMScheduler"
+        scheduler.setdefault("clip_sample", False)  # DDIM's own default clips latents
+        scheduler.setdefault("set_alpha_to_one", False)
     spacing = "leading" if prediction == "epsilon" else "trailing"
-    return told | {"rescale_betas_zero_snr": True, "timestep_spacing": spacing}
+    return scheduler | {"rescale_betas_zero_snr": True, "timestep_spacing": spacing}
 
 
-def _of_timesteps(told: dict[str, Any]) -> dict[str, Any]:
+def _of_timesteps(scheduler: dict[str, Any]) -> dict[str, Any]:
     """Without what an earlier training in σ has left there."""
-    if str(told.get("_class_name", "")).startswith("EDM") or told.get("timestep_type") == "continuous":
-        told = {k: v for k, v in told.items() if k not in _IN_SIGMA} | {"_class_name": "EulerDiscreteScheduler"}
-    return told
+    if str(scheduler.get("_class_name", "")).startswith("EDM") or scheduler.get("timestep_type") == "continuous":
+        scheduler = {k: v for k, v in scheduler.items() if k not in _IN_SIGMA} | {
+            "_class_name": "EulerDiscreteScheduler"
+        }
+    return scheduler

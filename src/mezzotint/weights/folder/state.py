@@ -13,7 +13,7 @@ from torch import nn
 
 from mezzotint import draws
 from mezzotint.errors import WeightsError
-from mezzotint.weights.files.tensor_files import Stored, some
+from mezzotint.weights.files.tensor_files import Stored, listed
 
 Module = TypeVar("Module", bound=nn.Module)
 Rename = Callable[[str], str]
@@ -46,10 +46,10 @@ def require_fit(
     module: nn.Module, stored: Stored, *, rename: Rename = str, ignorable: Collection[str] = (), kind: str = ""
 ) -> dict[str, str]:
     """By the network's names, those of the stored tensors that fill it. Raises WeightsError E1405 as `load_into`."""
-    found = {rename(name): (name, info.shape) for name, info in stored.header().items()}
-    wanted = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
-    taken = {name: source for name, (source, _) in found.items() if not name.endswith(tuple(ignorable))}
-    _require_fit(stored.place, wanted, {name: found[name][1] for name in taken}, kind)
+    in_file = {rename(name): (name, info.shape) for name, info in stored.header().items()}
+    expected = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+    taken = {name: source for name, (source, _) in in_file.items() if not name.endswith(tuple(ignorable))}
+    require_shapes(stored.place, expected, {name: in_file[name][1] for name in taken}, kind)
     return taken
 
 
@@ -64,24 +64,25 @@ def drawn(build: Callable[[], Module], seed: int, part: str) -> Module:
     return module.float().eval()
 
 
-def _require_fit(
-    path: Path, wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]], kind: str
+def require_shapes(
+    path: Path, expected: Mapping[str, tuple[int, ...]], in_file: Mapping[str, tuple[int, ...]], kind: str = ""
 ) -> None:
-    missing = [name for name in wanted if name not in found]
-    unexpected = [name for name in found if name not in wanted]
+    """Raises WeightsError E1405 as `load_into` when tensors are not those of a configuration."""
+    missing = [name for name in expected if name not in in_file]
+    unexpected = [name for name in in_file if name not in expected]
     misshapen = [
-        f"{name} is {_times(found[name])} in the file, {_times(wanted[name])} by config.json"
-        for name in wanted
-        if name in found and found[name] != wanted[name]
+        f"{name} is {_times(in_file[name])} in the file, {_times(expected[name])} by config.json"
+        for name in expected
+        if name in in_file and in_file[name] != expected[name]
     ]
-    told = [
-        f"{word}: {some(names, 3)}"
+    differences = [
+        f"{word}: {listed(names, 3)}"
         for word, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", misshapen))
         if names
     ]
-    if told:
+    if differences:
         guess = f"; {kind}" if kind else "; configuration and weights are of different models"
-        raise WeightsError(f"{path}: does not fit its config.json; {'; '.join(told)}{guess}", code="E1405")
+        raise WeightsError(f"{path}: does not fit its config.json; {'; '.join(differences)}{guess}", code="E1405")
 
 
 def _times(shape: tuple[int, ...]) -> str:

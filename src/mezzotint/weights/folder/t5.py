@@ -7,7 +7,6 @@ the `tokenizer.json` of the tokenizers library.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from transformers.models.t5.tokenization_t5 import T5Tokenizer
 
 from mezzotint import outside
 from mezzotint.errors import WeightsError
-from mezzotint.weights.files import fingerprint, pickled, tensor_files
+from mezzotint.weights.files import fingerprint, pickled, protobuf, tensor_files
 from mezzotint.weights.files.tensor_files import InFile, Stored, TensorInfo
 from mezzotint.weights.folder import state
 from mezzotint.weights.folder.model_folder import read_json, require_plain
@@ -47,14 +46,14 @@ class EncoderOnly:
 
     def header(self) -> dict[str, TensorInfo]:
         """See Stored."""
-        return {name: info for name, (_, _, info) in self._found().items()}
+        return {name: info for name, (_, _, info) in self._tensors().items()}
 
     def read(self, names: Collection[str]) -> dict[str, Tensor]:
         """See Stored."""
-        found = self._found()
+        places = self._tensors()
         read: dict[str, Tensor] = {}
         for shard in self.shards:
-            here = {name: found[name][1] for name in names if found[name][0] == shard}
+            here = {name: places[name][1] for name in names if places[name][0] == shard}
             tensors = InFile(shard).read(tuple(here.values()))
             read |= {name: tensors[there] for name, there in here.items()}
         return read
@@ -63,17 +62,17 @@ class EncoderOnly:
         """A name for the weights."""
         return fingerprint.of_values({"shards": [fingerprint.of_file(shard) for shard in self.shards]})
 
-    def _found(self) -> dict[str, tuple[Path, str, TensorInfo]]:
+    def _tensors(self) -> dict[str, tuple[Path, str, TensorInfo]]:
         """Our names: the shard, the name there, type and shape."""
-        found: dict[str, tuple[Path, str, TensorInfo]] = {}
+        places: dict[str, tuple[Path, str, TensorInfo]] = {}
         for shard in self.shards:
             for name, info in tensor_files.read_header(shard).items():
                 if not name.startswith(_DECODER):
-                    found[name] = (shard, name, info)
-        alias = found.pop(_ALIAS, None)
+                    places[name] = (shard, name, info)
+        alias = places.pop(_ALIAS, None)
         if alias is not None:
-            found.setdefault(_WORDS, alias)
-        return found
+            places.setdefault(_WORDS, alias)
+        return places
 
 
 def has_weights(folder: Path) -> bool:
@@ -128,20 +127,20 @@ def draw(config: Mapping[str, Any], seed: int, part: str, *, where: Path) -> nn.
 
 
 def _construct(config: Mapping[str, Any], where: Path) -> nn.Module:
-    told = {k: v for k, v in config.items() if not k.startswith("_") and k not in _NO_WEIGHTS}
-    if told.get("model_type", "t5") != "t5" or not str(told.get("feed_forward_proj", "")).startswith("gated"):
+    values = {k: v for k, v in config.items() if not k.startswith("_") and k not in _NO_WEIGHTS}
+    if values.get("model_type", "t5") != "t5" or not str(values.get("feed_forward_proj", "")).startswith("gated"):
         raise WeightsError(
-            f"{where}: is of {told.get('model_type', 'an unknown model')}, its feed_forward_proj "
-            f"{told.get('feed_forward_proj')!r}; LatteT2V reads captions with the encoder of T5 v1.1 (gated-gelu)",
+            f"{where}: is of {values.get('model_type', 'an unknown model')}, its feed_forward_proj "
+            f"{values.get('feed_forward_proj')!r}; LatteT2V reads captions with the encoder of T5 v1.1 (gated-gelu)",
             code="E1406",
         )
     try:
-        module = T5EncoderModel(T5Config(**told))
+        module = T5EncoderModel(T5Config(**values))
     except (TypeError, ValueError, KeyError, ZeroDivisionError) as error:
         raise WeightsError(f"{where}: makes no network ({error}); take another copy", code="E1409") from error
     del module.encoder.embed_tokens  # the same table a second time; `states` looks words up in `shared`
-    made: nn.Module = module
-    return made
+    encoder: nn.Module = module
+    return encoder
 
 
 def states(encoder: Any, ids: Tensor, mask: Tensor) -> Tensor:
@@ -153,32 +152,32 @@ def states(encoder: Any, ids: Tensor, mask: Tensor) -> Tensor:
     if encoder.shared.weight.dtype == torch.float16:
         for block in encoder.encoder.block:
             block.layer[-1].DenseReluDense.wo.float()
-    found: Tensor = encoder.encoder(inputs_embeds=encoder.shared(ids), attention_mask=mask).last_hidden_state
-    return found
+    hidden: Tensor = encoder.encoder(inputs_embeds=encoder.shared(ids), attention_mask=mask).last_hidden_state
+    return hidden
 
 
 def tokenizer_in(folder: Path, vocabulary: int) -> Any:
     """The tokenizer of a folder. vocabulary: tokens that the encoder knows. Raises WeightsError E1463."""
     require_plain(folder)
-    told = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    config = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
     try:
         if (folder / "tokenizer.json").is_file():
             outside.read_json(folder / "tokenizer.json", limit=outside.LISTED)  # the library says less of a damaged one
-            made = T5Tokenizer.from_pretrained(str(folder), local_files_only=True)
+            tokenizer = T5Tokenizer.from_pretrained(str(folder), local_files_only=True)
         elif (folder / "spiece.model").is_file():
-            made = _of_pieces(folder / "spiece.model", int(told.get("extra_ids", _SENTINELS)))
+            tokenizer = _of_pieces(folder / "spiece.model", int(config.get("extra_ids", _SENTINELS)))
         else:
             raise ValueError("it has neither tokenizer.json nor spiece.model")
     except Exception as error:  # the tokenizers library raises nothing narrower
         raise WeightsError(
             f"{folder}: makes no tokenizer ({error}); fetch the whole tokenizer", code="E1463"
         ) from error
-    if len(made) > vocabulary:
+    if len(tokenizer) > vocabulary:
         raise WeightsError(
-            f"{folder}: has {len(made)} tokens, the text encoder knows {vocabulary}; they are of different models",
+            f"{folder}: has {len(tokenizer)} tokens, the text encoder knows {vocabulary}; they are of different models",
             code="E1463",
         )
-    return made
+    return tokenizer
 
 
 def _of_pieces(path: Path, sentinels: int) -> Any:
@@ -192,59 +191,16 @@ def _pieces(path: Path) -> tuple[list[tuple[str, float]], bytes | None]:
     1 = piece, again and again (1 = text, 2 = score); 3 = normalizer (2 = table)."""
     pieces: list[tuple[str, float]] = []
     charsmap: bytes | None = None
-    for number, value in _fields(outside.read_bytes(path, limit=_SPIECE_LIMIT)):
+    for number, value in protobuf.values(outside.read_bytes(path, limit=_SPIECE_LIMIT)):
         if number == 1 and isinstance(value, bytes):
-            told = dict(_fields(value))
-            text, score = told.get(1), told.get(2, 0.0)
+            piece = dict(protobuf.values(value))
+            text, score = piece.get(1), piece.get(2, 0.0)
             if not isinstance(text, bytes) or not isinstance(score, float):
                 raise ValueError(f"{path.name} is damaged")
             pieces.append((text.decode("utf-8"), score))
         elif number == 3 and isinstance(value, bytes):
-            table = dict(_fields(value)).get(2)
+            table = dict(protobuf.values(value)).get(2)
             charsmap = table if isinstance(table, bytes) and table else None
     if not pieces:
         raise ValueError(f"{path.name} holds no pieces")
     return pieces, charsmap
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, bytes | int | float]]:
-    """The fields of a protobuf message. Raises ValueError for a damaged one."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        match key & 7:
-            case 0:
-                number, at = _varint(data, at)
-                yield key >> 3, number
-            case 1:
-                at = _within(data, at + 8)
-                yield key >> 3, data[at - 8 : at]
-            case 2:
-                length, at = _varint(data, at)
-                at = _within(data, at + length)
-                yield key >> 3, data[at - length : at]
-            case 5:
-                at = _within(data, at + 4)
-                yield key >> 3, float(struct.unpack("<f", data[at - 4 : at])[0])
-            case kind:
-                raise ValueError(f"a field of the unknown kind {kind}")
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        _within(data, at + 1)
-        byte = data[at]
-        at += 1
-        number |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return number, at
-        if shift > 63:
-            raise ValueError("a number does not end")
-
-
-def _within(data: bytes, end: int) -> int:
-    if end > len(data):
-        raise ValueError("the file is cut short")
-    return end

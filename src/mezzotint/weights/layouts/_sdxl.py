@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mezzotint.weights.keymap import Part, Spell
+from mezzotint.weights.keymap import ComponentMap, Spell
 from mezzotint.weights.layouts import base
 
-Parts = dict[str, tuple[Part, ...]]
+Parts = dict[str, tuple[ComponentMap, ...]]
 
 CLIP = "conditioner.embedders.0.transformer."
 OPEN_CLIP, OPEN_CLIP_OF_REFINER = "conditioner.embedders.1.model.", "conditioner.embedders.0.model."
@@ -27,22 +27,22 @@ EXTRAS = (
 
 
 def base_parts(spell: Spell = str, plain: Spell = str) -> Parts:
-    """The components of SDXL's base model. spell, plain: see Part."""
-    second = Part(OPEN_CLIP, base.open_clip, "clip_text_projected", spell, plain)
-    clip = Part(CLIP, base.clip, "clip_text", spell, plain)
+    """The components of SDXL's base model. spell, plain: see ComponentMap."""
+    second = ComponentMap(OPEN_CLIP, base.open_clip, "clip_text_projected", spell, plain)
+    clip = ComponentMap(CLIP, base.clip, "clip_text", spell, plain)
     return _pictures(spell, plain) | {"text_encoder": (clip,), "text_encoder_2": (second,)}
 
 
 def refiner_parts(spell: Spell = str, plain: Spell = str) -> Parts:
     """The components of SDXL's refiner."""
-    second = Part(OPEN_CLIP_OF_REFINER, base.open_clip, "clip_text_projected", spell, plain)
+    second = ComponentMap(OPEN_CLIP_OF_REFINER, base.open_clip, "clip_text_projected", spell, plain)
     return _pictures(spell, plain) | {"text_encoder_2": (second,)}
 
 
-def chooser(parts: Parts) -> Callable[[str, Mapping[str, Any]], Part]:
+def chooser(parts: Parts) -> Callable[[str, Mapping[str, Any]], ComponentMap]:
     """`KeyMap.choose` where every component is kept in one way."""
 
-    def choose(component: str, config: Mapping[str, Any]) -> Part:
+    def choose(component: str, config: Mapping[str, Any]) -> ComponentMap:
         return parts[component][0]
 
     return choose
@@ -50,6 +50,6 @@ def chooser(parts: Parts) -> Callable[[str, Mapping[str, Any]], Part]:
 
 def _pictures(spell: Spell, plain: Spell) -> Parts:
     return {
-        "unet": (Part(base.UNET, base.unet, "unet", spell, plain),),
-        "vae": (Part(base.VAE, base.vae, "vae", spell, plain),),
+        "unet": (ComponentMap(base.UNET, base.unet, "unet", spell, plain),),
+        "vae": (ComponentMap(base.VAE, base.vae, "vae", spell, plain),),
     }

@@ -68,11 +68,11 @@ def _unet_name(name: str, layers: int, attentive: set[str]) -> str:
     stem, _, leaf = name.rpartition(".")
     if stem in _UNET_ENDS:
         return f"{_UNET_ENDS[stem]}.{leaf}"
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"(down|up|mid)_block(?:s\.(\d+))?\.(resnets|attentions|downsamplers|upsamplers)\.(\d+)\.(.+)", name
     )
-    assert found, name
-    side, block, kind, index, rest = found[1], int(found[2] or 0), found[3], int(found[4]), found[5]
+    assert match, name
+    side, block, kind, index, rest = match[1], int(match[2] or 0), match[3], int(match[4]), match[5]
     if kind == "resnets":
         inner, _, last = rest.rpartition(".")
         rest = f"{_UNET_RESNET[inner]}.{last}"
@@ -112,13 +112,13 @@ def vae(names: Sequence[str]) -> Iterator[Entry]:
 
 
 def _vae_name(name: str, levels: int) -> str:
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"(encoder|decoder)\.(down|up|mid)_block(?:s\.(\d+))?\.(resnets|attentions|downsamplers|upsamplers)\.(\d+)\.(.+)",
         name,
     )
-    if not found:
+    if not match:
         return name.replace("conv_norm_out", "norm_out")
-    half, side, block, kind, index, rest = found[1], found[2], int(found[3] or 0), found[4], int(found[5]), found[6]
+    half, side, block, kind, index, rest = match[1], match[2], int(match[3] or 0), match[4], int(match[5]), match[6]
     level = levels - 1 - block if side == "up" else block
     match kind:
         case "attentions":
@@ -142,14 +142,14 @@ def open_clip(names: Sequence[str]) -> Iterator[Entry]:
     """OpenCLIP: query, key and value of an attention lie in one tensor. The projection, where there is one, is a matrix
     that rows are multiplied by from the left, the transpose of a linear layer's."""
     for name in names:
-        found = re.fullmatch(r"text_model\.encoder\.layers\.(\d+)\.(.+)\.(weight|bias)", name)
-        if found is None:
+        match = re.fullmatch(r"text_model\.encoder\.layers\.(\d+)\.(.+)\.(weight|bias)", name)
+        if match is None:
             yield Entry(_OPEN_CLIP_ENDS[name], (name,), transposed=name == "text_projection.weight")
-        elif found[2] == "self_attn.q_proj":
+        elif match[2] == "self_attn.q_proj":
             joined = tuple(name.replace(".q_proj.", f".{which}_proj.") for which in "qkv")
-            yield Entry(f"transformer.resblocks.{found[1]}.attn.in_proj_{found[3]}", joined)
-        elif found[2] not in ("self_attn.k_proj", "self_attn.v_proj"):
-            yield Entry(f"transformer.resblocks.{found[1]}.{_OPEN_CLIP[found[2]]}.{found[3]}", (name,))
+            yield Entry(f"transformer.resblocks.{match[1]}.attn.in_proj_{match[3]}", joined)
+        elif match[2] not in ("self_attn.k_proj", "self_attn.v_proj"):
+            yield Entry(f"transformer.resblocks.{match[1]}.{_OPEN_CLIP[match[2]]}.{match[3]}", (name,))
 
 
 def average(name: str) -> str:
@@ -159,5 +159,5 @@ def average(name: str) -> str:
 
 def _count(names: Sequence[str], pattern: str) -> int:
     """How many of something there are, by the highest number in the names."""
-    found = [int(m[1]) for m in map(re.compile(pattern).match, names) if m]
-    return max(found, default=-1) + 1
+    numbers = [int(m[1]) for m in map(re.compile(pattern).match, names) if m]
+    return max(numbers, default=-1) + 1

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mezzotint.weights.files.tensor_files import Stored, TensorInfo, some
-from mezzotint.weights.keymap import Entry, KeyMap, Part, Table
+from mezzotint.weights.files.tensor_files import Stored, TensorInfo, listed
+from mezzotint.weights.keymap import ComponentMap, Entry, KeyMap, Table
 
 UNREAD = "caption_projection.y_embedding"
 """A table of the released files that no arithmetic reads and diffusers' class does not have."""
@@ -50,15 +50,15 @@ def autoencoder(names: Sequence[str]) -> Iterator[Entry]:
 
 
 def _in_pairs(name: str) -> Iterator[str]:
-    found = _PAIR.fullmatch(name)
-    if found:
-        yield f"blocks.{found[2]}.{'temp_block' if found[1] else 'spatial_block'}.{found[3]}"
+    match = _PAIR.fullmatch(name)
+    if match:
+        yield f"blocks.{match[2]}.{'temp_block' if match[1] else 'spatial_block'}.{match[3]}"
 
 
 def _as_gamma(name: str) -> Iterator[str]:
-    found = _NORM.fullmatch(name)
-    if found:
-        yield f"{found[1]}.{_MINDSPORE[found[2]]}"
+    match = _NORM.fullmatch(name)
+    if match:
+        yield f"{match[1]}.{_MINDSPORE[match[2]]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,29 +82,29 @@ class Renamed:
     def header(self) -> dict[str, TensorInfo]:
         """See Stored."""
         there = self.stored.header()
-        found = {ours: there[name] for ours, name in self._sources(there).items()}
+        ours_there = {ours: there[name] for ours, name in self._sources(there).items()}
         strange = [n for n in there if self.table.reads(n) is None and not LAYOUT.is_extra(n)]
-        lent = {name: TensorInfo("F32", shape) for name, (shape, _) in self.lent.items() if name not in found}
-        return found | {name: there[name] for name in strange} | lent
+        lent = {name: TensorInfo("F32", shape) for name, (shape, _) in self.lent.items() if name not in ours_there}
+        return ours_there | {name: there[name] for name in strange} | lent
 
     def read(self, names: Collection[str]) -> dict[str, Tensor]:
         """See Stored."""
         sources = self._sources(self.stored.header())
-        asked = {name: sources[name] for name in names if name in sources}
-        tensors = self.stored.read(tuple(asked.values()))
-        found = {name: tensors[source] for name, source in asked.items()}
-        return found | {name: torch.full(*self.lent[name]) for name in names if name not in found}
+        stored_names = {name: sources[name] for name in names if name in sources}
+        tensors = self.stored.read(tuple(stored_names.values()))
+        read_tensors = {name: tensors[source] for name, source in stored_names.items()}
+        return read_tensors | {name: torch.full(*self.lent[name]) for name in names if name not in read_tensors}
 
     def dropped(self) -> str | None:
         """What of the file is left out, in words; None when nothing is."""
         extras = [n for n in self.stored.header() if self.table.reads(n) is None and LAYOUT.is_extra(n)]
-        return some(extras) if extras else None
+        return listed(extras) if extras else None
 
     def begun(self) -> str | None:
         """What the file lacks and begins anew, in words; None when that is nothing but the table that nothing reads."""
         sources = self._sources(self.stored.header())
         absent = [name for name in self.lent if name != UNREAD and name not in sources]
-        return some(absent) if absent else None
+        return listed(absent) if absent else None
 
     def _sources(self, header: Mapping[str, TensorInfo]) -> dict[str, str]:
         return {entry.ours[0]: name for name, entry in self.table.present(header).items()}
@@ -118,9 +118,9 @@ def of_denoiser(stored: Stored, shapes: Mapping[str, tuple[int, ...]], *, shrink
     """
     lent = {UNREAD: (shapes[UNREAD], 0.0)} if UNREAD in shapes else {}
     for name, shape in shapes.items() if shrinking is not None else ():
-        if (found := _SHRINKING.fullmatch(name)) is not None:
-            mean = 1.0 / math.prod(shape[2:]) if found[1] == "sr" else 1.0
-            lent[name] = (shape, mean if found[2] == "weight" else 0.0)
+        if (match := _SHRINKING.fullmatch(name)) is not None:
+            mean = 1.0 / math.prod(shape[2:]) if match[1] == "sr" else 1.0
+            lent[name] = (shape, mean if match[2] == "weight" else 0.0)
     return Renamed(stored, LAYOUT.parts["denoiser"][0].table(list(shapes)), lent)
 
 
@@ -129,17 +129,12 @@ def of_autoencoder(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> Ren
     return Renamed(stored, LAYOUT.parts["vae"][0].table(list(shapes)), {})
 
 
-def for_diffusers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors that LatteTransformer3DModel has, under its names, from ours."""
-    return {name: tensor for name, tensor in tensors.items() if name != UNREAD}
-
-
 def average(name: str) -> str:
     """The averaged copy of a tensor."""
     return f"ema.{name}"
 
 
-def _choose(component: str, config: Mapping[str, Any]) -> Part:
+def _choose(component: str, config: Mapping[str, Any]) -> ComponentMap:
     """There is one way."""
     return LAYOUT.parts[component][0]
 
@@ -147,7 +142,7 @@ def _choose(component: str, config: Mapping[str, Any]) -> Part:
 LAYOUT = KeyMap(
     name="latte",
     family="latte",
-    parts={"denoiser": (Part("", denoiser, "latte"),), "vae": (Part("", autoencoder, "causal_vae"),)},
+    parts={"denoiser": (ComponentMap("", denoiser, "latte"),), "vae": (ComponentMap("", autoencoder, "causal_vae"),)},
     choose=_choose,
     extras=_EXTRAS,
     average=average,

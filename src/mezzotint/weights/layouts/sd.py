@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mezzotint.weights.keymap import KeyMap, Part
+from mezzotint.weights.keymap import ComponentMap, KeyMap
 from mezzotint.weights.layouts import base
 
 CLIP, OPEN_CLIP = "cond_stage_model.transformer.", "cond_stage_model.model."
@@ -23,7 +23,7 @@ _EXTRAS = (
 )
 
 
-def _choose(component: str, config: Mapping[str, Any]) -> Part:
+def _choose(component: str, config: Mapping[str, Any]) -> ComponentMap:
     """The way a component is written. OpenCLIP computes the exact gelu, CLIP an approximation."""
     ways = LAYOUT.parts[component]
     return ways[1] if component == "text_encoder" and config.get("hidden_act") == "gelu" else ways[0]
@@ -33,9 +33,12 @@ LAYOUT = KeyMap(
     name="sd",
     family="sd",
     parts={
-        "unet": (Part(base.UNET, base.unet, "unet"),),
-        "vae": (Part(base.VAE, base.vae, "vae"),),
-        "text_encoder": (Part(CLIP, base.clip, "clip_text"), Part(OPEN_CLIP, base.open_clip, "clip_text")),
+        "unet": (ComponentMap(base.UNET, base.unet, "unet"),),
+        "vae": (ComponentMap(base.VAE, base.vae, "vae"),),
+        "text_encoder": (
+            ComponentMap(CLIP, base.clip, "clip_text"),
+            ComponentMap(OPEN_CLIP, base.open_clip, "clip_text"),
+        ),
     },
     choose=_choose,
     extras=_EXTRAS,

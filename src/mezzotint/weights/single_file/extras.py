@@ -24,7 +24,7 @@ _REST, _AVERAGE, _LAYOUT = "rest.safetensors", "average.safetensors", "layout.js
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class Extras:
     """rest: tensors by the names of the single file. averages: likewise, of the averaged denoiser. spellings: by proper
     name, the name and shape it had. metadata: the header's words. layout: the file's, by name."""
 
@@ -48,12 +48,12 @@ class Remains:
         write_json(root / FOLDER / _LAYOUT, {"layout": self.layout} | table | {"metadata": words})
 
 
-def remains_of(single: SingleFile, *, averages: bool = False) -> Remains:
+def extras_of(single: SingleFile, *, averages: bool = False) -> Extras:
     """What an open file has besides its model. averages: the averaged copy, too, which is as large as it."""
     besides = single.besides
     rest = (*besides.extras, *besides.unknown)
     kept = besides.averages if averages else ()
-    return Remains(
+    return Extras(
         tensor_files.read(single.file, rest, unchecked=rest),
         tensor_files.read(single.file, kept, unchecked=kept),
         single.spellings(),
@@ -62,19 +62,19 @@ def remains_of(single: SingleFile, *, averages: bool = False) -> Remains:
     )
 
 
-def read_remains(root: Path) -> Remains:
+def read_extras(root: Path) -> Extras:
     """What a model folder carries along; nothing where it has no such folder. Raises WeightsError for damaged files."""
     folder = root / FOLDER
     if not (folder / _LAYOUT).is_file():
-        return Remains()
+        return Extras()
     table = read_json(folder / _LAYOUT)
-    found = {}
+    tensors = {}
     for name in (_REST, _AVERAGE):
         path = folder / name
         present = tuple(tensor_files.read_header(path)) if path.is_file() else ()
-        found[name] = tensor_files.read(path, present, unchecked=present) if present else {}
+        tensors[name] = tensor_files.read(path, present, unchecked=present) if present else {}
     words = dict(table.get("metadata", {}))
-    return Remains(found[_REST], found[_AVERAGE], _spellings(table), words, str(table.get("layout", "sd")))
+    return Extras(tensors[_REST], tensors[_AVERAGE], _spellings(table), words, str(table.get("layout", "sd")))
 
 
 def drop_average(root: Path) -> None:

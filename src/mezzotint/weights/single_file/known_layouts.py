@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from mezzotint import registry
-from mezzotint.weights.keymap import Family, KeyMap
+from mezzotint.weights.keymap import KeyMap
 
 FOLDER = "weights/layouts"
 
@@ -13,15 +13,15 @@ FOLDER = "weights/layouts"
 def every() -> Iterator[KeyMap]:
     """All layouts of single files, those with a sign of their own first, so that the first that fits is the right one.
     One whose parts stand in files of their own, without a start, is none of these."""
-    found: list[KeyMap] = []
+    layouts: list[KeyMap] = []
     for name in registry.names(FOLDER):
         layout: KeyMap = registry.find(FOLDER, name).LAYOUT
         if all(way.start for ways in layout.parts.values() for way in ways):
-            found += [layout, *layout.variants]
-    return iter(sorted(found, key=lambda layout: not layout.sign))
+            layouts += [layout, *layout.variants]
+    return iter(sorted(layouts, key=lambda layout: not layout.sign))
 
 
-def of_names(names: Collection[str], family: Family | None = None) -> KeyMap | None:
+def of_names(names: Collection[str], family: str | None = None) -> KeyMap | None:
     """The layout of a file with these names; None when no layout of the family (None: of any) has all its parts."""
     return next((lay for lay in every() if family in (None, lay.family) and lay.fits(names)), None)
 

@@ -19,7 +19,7 @@ from mezzotint.weights.files import tensor_files
 from mezzotint.weights.files.tensor_files import TensorInfo
 from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import ModelFolder
-from mezzotint.weights.keymap import Entry, KeyMap, Part, Shape
+from mezzotint.weights.keymap import ComponentMap, Entry, KeyMap, Shape
 from mezzotint.weights.single_file import known_layouts
 
 Shapes = Mapping[str, Mapping[str, Shape]]
@@ -29,7 +29,7 @@ _LEFTOVER = re.compile(r"\._backbone|^stage[12]\.")
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class TensorMatch:
     """What a file holds of a model. held: by component, for each of our names the name of the tensor there that has it,
     and its entry. besides: names that are of no component. averages: those of them that are an averaged copy.
     leftovers: how many names have parts that a trainer has left in them (`._backbone`, `stage1.`)."""
@@ -45,10 +45,10 @@ class Claim:
         """Tensors under our names. Raises WeightsError as `files.read`."""
         chosen = {place: entry for name in names for place, entry in (self.held[component][name],)}
         stored = tensor_files.read(self.path, chosen)
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for place, entry in chosen.items():
-            found |= {ours: t for ours, t in entry.to_ours(stored[place]).items() if ours in names}
-        return found
+            tensors |= {ours: t for ours, t in entry.to_ours(stored[place]).items() if ours in names}
+        return tensors
 
     def dtype(self, component: str, name: str) -> str:
         """The type of a tensor of ours, in safetensors' words."""
@@ -63,7 +63,7 @@ def shapes_of(folder: ModelFolder, layout: KeyMap) -> dict[str, dict[str, Shape]
     }
 
 
-def of_file(path: Path, layout: KeyMap, shapes: Shapes, *, averaged: bool = False) -> Claim:
+def of_file(path: Path, layout: KeyMap, shapes: Shapes, *, averaged: bool = False) -> TensorMatch:
     """What a file of tensors holds of a model. averaged: an averaged copy takes the place of the plain tensors.
 
     Raises WeightsError: E1401, E1402, E1420 for a file that cannot be read; E1451 naming a tensor of another shape;
@@ -78,10 +78,10 @@ def of_file(path: Path, layout: KeyMap, shapes: Shapes, *, averaged: bool = Fals
     if averaged and not copies:
         raise WeightsError(f"{path}: has no averaged weights; leave out --ema=use", code="E1415")
     held: dict[str, dict[str, tuple[str, Entry]]] = {}
-    for component, wanted in shapes.items():
-        found = _held(seen, component, wanted, rivals)
-        if found:
-            held[component] = {ours: (seen[name], entry) for name, entry in found.items() for ours in entry.ours}
+    for component, needed in shapes.items():
+        entries = _held(seen, component, needed, rivals)
+        if entries:
+            held[component] = {ours: (seen[name], entry) for name, entry in entries.items() for ours in entry.ours}
     if not held:
         raise WeightsError(
             f"{path}: holds nothing of the model; it looks like {kinds.of_tensors(header)}. Give files of the same "
@@ -91,35 +91,35 @@ def of_file(path: Path, layout: KeyMap, shapes: Shapes, *, averaged: bool = Fals
     taken = {name for names in held.values() for name, _ in names.values()}
     _require_shapes(path, header, held, shapes)
     besides = tuple(name for name in header if name not in taken)
-    return Claim(
+    return TensorMatch(
         path, header, held, besides, tuple(n for n in besides if n in copies),
         sum(_LEFTOVER.search(name) is not None for name in taken),
     )  # fmt: skip
 
 
-def of_component(path: Path, component: str, network: components.Network, shapes: Shapes) -> Claim:
+def of_component(path: Path, component: str, network: components.Network, shapes: Shapes) -> TensorMatch:
     """What a component's weights in a model folder hold. path: the file, or the index of its shards."""
     header = tensor_files.read_header(path)
     names = components.modern_names(network, {name: name for name in header})
-    wanted = shapes[component]
-    held = {component: {ours: (name, Entry(ours, (ours,))) for ours, name in names.items() if ours in wanted}}
+    needed = shapes[component]
+    held = {component: {ours: (name, Entry(ours, (ours,))) for ours, name in names.items() if ours in needed}}
     _require_shapes(path, header, held, shapes)
     taken = {name for name, _ in held[component].values()}
-    return Claim(path, header, held, tuple(name for name in header if name not in taken), (), 0)
+    return TensorMatch(path, header, held, tuple(name for name in header if name not in taken), (), 0)
 
 
 def _held(
-    names: Collection[str], component: str, wanted: Mapping[str, Shape], rivals: Collection[KeyMap]
+    names: Collection[str], component: str, needed: Mapping[str, Shape], rivals: Collection[KeyMap]
 ) -> dict[str, Entry]:
     """The names in a file that are of a component, in the spelling that most of them have."""
-    ours = list(wanted)
+    ours = list(needed)
     # of diffusers' own names those of text encoders do not say which one they are of
-    own = {} if component.startswith("text_encoder") else {n: Entry(n, (n,)) for n in names if n in wanted}
+    own = {} if component.startswith("text_encoder") else {n: Entry(n, (n,)) for n in names if n in needed}
     ways = [way.table(ours).present(names) for way in _ways(component, rivals) if way.count(names)]
     return max([own, *ways], key=len)
 
 
-def _ways(component: str, rivals: Collection[KeyMap]) -> Iterator[Part]:
+def _ways(component: str, rivals: Collection[KeyMap]) -> Iterator[ComponentMap]:
     for rival in rivals:
         yield from rival.parts[component]
 
@@ -127,17 +127,17 @@ def _ways(component: str, rivals: Collection[KeyMap]) -> Iterator[Part]:
 def _averages(header: Collection[str], rivals: Collection[KeyMap]) -> dict[str, str]:
     """Names of averaged copies, each with the plain name it stands for. A copy whose plain name is not there is told by
     its start alone (`ema.model.…`), as trainers leave it that wrote nothing else."""
-    found: dict[str, str] = {}
+    plain_names: dict[str, str] = {}
     for rival in rivals:
         start = rival.average_start
         copies = [name for name in header if name.startswith(start)]
         plain = {rival.average(name): name for name in header} if copies else {}
         for name in copies:
             if name in plain:
-                found[name] = plain[name]
+                plain_names[name] = plain[name]
             elif rival.average(name.removeprefix(start)) == name:
-                found[name] = name.removeprefix(start)
-    return found
+                plain_names[name] = name.removeprefix(start)
+    return plain_names
 
 
 def _require_shapes(
@@ -148,8 +148,8 @@ def _require_shapes(
 ) -> None:
     for component, names in held.items():
         for ours, (place, entry) in names.items():
-            found = entry.shapes(header[place].shape)[ours]
-            if found != shapes[component][ours]:
+            shape = entry.shapes(header[place].shape)[ours]
+            if shape != shapes[component][ours]:
                 raise WeightsError(
                     f"{path}: {place} has the shape {list(header[place].shape)}, the model's {component} needs "
                     f"{list(entry.foreign_shape(dict(shapes[component])))}; they are of different models, the file "

@@ -46,15 +46,15 @@ def describe(
     The hash is still open: `seal` puts it in when the file is written.
     """
     before = {k.removeprefix(_START): v for k, v in (source or {}).items() if k.startswith(_START)}
-    told = {"title": title} | {name: before[name] for name in _KEPT if name in before}
-    told |= {
+    words = {"title": title} | {name: before[name] for name in _KEPT if name in before}
+    words |= {
         "sai_model_spec": VERSION,
         "architecture": architecture,
         "implementation": IMPLEMENTATION,
         "resolution": f"{resolution}x{resolution}",
         "prediction_type": prediction,
     }
-    return {"format": "pt", _HASH: _OPEN} | {_START + name: value for name, value in told.items()}
+    return {"format": "pt", _HASH: _OPEN} | {_START + name: value for name, value in words.items()}
 
 
 def prediction_of(metadata: Mapping[str, str]) -> Prediction | None:
@@ -85,8 +85,8 @@ def seal(path: Path) -> None:
         header = json.loads(file.read(length))
         assert header["__metadata__"][_HASH] == _OPEN, path
         words = header["__metadata__"] | {_HASH: f"0x{hashlib.file_digest(file, 'sha256').hexdigest()}"}
-        told = header | {"__metadata__": dict(sorted(words.items()))}
-        text = json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
+        sealed = header | {"__metadata__": dict(sorted(words.items()))}
+        text = json.dumps(sealed, separators=(",", ":"), ensure_ascii=False).encode()
         assert len(text) <= length, path  # the same entries in another order; the format pads with spaces
         file.seek(8)
         file.write(text.ljust(length))
@@ -96,5 +96,5 @@ def is_sealed(path: Path) -> bool:
     """Whether a file's tensor content is what its header says. False when it says nothing."""
     with path.open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        told = str(header.get("__metadata__", {}).get(_HASH, ""))
-        return told == f"0x{hashlib.file_digest(file, 'sha256').hexdigest()}"
+        written = str(header.get("__metadata__", {}).get(_HASH, ""))
+        return written == f"0x{hashlib.file_digest(file, 'sha256').hexdigest()}"

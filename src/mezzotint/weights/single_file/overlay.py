@@ -14,7 +14,7 @@ from torch import Tensor
 from mezzotint.weights.files import fingerprint
 from mezzotint.weights.files.tensor_files import TensorInfo
 from mezzotint.weights.merge import Merge, open_base, open_other
-from mezzotint.weights.single_file.match_tensors import Claim
+from mezzotint.weights.single_file.match_tensors import TensorMatch
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Overlay:
 
     def touches(self, component: str) -> bool:
         """Whether the files hold anything of a component."""
-        return bool(self._claims(component))
+        return bool(self._matches(component))
 
     def component(self, name: str) -> OverlaidComponent:
         """A component as it comes out."""
@@ -46,18 +46,18 @@ class Overlay:
 
     def digests(self, component: str) -> list[str]:
         """Of the files that hold some of a component, in their order."""
-        return [fingerprint.of_file(claim.path) for claim in self._claims(component)]
+        return [fingerprint.of_file(match.path) for match in self._matches(component)]
 
     def notes(self) -> Iterator[str]:
         """How much each file puts in the place of the model's own."""
         origin = self.merge.origin
         for source in self.merge.others:
             counts = {c: sum(one is source for one in names.values()) for c, names in origin.items()}
-            told = ", ".join(f"{count} of {len(origin[c])} tensors of {c}" for c, count in counts.items() if count)
-            yield f"model.over: {told or 'nothing'} from {source.path}"
+            counted = ", ".join(f"{count} of {len(origin[c])} tensors of {c}" for c, count in counts.items() if count)
+            yield f"model.over: {counted or 'nothing'} from {source.path}"
 
-    def _claims(self, component: str) -> list[Claim]:
-        return [claim for source in self.merge.others for claim in source.claims if component in claim.held]
+    def _matches(self, component: str) -> list[TensorMatch]:
+        return [match for source in self.merge.others for match in source.matches if component in match.held]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class OverlaidComponent:
     def place(self) -> Path:
         """The last file that holds some of it: what messages call it."""
         merge = self.overlay.merge
-        having = (source.path for source in reversed(merge.others) if any(self.name in c.held for c in source.claims))
+        having = (source.path for source in reversed(merge.others) if any(self.name in c.held for c in source.matches))
         return next(having, merge.base.source.path)
 
     def header(self) -> dict[str, TensorInfo]:

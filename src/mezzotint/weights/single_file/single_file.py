@@ -15,13 +15,14 @@ from typing import Any
 from torch import Tensor
 
 from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.recipe.families.base import family_spec, specs
 from mezzotint.recipe.reading import yaml_rules
 from mezzotint.weights import kinds
 from mezzotint.weights.files import pickled, tensor_files
 from mezzotint.weights.files.tensor_files import TensorInfo
 from mezzotint.weights.folder import components, scheduler_file
 from mezzotint.weights.folder.model_folder import ModelFolder, open_folder, shipped
-from mezzotint.weights.keymap import Entry, Family, KeyMap, Part, Table
+from mezzotint.weights.keymap import ComponentMap, Entry, KeyMap, Table
 from mezzotint.weights.single_file import known_layouts, modelspec
 
 Prediction = modelspec.Prediction
@@ -77,7 +78,7 @@ class SingleFile:
         averages = tuple(n for n in left if n.startswith(self.layout.average_start) and n not in extras)
         return Besides(averages, extras, tuple(n for n in left if n not in (*extras, *averages)))
 
-    def component(self, component: str) -> Component:
+    def component(self, component: str) -> ComponentInFile:
         """The tensors of a component under our names."""
         table = self.tables[component]
         places = {name: (name, entry) for name, entry in table.present(self.header).items()}
@@ -85,13 +86,15 @@ class SingleFile:
             copies = {self.layout.average(entry.foreign): (name, entry) for name, (_, entry) in places.items()}
             places = {copy: place for copy, place in copies.items() if copy in self.header}
         strange = [n for n in self.besides.unknown if n.startswith(self._part(component).start)]
-        return Component(self.path, self.file, self.header, {n: entry for n, (_, entry) in places.items()}, strange)
+        return ComponentInFile(
+            self.path, self.file, self.header, {n: entry for n, (_, entry) in places.items()}, strange
+        )
 
     def scheduler(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The scheduler's configuration of its folder, made true where the file says otherwise."""
-        told = self.prediction or scheduler_file.prediction_of(config) or "epsilon"
+        predicts = self.prediction or scheduler_file.prediction_of(config) or "epsilon"
         zero = marks_zero_terminal(self.header) or bool(config.get("rescale_betas_zero_snr"))
-        return scheduler_file.corrected(config, prediction=told, zero_terminal=zero)
+        return scheduler_file.corrected(config, prediction=predicts, zero_terminal=zero)
 
     def notes(self) -> Iterator[str]:
         """What was met in the file that its reader should know, in words."""
@@ -103,20 +106,20 @@ class SingleFile:
             count = len(self.besides.averages)
             yield f"{count} averaged tensors in the file are left; model.ema_weights=use trains from them"
         if self.besides.unknown:
-            yield f"{self.path.name} also holds {tensor_files.some(self.besides.unknown)}, which no network has"
+            yield f"{self.path.name} also holds {tensor_files.listed(self.besides.unknown)}, which no network has"
 
     def spellings(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """By proper name: the name and shape of tensors that this file writes in another way than we would."""
-        found = {}
+        differing = {}
         for component, table in self.tables.items():
             shapes = self._shapes(component)
             for name, entry in table.present(self.header).items():
                 shape = self.header[name].shape
                 if name != entry.foreign or shape != entry.foreign_shape(shapes):
-                    found[entry.foreign] = (name, shape)
-        return found
+                    differing[entry.foreign] = (name, shape)
+        return differing
 
-    def _part(self, component: str) -> Part:
+    def _part(self, component: str) -> ComponentMap:
         part = self.layout.part_in(component, self.header)
         assert part is not None, component  # the file was found to be whole when it was opened
         return part
@@ -127,7 +130,7 @@ class SingleFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Component:
+class ComponentInFile:
     """A network's tensors in a single file: `files.Stored`. places: entries by the name that is read. strange: names
     that seem to be of this network, and that it does not have."""
 
@@ -139,28 +142,28 @@ class Component:
 
     def header(self) -> dict[str, TensorInfo]:
         """Our names with types and shapes; strange ones as they are, so that they are refused."""
-        found = {
+        known = {
             ours: TensorInfo(self._all[name].dtype, shape)
             for name, entry in self.places.items()
             for ours, shape in entry.shapes(self._all[name].shape).items()
         }
-        return found | {name: self._all[name] for name in self.strange}
+        return known | {name: self._all[name] for name in self.strange}
 
     def read(self, names: Collection[str]) -> dict[str, Tensor]:
         """See Stored. Values and types are the file's."""
-        wanted = set(names)
-        chosen = {name: entry for name, entry in self.places.items() if wanted.intersection(entry.ours)}
+        names_set = set(names)
+        chosen = {name: entry for name, entry in self.places.items() if names_set.intersection(entry.ours)}
         tensors = tensor_files.read(self.file, chosen)
-        found: dict[str, Tensor] = {}
+        ours_read: dict[str, Tensor] = {}
         for name, entry in chosen.items():
-            found |= {ours: t for ours, t in entry.to_ours(tensors.pop(name)).items() if ours in wanted}
-        return found
+            ours_read |= {ours: t for ours, t in entry.to_ours(tensors.pop(name)).items() if ours in names_set}
+        return ours_read
 
     def require_known(self) -> None:
         """Raises WeightsError E1405 when the file has strange tensors."""
         if self.strange:
             raise WeightsError(
-                f"{self.place}: has {tensor_files.some(self.strange)} that the network of its configuration does not "
+                f"{self.place}: has {tensor_files.listed(self.strange)} that the network of its configuration does not "
                 "have; give the folder of its configurations",
                 code="E1405",
             )
@@ -174,11 +177,6 @@ class Component:
         """A name for the weights: of these tensors alone, so that another denoiser in the file changes nothing of its
         autoencoder's."""
         return tensor_files.digest(self.file, self.places)
-
-
-def is_single_file(path: Path) -> bool:
-    """Whether a path is a file, and so a model in one piece or nothing that is known here."""
-    return path.is_file()
 
 
 def open_single(
@@ -202,25 +200,21 @@ def open_single(
     file = _readable(path, store)
     header = tensor_files.read_header(file)
     layout = _layout(path, header, layout)
-    told = prediction or modelspec.prediction_of(tensor_files.read_metadata(file)) or _marked(header) or _beside(path)
-    root = config if config is not None else _shipped(path, header, told)
+    said = prediction or modelspec.prediction_of(tensor_files.read_metadata(file)) or _marked(header) or _beside(path)
+    root = config if config is not None else _shipped(path, header, said)
     if averaged and not any(n.startswith(layout.average("model.diffusion_model.")) for n in header):
         raise WeightsError(f"{path}: has no averaged weights; write model.ema_weights=ignore", code="E1415")
-    return SingleFile(path, file, open_folder(root), layout, averaged, told)
+    return SingleFile(path, file, open_folder(root), layout, averaged, said)
 
 
-def family_at(path: Path) -> Family | None:
+def family_at(path: Path) -> str | None:
     """The family of a model, folder or single file, by its small files and headers; None when they do not say it.
 
     Raises WeightsError for a file that cannot be read.
     """
     if path.is_dir():
-        if kinds.is_latte_folder(path):
-            return "latte"
-        index = open_folder(path).index
-        return None if "transformer" in index else "sdxl" if "text_encoder_2" in index else "sd"
-    names = tensor_files.read_header(_readable(path, None)).keys()
-    return "latte" if kinds.is_latte(names) else kinds.family_of(names)
+        return kinds.family_at(path)
+    return kinds.family_of(tensor_files.read_header(_readable(path, None)).keys())
 
 
 def marks_zero_terminal(header: Collection[str]) -> bool:
@@ -246,15 +240,15 @@ def _readable(path: Path, store: Path | None) -> Path:
     return path
 
 
-def _layout(path: Path, header: Mapping[str, TensorInfo], wanted: KeyMap | None) -> KeyMap:
-    family = wanted.family if wanted is not None else None
+def _layout(path: Path, header: Mapping[str, TensorInfo], asked_layout: KeyMap | None) -> KeyMap:
+    family = asked_layout.family if asked_layout is not None else None
     other = kinds.refusal(header, family)
     if other is not None:
         raise WeightsError(f"{path}: looks like {other.name}; {other.remedy}", code="E1406")
-    found = known_layouts.of_names(header.keys(), family)
-    if found is None:
+    fitting = known_layouts.of_names(header.keys(), family)
+    if fitting is None:
         raise WeightsError(f"{path}: lacks a part of {kinds.of_tensors(header)}; give the whole model", code="E1406")
-    return found
+    return fitting
 
 
 def _marked(header: Collection[str]) -> Prediction | None:
@@ -290,26 +284,21 @@ def _shipped(path: Path, header: Mapping[str, TensorInfo], prediction: Predictio
     """The shipped configurations that fit a file."""
     first = header.get("model.diffusion_model.input_blocks.0.0.weight")
     channels = first.shape[0] if first is not None and first.shape else 0
-    match text_width(header), channels:
-        case 768, 320:
-            return shipped("sd1")
-        case 2048, 320:
-            return shipped("sdxl")
-        case 1280, 384:
-            return shipped("sdxl-refiner")
-        case 1024, 320 if prediction is not None:
-            return shipped("sd2-v" if prediction == "v" else "sd2")
-        case 1024, 320:
-            raise WeightsError(
-                f"{path}: is of SD 2.x, and nothing says whether it predicts the velocity (768-pixel models) or the "
-                "noise (512-pixel base models); write model.prediction=v or model.prediction=epsilon "
-                "(convert: --prediction=v)",
-                code="E1413",
-            )
-        case width, _:
-            layout = "SDXL" if kinds.family_of(header.keys()) == "sdxl" else "Stable Diffusion"
-            raise WeightsError(
-                f"{path}: has the layout of {layout} in another size ({channels} channels, text of width "
-                f"{width}); write model.config=FOLDER with its configurations (convert: --config=FOLDER)",
-                code="E1414",
-            )
+    width = text_width(header)
+    known = [one for spec in specs() for one in spec.shipped if (one.width, one.channels) == (width, channels)]
+    fitting = [one for one in known if one.prediction in ("", prediction)] or (known[:1] if prediction else [])
+    if fitting:
+        return shipped(fitting[0].name)
+    if known:
+        raise WeightsError(
+            f"{path}: is of {kinds.WIDTHS.get(width, 'a kind that comes in two forms')}, and nothing says whether it "
+            "predicts the velocity (768-pixel models) or the noise (512-pixel base models); write model.prediction=v "
+            "or model.prediction=epsilon (convert: --prediction=v)",
+            code="E1413",
+        )
+    layout = family_spec(kinds.family_of(header.keys()) or "sd").called
+    raise WeightsError(
+        f"{path}: has the layout of {layout} in another size ({channels} channels, text of width "
+        f"{width}); write model.config=FOLDER with its configurations (convert: --config=FOLDER)",
+        code="E1414",
+    )

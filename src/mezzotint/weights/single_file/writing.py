@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import mindspore, tensor_files
-from mezzotint.weights.folder import components
+from mezzotint.weights.folder import components, state
 from mezzotint.weights.folder.components import DTYPES, DTypeName
+from mezzotint.weights.folder.export import Replaced
 from mezzotint.weights.folder.model_folder import ModelFolder
 from mezzotint.weights.keymap import KeyMap
 from mezzotint.weights.single_file import modelspec
-from mezzotint.weights.single_file.extras import Remains
+from mezzotint.weights.single_file.extras import Extras
 
 _MODEL = ("model.", "model_ema.", "cond_stage_model.", "conditioner.", "first_stage_model.")
 
@@ -64,7 +64,7 @@ def assemble(
     layout: KeyMap,
     folder: ModelFolder,
     tensors: Mapping[str, Mapping[str, Tensor]],
-    remains: Remains,
+    extras: Extras,
 ) -> dict[str, Tensor]:
     """All tensors of a single file. tensors: by component, under our names. Values are laid out, never changed.
 
@@ -72,30 +72,30 @@ def assemble(
 
     Raises WeightsError E1405 when they are not those that the folder's configurations describe.
     """
-    found = around(layout, remains)
+    written = around(layout, extras)
     for component, network in layout.networks.items():
         config = folder.config(component)
         where = folder.root / component
         shapes = components.shapes(network, config, where=where / "config.json")
-        require_fit(where, shapes, tensors[component])
+        state.require_shapes(where, shapes, {name: tuple(t.shape) for name, t in tensors[component].items()})
         for entry in layout.choose(component, config).table(list(shapes)).entries:
             whole = entry.to_foreign(tensors[component])
-            name, shape = spelling(layout, remains, (entry.foreign, tuple(whole.shape)))
-            found[name] = whole.reshape(shape)
-    return found
+            name, shape = spelling(layout, extras, (entry.foreign, tuple(whole.shape)))
+            written[name] = whole.reshape(shape)
+    return written
 
 
-def around(layout: KeyMap, remains: Remains) -> dict[str, Tensor]:
-    """What a single file holds besides its networks. remains: of the file that the model came from."""
-    same = remains.layout == layout.name
-    found: dict[str, Tensor] = {name: torch.tensor(value) for name, value in layout.filled.items()}
-    found |= {name: tensor for name, tensor in remains.rest.items() if same or not layout.sign or name in found}
-    return found | (dict(remains.averages) if same else {})
+def around(layout: KeyMap, extras: Extras) -> dict[str, Tensor]:
+    """What a single file holds besides its networks. extras: of the file that the model came from."""
+    same = extras.layout == layout.name
+    besides: dict[str, Tensor] = {name: torch.tensor(value) for name, value in layout.filled.items()}
+    besides |= {name: tensor for name, tensor in extras.rest.items() if same or not layout.sign or name in besides}
+    return besides | (dict(extras.averages) if same else {})
 
 
-def spelling(layout: KeyMap, remains: Remains, written: tuple[str, tuple[int, ...]]) -> tuple[str, tuple[int, ...]]:
+def spelling(layout: KeyMap, extras: Extras, written: tuple[str, tuple[int, ...]]) -> tuple[str, tuple[int, ...]]:
     """Name and shape of a tensor in a file, as the file wrote it that the model came from."""
-    return remains.spellings.get(written[0], written) if remains.layout == layout.name else written
+    return extras.spellings.get(written[0], written) if extras.layout == layout.name else written
 
 
 def write(target: Path, tensors: Mapping[str, Tensor], description: Description, before: Mapping[str, str]) -> None:
@@ -117,11 +117,11 @@ def cast(place: Path, tensors: Mapping[str, Tensor], dtype: DTypeName) -> dict[s
 
     Raises WeightsError E1416 when a value is too large for it.
     """
-    found = dict(tensors)
+    narrowed = dict(tensors)
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and tensor.ndim and name.startswith(_MODEL) and not _is_schedule(name):
-            found[name] = _narrowed(place, name, tensor, dtype)
-    return found
+            narrowed[name] = _narrowed(place, name, tensor, dtype)
+    return narrowed
 
 
 def cast_component(place: Path, tensors: Mapping[str, Tensor], dtype: DTypeName) -> dict[str, Tensor]:
@@ -129,19 +129,25 @@ def cast_component(place: Path, tensors: Mapping[str, Tensor], dtype: DTypeName)
     return {name: _narrowed(place, name, t, dtype) if t.is_floating_point() else t for name, t in tensors.items()}
 
 
-def require_fit(where: Path, wanted: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
-    """Raises WeightsError E1405, with counts and names, when tensors are not those of a component's configuration."""
-    told = [
-        f"{word}: {tensor_files.some(names, 3)}"
-        for word, names in (
-            ("missing", [n for n in wanted if n not in found]),
-            ("unexpected", [n for n in found if n not in wanted]),
-            ("of another shape", [n for n in wanted if n in found and tuple(found[n].shape) != wanted[n]]),
-        )
-        if names
-    ]
-    if told:
-        raise WeightsError(f"{where}: weights do not fit config.json; {'; '.join(told)}", code="E1405")
+def write_components(target: Path, layout: KeyMap, replaced: Mapping[str, Replaced], dtype: DTypeName) -> None:
+    """Writes some components of a model as one file, under the names that they have in a whole one: what is trained,
+    without the rest. `mezzotint merge` lays such a file over the model it was trained from.
+
+    `.ckpt` is MindSpore's checkpoint, all else is safetensors. One that is there is replaced when the new one is whole.
+    replaced: by component. Raises WeightsError E1403 for weights that are not finite, E1416 for what is too large for
+    the type, StorageError E1701.
+    """
+    tensors: dict[str, Tensor] = {}
+    for component, new in replaced.items():
+        ours = components.modern_names(new.network, new.tensors)
+        for entry in layout.choose(component, new.config).table(list(ours)).entries:
+            tensors[entry.foreign] = entry.to_foreign(ours)
+    tensors = cast(target, tensors, dtype)
+    if target.suffix == mindspore.SUFFIX:
+        tensor_files.require_finite(target, tensors)
+        mindspore.write(target, tensors)
+    else:
+        tensor_files.write(tensors, target)
 
 
 def _narrowed(place: Path, name: str, tensor: Tensor, dtype: DTypeName) -> Tensor:

@@ -26,7 +26,7 @@ Told = Literal["auto", "timestep", "log-sigma"]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class Parameterization:
     """prediction: of `PREDICTIONS` or `IN_SIGMA`; another one raises ValueError. sigma_data: σ_d of "edm". told: "auto"
     is the timestep, and ¼ ln σ for "edm" and "v-edm". Raises
     RecipeError E1077 where ¼ ln σ is asked for and the kind is never told it."""
@@ -95,10 +95,10 @@ class Form:
         if not self.in_sigma and not self.tells_sigma:
             return x_t, t
         sigma = level_of(t, schedule)
-        told = self.model_t(sigma, t)
+        model_t = self.model_t(sigma, t)
         if not self.in_sigma:
-            return x_t, told
-        return self.model_input(x_t.float() * expand_to((1.0 + sigma**2).sqrt(), x_t.ndim), sigma), told
+            return x_t, model_t
+        return self.model_input(x_t.float() * expand_to((1.0 + sigma**2).sqrt(), x_t.ndim), sigma), model_t
 
     def as_velocity(self, said: Tensor, x_t: Tensor, t: Tensor, schedule: Schedule) -> Tensor:
         """The network's output, of a network in σ as the velocity √ᾱ_t ε − √(1 − ᾱ_t) x_0 that it means, float32."""

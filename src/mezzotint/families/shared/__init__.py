@@ -1,0 +1,4 @@
+"""What several families have in common.
+
+From outside: every file, for families alone.
+"""

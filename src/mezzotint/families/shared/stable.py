@@ -1,0 +1,177 @@
+"""What Stable Diffusion and SDXL share: parts by name, the autoencoder, the UNet's blocks, identities, export.
+
+The networks are diffusers' UNet2DConditionModel and AutoencoderKL and transformers' CLIP text models; their files are
+read by `weights`, by header first. What a family says to its denoiser is its own file's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from mezzotint import fault_injection
+from mezzotint.diffusion.parameterization import Parameterization
+from mezzotint.diffusion.schedule import Schedule
+from mezzotint.families.base import Grid, ModelFamily, like_parameters, whole_state
+from mezzotint.families.shared.stable_files import StableFiles, require_layers
+from mezzotint.weights.files import mindspore
+from mezzotint.weights.folder import scheduler_file
+from mezzotint.weights.folder.components import DTypeName
+from mezzotint.weights.folder.export import Replaced, write_model
+from mezzotint.weights.model_files import ModelFiles
+from mezzotint.weights.single_file import known_layouts, writing
+from mezzotint.weights.single_file.extras import drop_average, extras_of
+
+
+class StableFamily(ModelFamily):
+    """A latent-diffusion model with a UNet, an autoencoder and CLIP text encoders. `notes`: what was met in the files
+    that the reader should know, in words."""
+
+    files: ClassVar[type[StableFiles]]
+
+    def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
+        assert isinstance(files, StableFiles)
+        vae = files.configs["vae"]
+        self.schedule = Schedule.from_config(files.scheduler)
+        self.prediction = files.prediction
+        self.grid = Grid(channels=int(vae.get("latent_channels", 4)), pixels=2 ** (len(vae["block_out_channels"]) - 1))
+        self.notes = tuple(files.notes(parts))
+        self.text_parts = files.text_parts
+        self.zeros_for_empty = files.folder.index.get("force_zeros_for_empty_prompt") is True
+        self._configs = files.configs
+        self._lengths = {part: files.length(part) for part in files.text_parts}
+        self._fewest_layers = files.fewest_layers
+        self._open_tokenizer = files.tokenizer
+        self._parts = dict(parts)
+        self._clip_skip = files.settings.clip_skip
+        self._scale, self._shift = files.scaling
+        self._tokenizers: dict[str, Any] = {}
+
+    @torch.no_grad()
+    def encode_media(self, pixels: Tensor) -> Tensor:
+        """See ModelFamily. Runs in the type and on the device of the VAE's parameters."""
+        vae = self._part("vae")
+        if not len(pixels):
+            height, width = (side // self.grid.pixels for side in pixels.shape[-2:])
+            return pixels.new_empty((0, 2 * self.grid.channels, height, width), dtype=torch.float32)
+        with _as_it_is(vae):
+            posterior = vae.encode(like_parameters(pixels, vae)).latent_dist
+        mean, std = posterior.mean.float(), posterior.std.float()
+        return torch.cat(((mean - self._shift) * self._scale, std * self._scale), dim=1)
+
+    @torch.no_grad()
+    def decode_media(self, latents: Tensor) -> Tensor:
+        """See ModelFamily. Runs in the type and on the device of the VAE's parameters."""
+        vae = self._part("vae")
+        raw = latents.float() / self._scale + self._shift
+        with _as_it_is(vae):
+            return cast(Tensor, vae.decode(like_parameters(raw, vae)).sample).float().clamp(-1.0, 1.0)
+
+    def skip_layers(self, count: int) -> None:
+        """See ModelFamily."""
+        require_layers({part: self._configs[part] for part in self.text_parts}, count, self._fewest_layers)
+        self._clip_skip = count
+
+    def lost_tokens(self, captions: Sequence[str]) -> tuple[int, ...]:
+        """See ModelFamily: of the text encoder that loses most."""
+        if not captions:
+            return ()
+        by_part = []
+        for part in self.text_parts:
+            room = self._lengths[part]
+            ids = self._tokenizer(part)(list(captions), verbose=False).input_ids
+            by_part.append([max(0, len(i) - room) for i in ids])
+        return tuple(max(lost) for lost in zip(*by_part, strict=True))
+
+    def blocks(self) -> Iterator[tuple[nn.Module, ...]]:
+        """See ModelFamily: of the denoiser, each residual block with the attention beside it, as they are run."""
+        unet = self._part("denoiser")
+        for block in unet.down_blocks:
+            yield from _pairs(block)
+        first, *others = unet.mid_block.resnets
+        yield (first,)
+        yield from zip(getattr(unet.mid_block, "attentions", ()), others, strict=True)
+        for block in unet.up_blocks:
+            yield from _pairs(block)
+
+    def export(
+        self,
+        folder: Path,
+        files: ModelFiles,
+        *,
+        weights: Mapping[str, Tensor],
+        dtype: DTypeName,
+        schedule: Schedule,
+        trained_form: Parameterization,
+    ) -> None:
+        """See ModelFamily. Opens with DiffusionPipeline.from_pretrained(folder, local_files_only=True).
+
+        Raises WeightsError E1410 when the folder is there, E1403 when a weight is not finite, StorageError E1701.
+        """
+        assert isinstance(files, StableFiles)
+        fault_injection.reach("export.begin")
+        config = scheduler_file.corrected(
+            files.scheduler,
+            prediction=trained_form.prediction,
+            zero_terminal=schedule.zero_terminal,
+            sigma_data=trained_form.sigma_data,
+            tells_sigma=trained_form.tells_sigma,
+        )
+        replaced: dict[str, Replaced] = {}
+        for part in files.parts:
+            is_new = files.is_drawn(part) or any(name.startswith(f"{part}/") for name in weights)
+            new = self._replaced(files, part, weights) if is_new else files.kept(part)
+            if new is not None:
+                replaced[files.component(part)] = new
+        single = files.single if files.settings.weights == "files" else None
+        besides = extras_of(single).write if single is not None else drop_average
+        write_model(folder, files.folder, replaced, scheduler=config, dtype=dtype, besides=besides)
+        fault_injection.reach("export.renamed")
+
+    def export_parts(
+        self, file: Path, parts: Sequence[str], files: ModelFiles, *, weights: Mapping[str, Tensor], dtype: DTypeName
+    ) -> None:
+        """See ModelFamily. Raises WeightsError E1403, E1416, StorageError E1701."""
+        assert isinstance(files, StableFiles)
+        fault_injection.reach("export.begin")
+        components = [files.component(part) for part in files.parts]
+        layout = known_layouts.for_components(components, "mindone" if file.suffix == mindspore.SUFFIX else "")
+        assert layout is not None, components
+        replaced = {files.component(part): self._replaced(files, part, weights) for part in parts}
+        writing.write_components(file, layout, replaced, dtype)
+        fault_injection.reach("export.renamed")
+
+    def _tokenizer(self, part: str) -> Any:
+        if part not in self._tokenizers:
+            self._tokenizers[part] = self._open_tokenizer(part)
+        return self._tokenizers[part]
+
+    def _tokens(self, part: str, captions: Sequence[str]) -> Tensor:
+        """(B, L) int64 on the device of a text encoder; what does not fit is cut off."""
+        tokens = self._tokenizer(part)(
+            list(captions),
+            padding="max_length",
+            max_length=self._lengths[part],
+            truncation=True,
+            return_tensors="pt",
+        )
+        return cast(Tensor, tokens.input_ids).to(next(self._part(part).parameters()).device)
+
+    def _replaced(self, files: StableFiles, part: str, weights: Mapping[str, Tensor]) -> Replaced:
+        state = whole_state(files, self._parts, weights, part)
+        return Replaced(files.spec.networks[part], state, files.configs[part])
+
+
+def _as_it_is(module: nn.Module) -> torch.autocast:
+    """Within, a network computes in the type of its parameters, also where a denoiser beside it is under autocast."""
+    return torch.autocast(next(module.parameters()).device.type, enabled=False)
+
+
+def _pairs(block: Any) -> Iterator[tuple[nn.Module, ...]]:
+    """A block's residual blocks, each with the attention that follows it, where there is any."""
+    attentions = getattr(block, "attentions", None)
+    yield from zip(block.resnets, attentions, strict=True) if attentions else ((resnet,) for resnet in block.resnets)

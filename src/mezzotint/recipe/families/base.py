@@ -1,0 +1,94 @@
+"""What is said of a family of models before anything of it is loaded: one `FamilySpec` for each, found by listing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mezzotint import registry
+from mezzotint.recipe.base import Section
+
+FOLDER = "recipe/families"
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedConfig:
+    """Configurations that ship, for single files. width: of the text that the denoiser takes. channels: of its first
+    layer. prediction: what such a model predicts, "" where all models of this size predict the same."""
+
+    name: str
+    width: int
+    channels: int
+    prediction: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilySpec:
+    """The facts of a family.
+
+    trains: its models, for messages. called: the same in a word or two. networks: of each part, by the names in
+    `weights/folder/components.py`. folders: of each part, in diffusers' layout. tokenizers: of each text encoder, its
+    tokenizer's folder. trainable: parts that can be trained. latent_scale: between the autoencoder's latents and the
+    denoiser's, where no file says it. refuses: settings of `model` that have no meaning here, with the reason.
+    settings: the section `model.NAME`, which this family alone has.
+    layout: of its models in one file, in `weights/layouts`; "" where none come so.
+    file_styles: how parts of a model are written as one file: "safetensors", "mindspore". advice: whose advice holds
+    for its models, see `recipe/advice.py`. tensor_names: a pattern for names that only its single files have. holds:
+    whether a folder with this model_index.json and this configuration of a denoiser, {} where there is none, is a
+    model of the family. shipped: configurations that ship.
+    """
+
+    name: str
+    trains: str
+    called: str
+    networks: Mapping[str, str]
+    folders: Mapping[str, str]
+    tokenizers: Mapping[str, str]
+    trainable: tuple[str, ...] = ("denoiser",)
+    latent_scale: float = 1.0
+    refuses: Mapping[str, str] = field(default_factory=dict)
+    settings: type[Section] | None = None
+    layout: str = ""
+    file_styles: frozenset[str] = frozenset()
+    advice: str = ""
+    tensor_names: str = ""
+    holds: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda index, config: False
+    shipped: tuple[ShippedConfig, ...] = ()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """All parts that its models may have."""
+        return tuple(self.networks)
+
+    @property
+    def text_parts(self) -> tuple[str, ...]:
+        """Of these, the text encoders."""
+        return tuple(self.tokenizers)
+
+    @property
+    def section(self) -> str:
+        """The name of its own section in `model`."""
+        return self.name.replace("-", "_")
+
+    def names_tensors(self, names: Collection[str]) -> bool:
+        """Whether a single file with these names is one of the family's."""
+        return bool(self.tensor_names) and any(re.search(self.tensor_names, name) for name in names)
+
+
+def specs() -> tuple[FamilySpec, ...]:
+    """All families, sorted by name."""
+    return tuple(registry.find(FOLDER, name).SPEC for name in registry.names(FOLDER))
+
+
+def family_spec(name: str) -> FamilySpec:
+    """The facts of a family. Raises RecipeError E1010 with the nearest name when there is none."""
+    spec: FamilySpec = registry.find(FOLDER, name).SPEC
+    return spec
+
+
+def refused_by(spec: FamilySpec) -> dict[str, str]:
+    """Settings of `model` that have no meaning for a family, with the reason: the sections of others among them."""
+    others = {s.section: f"it belongs to family {s.name}" for s in specs() if s.name != spec.name and s.settings}
+    return others | dict(spec.refuses)

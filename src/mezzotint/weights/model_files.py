@@ -1,0 +1,112 @@
+"""What is asked of a model's files: they are opened once a run, by headers, and no network of theirs computes here."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from torch import nn
+
+from mezzotint.recipe.families.base import FamilySpec
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights.files import fingerprint
+from mezzotint.weights.files.tensor_files import Stored
+
+Prediction = Literal["epsilon", "v", "x0", "edm", "v-edm", "epsilon-unscaled"]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedSpec:
+    """What a model takes of what another trainer has encoded. Latents of `channels`, which become (x − shift) · factor.
+    Text of `length` tokens, `width` wide, and `pooled` numbers of its own."""
+
+    channels: int
+    factor: float
+    shift: float
+    length: int
+    width: int
+    pooled: int
+
+
+class ModelFiles(ABC):
+    """The files of one model. settings: with paths resolved. seed: of random weights, where `settings.weights` asks for
+    them."""
+
+    spec: ClassVar[FamilySpec]
+    settings: ModelSettings
+    seed: int
+
+    @classmethod
+    @abstractmethod
+    def of(cls, settings: ModelSettings, seed: int = 0) -> Self:
+        """Opens what a recipe names. Raises WeightsError naming the file, what is in it, and what to do."""
+
+    @classmethod
+    @abstractmethod
+    def described(cls, settings: ModelSettings) -> Self:
+        """The same model by its configurations alone, all its weights random, whatever files there are: to be counted,
+        where memory is not given. An autoencoder from elsewhere is taken to be as large as the model's own."""
+
+    @classmethod
+    @abstractmethod
+    def tiny(cls, seed: int = 0) -> Self:
+        """A model that ships, with random weights and under a million parameters."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[str, ...]:
+        """The parts of this model, in the family's order; one that is nowhere may be among them."""
+
+    @property
+    @abstractmethod
+    def prediction(self) -> Prediction:
+        """What the recipe says that the denoiser predicts, else what the files say. Raises WeightsError E1409."""
+
+    @abstractmethod
+    def network(self, part: str) -> nn.Module:
+        """A part with its weights: float32, on the CPU, eval mode. Raises WeightsError."""
+
+    @abstractmethod
+    def fingerprint(self, part: str) -> str:
+        """64 hexadecimal digits that name a part's weights and configuration. "schedule" (noise schedule and
+        prediction) and "tokenizer" (all of them) are asked for like parts. A part that the model has not has a name,
+        too. Of random weights: of the configuration, the seed and torch's version."""
+
+    def _fingerprint(self, part: str, config: Mapping[str, Any], **weights: Any) -> str:
+        """Of a configuration, without what says nothing of the network, and what the weights are; nothing is given
+        of random ones."""
+        values = {k: v for k, v in config.items() if not k.startswith("_") and k != "transformers_version"}
+        version = torch.__version__.split("+")[0]
+        drawn = {"weights": "random", "seed": self.seed, "part": part, "torch": version}
+        return fingerprint.of_values({"config": values} | (weights or drawn))
+
+    @abstractmethod
+    def text_identity(self) -> str:
+        """What a text embedding depends on besides the caption: tokenizer, encoder weights, clip skip, token length.
+        One line of text."""
+
+    @abstractmethod
+    def media_identity(self) -> str:
+        """What latents depend on besides the placed pixels: VAE weights and configuration, scaling, tiling. One line
+        of text."""
+
+    def text_shape(self) -> tuple[int, int] | None:
+        """Tokens and width of the text that the denoiser takes, from its configuration, where no encoder has to be
+        asked; None otherwise. Embeddings that were made elsewhere are held to it."""
+        return None
+
+    def encoded_spec(self) -> EncodedSpec | None:
+        """What the model takes of latents and texts that another trainer has encoded; None where nothing is known that
+        makes such."""
+        return None
+
+    def stored_parts(self, parts: Mapping[str, nn.Module]) -> Mapping[str, Stored | None] | None:
+        """The weights of each part under its network's names; of a part that has none, None.
+
+        parts: of a described model. None for models in diffusers' layout, or in one file of Stable Diffusion's, whose
+        files are looked at as such. Raises WeightsError.
+        """
+        return None

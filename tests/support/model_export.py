@@ -1,0 +1,56 @@
+"""Models of tests together with the files they were loaded from, which an export asks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from torch import Tensor
+
+from mezzotint.diffusion.parameterization import Parameterization
+from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights.model_files import ModelFiles
+
+AnyFamily = TypeVar("AnyFamily", bound=ModelFamily)
+_FILES: WeakKeyDictionary[ModelFamily, ModelFiles] = WeakKeyDictionary()
+
+
+def load_model(
+    kind: type[AnyFamily], settings: ModelSettings, only: Collection[str] | None = None, *, seed: int = 0
+) -> AnyFamily:
+    """A model whose files are remembered for `export_model`."""
+    return _loaded(kind, kind.files.of(settings, seed), only)
+
+
+def tiny_model(kind: type[AnyFamily], seed: int = 0) -> AnyFamily:
+    """`Family.tiny`, with its files."""
+    return _loaded(kind, kind.files.tiny(seed), None)
+
+
+def files_of(family: ModelFamily) -> ModelFiles:
+    """The files of a model that came from here."""
+    return _FILES[family]
+
+
+def export_model(
+    family: ModelFamily,
+    folder: Path,
+    weights: Mapping[str, Tensor] | None = None,
+    *,
+    prediction: str = "",
+    **changed: Any,
+) -> Path:  # fmt: skip
+    """Writes a model that came from here as a folder: in float32 and as it was trained, where nothing else is given."""
+    form = Parameterization(prediction or family.prediction)
+    given = {"dtype": "fp32", "schedule": family.schedule, "trained_form": form} | changed
+    family.export(folder, files_of(family), weights=weights or {}, **given)
+    return folder
+
+
+def _loaded(kind: type[AnyFamily], files: ModelFiles, only: Collection[str] | None) -> AnyFamily:
+    family = kind.load(files, only)
+    _FILES[family] = files
+    return family
