@@ -31,7 +31,7 @@ SCRIPTS = ("train_text_to_image.py",)
 def read(*words: str) -> dict[str, Value]:
     parsed = reading.parse(words, SPECS)
     assert parsed.problems == []
-    return parsed.given
+    return parsed.values
 
 
 def problems(*words: str) -> list[tuple[str, str, str]]:
@@ -66,7 +66,7 @@ def test_values_are_read_in_every_spelling(words: list[str], expected: dict[str,
 
 def test_an_abbreviation_that_fits_one_flag_is_that_flag_and_noted() -> None:
     parsed = reading.parse(["--fold", "x", "--flip"], SPECS)
-    assert parsed.given == {"folder": "x", "flip": True}, "a whole name is no abbreviation of a longer one"
+    assert parsed.values == {"folder": "x", "flip": True}, "a whole name is no abbreviation of a longer one"
     assert parsed.notes == [("folder", "written --fold")]
     assert problems("--rat", "1")[0] == ("--rat", "E1016", "may be --rate, --rate_warmup write it out")
 
@@ -81,7 +81,7 @@ def test_an_equals_sign_that_stands_alone_is_noted_and_needs_a_value() -> None:
 
 def test_the_last_of_two_counts_and_is_noted() -> None:
     parsed = reading.parse(["--steps=1", "--steps=2"], SPECS)
-    assert parsed.given == {"steps": 2}
+    assert parsed.values == {"steps": 2}
     assert [flag for flag, _ in parsed.notes] == ["steps"]
 
 
@@ -119,15 +119,15 @@ def test_signs_of_continuation_are_dropped_with_a_note() -> None:
 
 @given(st.lists(st.text(max_size=12), max_size=8))
 def test_no_words_break_the_reader(words: list[str]) -> None:
-    swept, _ = reading.without_signs(words)
-    parsed = reading.parse(launchers.strip(swept, SCRIPTS).words, SPECS)
-    assert set(parsed.given) <= set(SPECS)
+    cleaned, _ = reading.without_signs(words)
+    parsed = reading.parse(launchers.strip(cleaned, SCRIPTS).words, SPECS)
+    assert set(parsed.values) <= set(SPECS)
 
 
 # --- launchers --------------------------------------------------------------------------------------------------------
 
 
-def pasted(line: str) -> launchers.Pasted:
+def pasted(line: str) -> launchers.ParsedCommand:
     return launchers.strip(line.split(), SCRIPTS)
 
 
@@ -196,7 +196,9 @@ use_cpu: {cpu}
 """
 
 
-def config(folder: Path, kind: str = "MULTI_GPU", precision: str = "fp16", cpu: str = "false") -> launchers.Pasted:
+def config(
+    folder: Path, kind: str = "MULTI_GPU", precision: str = "fp16", cpu: str = "false"
+) -> launchers.ParsedCommand:
     (folder / "default_config.yaml").write_text(CONFIG.format(kind=kind, precision=precision, cpu=cpu))
     line = f"accelerate launch --config_file {folder / 'default_config.yaml'} train_text_to_image.py --a=1"
     return launchers.strip(line.split(), SCRIPTS)

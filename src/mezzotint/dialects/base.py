@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from mezzotint.dialects.shared import launchers, reading, setting_files
-from mezzotint.dialects.shared.launchers import Pasted
+from mezzotint.dialects.shared.launchers import ParsedCommand
 from mezzotint.dialects.shared.reading import Form, Parsed, Spec, Value
 from mezzotint.errors import Problem, RecipeError
 
@@ -83,14 +83,14 @@ class Table:
 
 @dataclass(slots=True)
 class Draft:
-    """A translation in the making. given: the value of every flag, defaults filled in; named: those that were written
+    """A translation in the making. values: the value of every flag, defaults filled in; named: those that were written
     down. nulls: those of them that a file leaves to their default. launched: precision and count of processes, the
     pasted launcher's words included. files: by flag or key, the
     file it stands in when that is not the line. line: the words of the line, without launcher. verb: what the line does
     here when it is not what its dialect's lines usually do. formerly: recipe path → what an earlier Mezzotint made of
     the same line; a run that began so keeps it."""
 
-    given: Mapping[str, Value]
+    values: Mapping[str, Value]
     named: frozenset[str]
     launched: Launched
     nulls: frozenset[str] = frozenset()
@@ -134,13 +134,13 @@ class Draft:
 
     def whole(self, flag: str) -> int:
         """The value of a flag that is a whole number."""
-        value = self.given[flag]
+        value = self.values[flag]
         assert isinstance(value, int), flag
         return value
 
     def number(self, flag: str) -> float:
         """The value of a flag that is a number."""
-        value = self.given[flag]
+        value = self.values[flag]
         assert isinstance(value, (int, float)), flag
         return float(value)
 
@@ -153,7 +153,7 @@ class Draft:
 
     def text(self, flag: str) -> str:
         """The value of a flag that is a text, "" when it has none."""
-        value = self.given[flag]
+        value = self.values[flag]
         assert value is None or isinstance(value, str), flag
         return value or ""
 
@@ -187,7 +187,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A foreign trainer's recipes. name: as in `--as NAME`. scripts: the files that start it. strangers: scripts of the
+    """A foreign trainer's recipes. name: as in `--as NAME`. scripts: the files that start it. other_scripts: scripts of the
     same project that this dialect does not speak for, with what they do. compute: decides what needs more than one
     flag, and adds notes. config: the flag that names a JSON file whose keys are flags; the line counts before it.
     tables: what stands in other files that flags name. expand: reads a line that begins with a shell script of the
@@ -198,11 +198,11 @@ class Dialect:
     rows: tuple[Row, ...]
     compute: Callable[[Draft], None]
     scripts: tuple[str, ...] = ()
-    strangers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    other_scripts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     verb: str = "train"
     config: str = ""
     tables: tuple[Table, ...] = ()
-    expand: Callable[[Sequence[str]], Pasted | None] | None = None
+    expand: Callable[[Sequence[str]], ParsedCommand | None] | None = None
     tools: tuple[Tool, ...] = ()
 
     def translate(self, arguments: Sequence[str], launched: Launched, *, ahead: bool = False) -> Translation:
@@ -213,38 +213,43 @@ class Dialect:
         done, E1019 a launcher of several processes, with the line to type. ahead: read such a line as if its processes
         were there, and tell the lines to type.
         """
-        swept, notes = reading.without_signs(arguments)
-        pasted = (self.expand(swept) if self.expand else None) or launchers.strip(swept, self.scripts)
-        if pasted.tool == "bash" and pasted.problems:
-            raise RecipeError(f"the line of {self.name}", problems=pasted.problems)
-        self._knows(pasted.script)
+        cleaned, notes = reading.without_signs(arguments)
+        command = (self.expand(cleaned) if self.expand else None) or launchers.strip(cleaned, self.scripts)
+        if command.tool == "bash" and command.problems:
+            raise RecipeError(f"the line of {self.name}", problems=command.problems)
+        self._knows(command.script)
         lines: tuple[tuple[str, str], ...] = ()
-        if ahead and launched.processes == 1 and isinstance(pasted.wanted, int) and pasted.wanted > 1:
-            launched = replace(launched, processes=pasted.wanted)
-            lines = tuple(pasted.lines(self.name))
-        if not pasted.problems:
-            pasted.insist(self.name, launched.processes)
-        parsed = reading.parse(pasted.words, {row.flag: _spec(row) for row in self.rows})
+        if (
+            ahead
+            and launched.processes == 1
+            and isinstance(command.total_processes, int)
+            and command.total_processes > 1
+        ):
+            launched = replace(launched, processes=command.total_processes)
+            lines = tuple(command.lines(self.name))
+        if not command.problems:
+            command.insist(self.name, launched.processes)
+        parsed = reading.parse(command.words, {row.flag: _spec(row) for row in self.rows})
         files, renamed = self._lay_files(parsed)
         every = (
             *self.rows,
             *(replace(row, flag=table.prefix + row.flag) for table in self.tables for row in table.rows),
         )
-        given = {row.flag: _given(parsed, row) for row in every}
-        precision = pasted.mixed_precision or launched.mixed_precision
-        launcher = pasted.tool if pasted.mixed_precision else launched.launcher
+        values = {row.flag: _given(parsed, row) for row in every}
+        precision = command.mixed_precision or launched.mixed_precision
+        launcher = command.tool if command.mixed_precision else launched.launcher
         place = Launched(launched.processes, precision, launcher)
-        nulls = frozenset(flag for flag, value in parsed.given.items() if value is None)
-        draft = Draft(given, frozenset(parsed.given), place, nulls, files, tuple(pasted.words))
-        draft.problems += [*pasted.problems, *parsed.problems]
-        draft.notes += [Note(flag, text) for flag, text in (*notes, *pasted.notes(launched.processes), *parsed.notes)]
+        nulls = frozenset(flag for flag, value in parsed.values.items() if value is None)
+        draft = Draft(values, frozenset(parsed.values), place, nulls, files, tuple(command.words))
+        draft.problems += [*command.problems, *parsed.problems]
+        draft.notes += [Note(flag, text) for flag, text in (*notes, *command.notes(launched.processes), *parsed.notes)]
         for flag, text in renamed:
             draft.note(flag, text)
-        if pasted.script and pasted.script not in self.scripts:
-            draft.note("", f"{pasted.script} is taken for {self.scripts[0]}")
-        if pasted.cpu:
+        if command.script and command.script not in self.scripts:
+            draft.note("", f"{command.script} is taken for {self.scripts[0]}")
+        if command.cpu:
             draft.set("run.device", "cpu")
-            draft.origin["run.device"] = f"{pasted.tool} --cpu"
+            draft.origin["run.device"] = f"{command.tool} --cpu"
         _rows_into(draft, every)
         self.compute(draft)
         if draft.problems:
@@ -263,41 +268,42 @@ class Dialect:
         if tool is None:
             known = ", ".join(dict.fromkeys(["train", "cache", "check", "bench", *(tool.verb for tool in self.tools)]))
             raise RecipeError(f"--as {self.name} is for the verbs {known}, not for {verb}", code="E1018")
-        swept, notes = reading.without_signs(arguments)
-        pasted = launchers.strip(swept, tool.scripts)
-        if pasted.script and pasted.script not in tool.scripts:
+        cleaned, notes = reading.without_signs(arguments)
+        command = launchers.strip(cleaned, tool.scripts)
+        if command.script and command.script not in tool.scripts:
             raise RecipeError(
-                f"mezzotint {verb} --as {self.name} reads the line of {tool.scripts[0]}, not of {pasted.script}",
+                f"mezzotint {verb} --as {self.name} reads the line of {tool.scripts[0]}, not of {command.script}",
                 code="E1018",
             )
-        parsed = reading.parse(pasted.words, {row.flag: _spec(row) for row in tool.rows})
-        given = {row.flag: _given(parsed, row) for row in tool.rows}
-        draft = Draft(given, frozenset(parsed.given), Launched())
-        draft.problems += [*pasted.problems, *parsed.problems]
+        parsed = reading.parse(command.words, {row.flag: _spec(row) for row in tool.rows})
+        values = {row.flag: _given(parsed, row) for row in tool.rows}
+        draft = Draft(values, frozenset(parsed.values), Launched())
+        draft.problems += [*command.problems, *parsed.problems]
         draft.notes += [Note(flag, text) for flag, text in (*notes, *parsed.notes)]
         _rows_into(draft, tool.rows)
-        made = tool.words(draft)
+        words = tool.words(draft)
         if draft.problems:
             raise RecipeError(f"the line of {self.name}", problems=tuple(dict.fromkeys(draft.problems)))
-        return made, tuple(draft.notes)
+        return words, tuple(draft.notes)
 
     def _knows(self, script: str) -> None:
-        if script in self.strangers:
+        if script in self.other_scripts:
             raise RecipeError(
-                f"--as {self.name} reads the line of {self.scripts[0]}; {script} {self.strangers[script]}", code="E1018"
+                f"--as {self.name} reads the line of {self.scripts[0]}; {script} {self.other_scripts[script]}",
+                code="E1018",
             )
 
     def _lay_files(self, parsed: Parsed) -> tuple[dict[str, str], list[tuple[str, str]]]:
         """Lays under the line what its files say. Returns the file of each key that stands in one, and (flag, sentence)
         for old spellings."""
         files: dict[str, str] = {}
-        if self.config and parsed.given.get(self.config):
-            name = str(parsed.given[self.config])
-            found = setting_files.read(name, f"--{self.config}", {row.flag: _spec(row) for row in self.rows})
-            parsed.problems += found.problems
-            for flag, value in found.given.items():
-                if flag not in parsed.given:
-                    parsed.given[flag] = value
+        if self.config and parsed.values.get(self.config):
+            name = str(parsed.values[self.config])
+            contents = setting_files.read(name, f"--{self.config}", {row.flag: _spec(row) for row in self.rows})
+            parsed.problems += contents.problems
+            for flag, value in contents.values.items():
+                if flag not in parsed.values:
+                    parsed.values[flag] = value
                     files[flag] = setting_files.short(name)
         renamed = _renamed(parsed, files, self.rows)
         for table in self.tables:
@@ -314,7 +320,7 @@ def run_name(folder: str) -> str:
 def _rows_into(draft: Draft, rows: Sequence[Row]) -> None:
     """What single rows decide."""
     for row in rows:
-        value = draft.given[row.flag]
+        value = draft.values[row.flag]
         match row.outcome:
             case "mapped":
                 draft.set(row.to[0], _mapped(row, value), row.flag)
@@ -332,40 +338,40 @@ def _rows_into(draft: Draft, rows: Sequence[Row]) -> None:
 
 def _lay_table(table: Table, parsed: Parsed, files: dict[str, str], row: Row) -> None:
     """What the file of a table says, or, when it is a default that is not there, what ships with the trainer."""
-    name = parsed.given.get(table.flag) or row.default
+    name = parsed.values.get(table.flag) or row.default
     if name is None:
         return
-    is_absent = parsed.given.get(table.flag) is None and not setting_files.is_there(str(name))
+    is_absent = parsed.values.get(table.flag) is None and not setting_files.is_there(str(name))
     for one in table.rows:
         files[table.prefix + one.flag] = f"the {name} that ships" if is_absent else setting_files.short(str(name))
     if is_absent:
         parsed.under |= {table.prefix + key: value for key, value in table.shipped.items()}
         return
     called = _called(table.flag, files.get(table.flag, ""))
-    found = setting_files.read(str(name), called, {one.flag: _spec(one) for one in table.rows})
-    parsed.problems += found.problems
-    parsed.given |= {table.prefix + key: value for key, value in found.given.items()}
+    contents = setting_files.read(str(name), called, {one.flag: _spec(one) for one in table.rows})
+    parsed.problems += contents.problems
+    parsed.values |= {table.prefix + key: value for key, value in contents.values.items()}
 
 
 def _renamed(parsed: Parsed, files: dict[str, str], rows: Sequence[Row]) -> list[tuple[str, str]]:
     """Takes old spellings for what they are called now; the new one counts before the old."""
-    told = []
+    renamed = []
     for row in rows:
-        if not row.now or parsed.given.get(row.flag) is None:
+        if not row.now or parsed.values.get(row.flag) is None:
             continue
-        if parsed.given.get(row.now) is not None:
-            told.append((row.flag, f"is called {row.now} now, which is given and counts"))
+        if parsed.values.get(row.now) is not None:
+            renamed.append((row.flag, f"is called {row.now} now, which is given and counts"))
             continue
-        told.append((row.flag, f"is called {row.now} now"))
-        parsed.given[row.now] = parsed.given[row.flag]
+        renamed.append((row.flag, f"is called {row.now} now"))
+        parsed.values[row.now] = parsed.values[row.flag]
         if row.flag in files:
             files[row.now] = files[row.flag]
-    return told
+    return renamed
 
 
 def _given(parsed: Parsed, row: Row) -> Value:
     """The value of a flag: null in a file is its default."""
-    value = parsed.given.get(row.flag)
+    value = parsed.values.get(row.flag)
     return parsed.under.get(row.flag, row.default) if value is None else value
 
 

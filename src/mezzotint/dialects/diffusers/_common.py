@@ -170,8 +170,8 @@ def data(draft: Draft) -> None:
         draft.set("data.resolution", side, "resolution")
         draft.set("data.buckets.step", next(step for step in (64, 32, 16, 8) if side % step == 0), "resolution")
     draft.set("data.buckets.shape", "square", "resolution")
-    draft.set("data.crop", "center" if draft.given["center_crop"] else "random", "center_crop")
-    draft.set("data.flip", 0.5 if draft.given["random_flip"] else 0.0, "random_flip")
+    draft.set("data.crop", "center" if draft.values["center_crop"] else "random", "center_crop")
+    draft.set("data.flip", 0.5 if draft.values["random_flip"] else 0.0, "random_flip")
 
 
 def batches(draft: Draft) -> None:
@@ -184,7 +184,7 @@ def batches(draft: Draft) -> None:
             draft.note("train_batch_size", f"{each} on each of {processes} processes: a batch of {each * processes}")
     # there, several processes fill the last batches by starting over; one process trains a smaller one
     draft.set("data.remainder", "fill" if processes > 1 else "short", "train_batch_size")
-    if draft.given["max_train_steps"] is None:
+    if draft.values["max_train_steps"] is None:
         if draft.above_zero("num_train_epochs"):
             draft.set("run.epochs", draft.whole("num_train_epochs"), "num_train_epochs")
     elif draft.above_zero("max_train_steps"):
@@ -192,18 +192,18 @@ def batches(draft: Draft) -> None:
         if "num_train_epochs" in draft.named:
             draft.note("num_train_epochs", "--max_train_steps counts")
     for flag in ("gradient_accumulation_steps", "max_train_samples"):
-        if draft.given[flag] is not None:
+        if draft.values[flag] is not None:
             draft.above_zero(flag)
 
 
 def rate(draft: Draft) -> None:
     """The rate and its schedule, in optimizer steps as they are written."""
     rate, kind = draft.number("learning_rate"), draft.text("lr_scheduler")
-    if draft.given["scale_lr"]:
+    if draft.values["scale_lr"]:
         times = draft.whole("gradient_accumulation_steps") * draft.whole("train_batch_size") * draft.launched.processes
         draft.note("scale_lr", f"{rate:g} × {times} = {rate * times:g}")
         rate *= times
-    draft.set("optim.lr", rate, "scale_lr" if draft.given["scale_lr"] else "learning_rate")
+    draft.set("optim.lr", rate, "scale_lr" if draft.values["scale_lr"] else "learning_rate")
     warmup = draft.whole("lr_warmup_steps")
     if warmup < 0:
         draft.refuse("lr_warmup_steps", f"must be 0 or more, got {warmup}", code="E1017")
@@ -231,7 +231,7 @@ def rate(draft: Draft) -> None:
 
 def update(draft: Draft) -> None:
     """Optimizer, clipping, average."""
-    draft.set("optim.optimizer.kind", "adamw-8bit" if draft.given["use_8bit_adam"] else "adamw", "use_8bit_adam")
+    draft.set("optim.optimizer.kind", "adamw-8bit" if draft.values["use_8bit_adam"] else "adamw", "use_8bit_adam")
     betas = [draft.number("adam_beta1"), draft.number("adam_beta2")]
     draft.set("optim.optimizer.betas", betas, "adam_beta1", "adam_beta2")
     norm = draft.number("max_grad_norm")
@@ -239,14 +239,14 @@ def update(draft: Draft) -> None:
         draft.refuse("max_grad_norm", f"must be above 0, got {norm:g}: it would make every gradient zero", code="E1017")
     draft.set("optim.clip.norm", norm, "max_grad_norm")
     draft.set("optim.clip.scope", "all", "max_grad_norm")
-    draft.set("optim.ema.rule", "ramp" if draft.given["use_ema"] else "none", "use_ema")
+    draft.set("optim.ema.rule", "ramp" if draft.values["use_ema"] else "none", "use_ema")
     draft.set("optim.ema.decay", 0.9999, "use_ema")
     draft.set("optim.ema.interval", 1, "use_ema")
 
 
 def objective(draft: Draft) -> None:
     """Min-SNR."""
-    draft.set("objective.min_snr_gamma", draft.given["snr_gamma"], "snr_gamma")
+    draft.set("objective.min_snr_gamma", draft.values["snr_gamma"], "snr_gamma")
     draft.set("objective.min_snr_form", "prediction", "snr_gamma")
 
 
@@ -265,7 +265,7 @@ def precision(draft: Draft) -> None:
         draft.note("mixed_precision", f"not given; {PRECISIONS[word]}, as the launcher hands over")
     elif handed and own != handed:
         draft.note("mixed_precision", f"{PRECISIONS[word]}; the launcher hands over {handed}, the flag counts")
-    if draft.given["allow_tf32"]:
+    if draft.values["allow_tf32"]:
         draft.set("run.tf32", True, "allow_tf32")
 
 
@@ -277,10 +277,10 @@ def saving(draft: Draft) -> None:
     draft.set("run.name", run_name(folder), "output_dir")
     if draft.above_zero("checkpointing_steps"):
         draft.set("run.save.every", f"{draft.whole('checkpointing_steps')} steps", "checkpointing_steps")
-    if draft.given["checkpoints_total_limit"] is not None:
+    if draft.values["checkpoints_total_limit"] is not None:
         draft.above_zero("checkpoints_total_limit")
     draft.set("run.resume", _resume(draft), "resume_from_checkpoint")
-    seed = draft.given["seed"]
+    seed = draft.values["seed"]
     if isinstance(seed, int) and seed < 0:
         draft.refuse("seed", f"must be 0 or more, got {seed}", code="E1017")
     draft.set("run.seed", seed or 0, "seed")
@@ -290,13 +290,13 @@ def saving(draft: Draft) -> None:
 
 
 def _resume(draft: Draft) -> str:
-    given = draft.text("resume_from_checkpoint")
-    if given in ("", "latest"):
-        return "auto" if given else "never"
-    last = re.split(r"[/\\]", given.rstrip("/\\"))[-1]
+    path = draft.text("resume_from_checkpoint")
+    if path in ("", "latest"):
+        return "auto" if path else "never"
+    last = re.split(r"[/\\]", path.rstrip("/\\"))[-1]
     numbered = re.fullmatch(r"checkpoint-(\d+)", last)
     if numbered is None:
-        return given
+        return path
     # there, too, only the last part of the path counts, looked up in output_dir
     step = f"step-{int(numbered[1]):08d}"
     draft.note("resume_from_checkpoint", f"{last} is checkpoints/{step} of --output_dir")
@@ -316,7 +316,7 @@ def previews(draft: Draft, prompts: list[str], prompt_flag: str) -> None:
         draft.set("run.preview.every", None, prompt_flag)
         if not prompts and "validation_epochs" in draft.named:
             draft.note("validation_epochs", f"without --{prompt_flag} nothing is drawn")
-    draft.set("run.preview.weights", "shadow" if draft.given["use_ema"] else "raw", "use_ema")
+    draft.set("run.preview.weights", "shadow" if draft.values["use_ema"] else "raw", "use_ema")
 
 
 def tracking(draft: Draft, project: str, *flags: str) -> None:
@@ -339,7 +339,7 @@ def quirks(draft: Draft) -> None:
         draft.note("", "the loss shown is that of the whole step, not of one process's last micro-batch")
     if steps > 1:
         draft.note("gradient_accumulation_steps", "a shorter step at an epoch's end counts fully; there, less")
-    if processes > 1 and draft.given["seed"] is not None:
+    if processes > 1 and draft.values["seed"] is not None:
         draft.note("seed", "each sample has noise of its own; there, all processes draw the same")
-    if draft.given["resume_from_checkpoint"] is not None:
+    if draft.values["resume_from_checkpoint"] is not None:
         draft.note("resume_from_checkpoint", "goes on exactly where it stopped; there, the epoch begins anew")

@@ -83,13 +83,13 @@ def compute(draft: Draft) -> None:
 
 def _update(draft: Draft) -> None:
     _common.update(draft)
-    draft.set("optim.ema.device", "cpu" if draft.given["offload_ema"] else "same", "offload_ema")
-    if draft.given["offload_ema"] and not draft.given["use_ema"]:
+    draft.set("optim.ema.device", "cpu" if draft.values["offload_ema"] else "same", "offload_ema")
+    if draft.values["offload_ema"] and not draft.values["use_ema"]:
         draft.note("offload_ema", "without --use_ema there is no average")
 
 
 def _showing(draft: Draft) -> None:
-    prompts = draft.given["validation_prompts"]
+    prompts = draft.values["validation_prompts"]
     _common.previews(draft, [str(p) for p in prompts] if isinstance(prompts, tuple) else [], "validation_prompts")
     draft.set("sample.steps", 20, "validation_prompts")
     draft.set("sample.guidance", 7.5, "validation_prompts")
@@ -105,7 +105,7 @@ def _quirks(draft: Draft) -> None:
         draft.note(
             "mixed_precision", "noise is added in float32; there, its coefficients are rounded to half precision"
         )
-    if draft.given["prediction_type"] is not None:
+    if draft.values["prediction_type"] is not None:
         draft.note("prediction_type", "the exported scheduler says so; there, it does not")
 
 
@@ -115,5 +115,7 @@ DIALECT = Dialect(
     rows=(*_MODEL, *_DATA, *_LENGTH, *_UPDATE, *_OBJECTIVE, *_RUN, *_SHOWING),
     compute=compute,
     scripts=(SD,),
-    strangers=MappingProxyType({XL: "trains SDXL, whose flags differ: write --as diffusers-sdxl", **_common.OTHERS}),
+    other_scripts=MappingProxyType(
+        {XL: "trains SDXL, whose flags differ: write --as diffusers-sdxl", **_common.OTHERS}
+    ),
 )

@@ -105,7 +105,7 @@ def _encoded_once(draft: Draft) -> None:
     draft.set("data.cache.crops", 1, "center_crop", "random_flip")
     changes = [
         word
-        for word, is_drawn in (("crop", not draft.given["center_crop"]), ("mirror", draft.given["random_flip"]))
+        for word, is_drawn in (("crop", not draft.values["center_crop"]), ("mirror", draft.values["random_flip"]))
         if is_drawn
     ]
     if changes:
@@ -143,7 +143,7 @@ def _showing(draft: Draft) -> None:
 def _quirks(draft: Draft) -> None:
     """What this script alone does by accident and this run does not."""
     _common.quirks(draft)
-    if draft.given["use_ema"]:
+    if draft.values["use_ema"]:
         draft.note("use_ema", "the average moves at every step; in 0.26.3 it never does")
     warmup = draft.settings.get("optim", {}).get("schedule", {}).get("warmup_steps", 0)
     if warmup and draft.whole("gradient_accumulation_steps") != draft.launched.processes:
@@ -159,5 +159,7 @@ DIALECT = Dialect(
     rows=(*_MODEL, *_DATA, *_LENGTH, *_UPDATE, *_OBJECTIVE, *_RUN, *_SHOWING),
     compute=compute,
     scripts=(XL,),
-    strangers=MappingProxyType({SD: "trains Stable Diffusion 1.x and 2.x: write --as diffusers-sd", **_common.OTHERS}),
+    other_scripts=MappingProxyType(
+        {SD: "trains Stable Diffusion 1.x and 2.x: write --as diffusers-sd", **_common.OTHERS}
+    ),
 )

@@ -68,7 +68,7 @@ def _captions(config: Config, dataset: Node) -> None:
 def _files(config: Config, dataset: Node) -> None:
     draft = config.draft
     is_web = dataset.name.startswith("T2I_Webdataset")
-    folder, latents, text = draft.text("data_path"), draft.given["cache_latent"], draft.given["cache_text_embedding"]
+    folder, latents, text = draft.text("data_path"), draft.values["cache_latent"], draft.values["cache_text_embedding"]
     cache = draft.text("cache_path")
     theirs = next((name for name in (cache, folder) if name and _caches.is_theirs(name)), "")
     if theirs and (latents or text or theirs == folder) and draft.text("task") == "txt2img":
@@ -103,7 +103,7 @@ def _taken_over(draft: Draft, flag: str) -> None:
 
 def _cached(config: Config) -> None:
     draft = config.draft
-    latents, text = bool(draft.given["cache_latent"]), bool(draft.given["cache_text_embedding"])
+    latents, text = bool(draft.values["cache_latent"]), bool(draft.values["cache_text_embedding"])
     draft.set("data.cache.latents", latents, "cache_latent")
     draft.set("data.cache.text", text, "cache_text_embedding")
     if latents or text or draft.text("task") == "cache":

@@ -60,7 +60,7 @@ def _objective(draft: Draft) -> None:
     strategy = draft.text("timestep_bias_strategy") or "none"
     draft.set("objective.timestep_bias.strategy", strategy, "timestep_bias_strategy")
     timestep_bias.notes(draft)
-    draft.set("objective.min_snr_gamma", draft.given["snr_gamma"], "snr_gamma")
+    draft.set("objective.min_snr_gamma", draft.values["snr_gamma"], "snr_gamma")
     draft.set("objective.min_snr_form", "x0", "snr_gamma")
 
 
@@ -111,7 +111,7 @@ DIALECT = Dialect(
     scripts=(SCRIPT,),
     expand=_launch.expand,
     tools=TOOLS,
-    strangers=MappingProxyType(
+    other_scripts=MappingProxyType(
         {
             "train_dreambooth.py": DREAMBOOTH,
             "train_textual_inversion.py": INVERSION,

@@ -36,14 +36,14 @@ def optim(config: Config, batch_size: int) -> None:
     _optimizer(config)
     peak = _schedule(config)
     rate, flag = section.values["base_learning_rate"] * peak, flag_of(("optim", "base_learning_rate"))
-    if draft.given["scale_lr"]:
+    if draft.values["scale_lr"]:
         times = draft.launched.processes * batch_size * draft.whole("gradient_accumulation_steps")
         draft.note("scale_lr", f"{rate:g} × {times} = {rate * times:g}")
         rate, flag = rate * times, "scale_lr"
     draft.set("optim.lr", rate, flag)
     draft.set("optim.accumulation", draft.whole("gradient_accumulation_steps"), "gradient_accumulation_steps")
     _clip(draft)
-    draft.set("optim.ema.rule", "saturating" if draft.given["use_ema"] else "none", "use_ema")
+    draft.set("optim.ema.rule", "saturating" if draft.values["use_ema"] else "none", "use_ema")
     draft.set("optim.ema.decay", 0.9999, "use_ema")
 
 
@@ -103,15 +103,15 @@ def _schedule(config: Config) -> float:
     """Sets the schedule; returns the peak as a multiple of the base rate."""
     place = ("optim", "scheduler_config")
     node, draft = config.node(place, SCHEDULER), config.draft
-    peak, made = 1.0, dict(_CONSTANT)
+    peak, schedule = 1.0, dict(_CONSTANT)
     if node is not None:
-        peak, made = _made(config, node)
-    for key, value in made.items():
+        peak, schedule = _curve(config, node)
+    for key, value in schedule.items():
         draft.set(f"optim.schedule.{key}", value, flag_of((*place, "target") if node else place))
     return peak
 
 
-def _made(config: Config, node: Node) -> tuple[float, dict[str, Any]]:
+def _curve(config: Config, node: Node) -> tuple[float, dict[str, Any]]:
     """(peak, settings of the schedule) of a scheduler."""
     draft, given = config.draft, node.values
     if node.name == "MultiStepLR":
@@ -133,10 +133,10 @@ def _made(config: Config, node: Node) -> tuple[float, dict[str, Any]]:
         here = (*node.place, "params", "lr_max")
         config.refuse(here, "lr_start and lr_min must lie between 0 and lr_max, which is above 0", code="E1017")
         return 1.0, {}
-    made = {"kind": "cosine", "warmup_steps": steps, "warmup_from": start / peak, "floor": floor / peak}
+    schedule = {"kind": "cosine", "warmup_steps": steps, "warmup_from": start / peak, "floor": floor / peak}
     if given["max_decay_steps"] > 0:
-        made["decay_steps"] = in_steps(draft, given["max_decay_steps"])
-    return peak, made
+        schedule["decay_steps"] = in_steps(draft, given["max_decay_steps"])
+    return peak, schedule
 
 
 def _milestones(config: Config, node: Node) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _rounds(config: Config, node: Node) -> dict[str, Any]:
 
 def _clip(draft: Draft) -> None:
     norm = draft.number("max_grad_norm")
-    if not draft.given["clip_grad"]:
+    if not draft.values["clip_grad"]:
         draft.set("optim.clip.norm", None, "clip_grad")
         if "max_grad_norm" in draft.named:
             draft.note("max_grad_norm", "without --clip_grad True nothing is clipped")

@@ -20,7 +20,7 @@ _AHEAD = 10
 def batch_size(config: Config, section: Node) -> int:
     """The batch of one card, set for all of them."""
     draft = config.draft
-    is_said = draft.given["per_batch_size"] is not None
+    is_said = draft.values["per_batch_size"] is not None
     flag = "per_batch_size" if is_said else flag_of(("data", "per_batch_size"))
     each = draft.whole("per_batch_size") if is_said else section.values["per_batch_size"]
     if each is None:
@@ -74,7 +74,7 @@ def _length(config: Config, section: Node) -> None:
 
 def _place(draft: Draft) -> None:
     folder = draft.text("save_path").rstrip("/\\") or "."
-    is_stamped = bool(draft.given["save_path_with_time"])
+    is_stamped = bool(draft.values["save_path_with_time"])
     draft.set("run.folder", f"{folder}/{STAMP}" if is_stamped else folder, "save_path", "save_path_with_time")
     draft.set("run.name", run_name(draft.text("version")), "version")
     draft.set("run.export.link", "weights", "save_path")
@@ -106,7 +106,7 @@ def _weights(draft: Draft) -> None:
             "pictures and rate go on behind it; their file has no random numbers and no average. A run of Mezzotint "
             "named by --weight goes on entirely",
         )
-    draft.set("run.export.mindspore_optimizer", bool(draft.given["save_optimizer"]), "save_optimizer")
+    draft.set("run.export.mindspore_optimizer", bool(draft.values["save_optimizer"]), "save_optimizer")
     if draft.text("optimizer_weight"):
         draft.set("run.start.optimizer", draft.text("optimizer_weight"), "optimizer_weight")
 
@@ -117,10 +117,10 @@ def _precision(draft: Draft) -> None:
     draft.set("run.precision", "fp16" if is_half else "fp32", "ms_amp_level")
     draft.set("run.half", _HALVES[level], "ms_amp_level")
     draft.set("run.frozen_dtype", "same" if is_half else "fp32", "ms_amp_level")
-    draft.set("run.weight_dtype", "same" if draft.given["param_fp16"] and is_half else "fp32", "param_fp16")
+    draft.set("run.weight_dtype", "same" if draft.values["param_fp16"] and is_half else "fp32", "param_fp16")
     draft.set("run.scaler.kind", "static", "ms_amp_level")
     draft.set("run.scaler.init", _SCALE, "ms_amp_level")
-    if draft.given["param_fp16"]:
+    if draft.values["param_fp16"]:
         draft.note(
             "param_fp16",
             "makes training unstable, and is not recommended: leave it out, or at least take the autoencoder that is "
@@ -129,7 +129,7 @@ def _precision(draft: Draft) -> None:
         )
         if not is_half:
             draft.note("param_fp16", "with --ms_amp_level O0 weights stay float32")
-    if is_half and draft.given["overflow_still_update"]:
+    if is_half and draft.values["overflow_still_update"]:
         draft.note("overflow_still_update", "a step that is not finite never moves weights; there, it does")
 
 
@@ -140,15 +140,15 @@ def _memory(draft: Draft) -> None:
     ahead = draft.whole("sink_queue_size")
     if ahead == 0 or ahead < -1:
         draft.refuse("sink_queue_size", f"must be above 0, or -1, got {ahead}", code="E1017")
-    elif draft.given["data_sink"]:
+    elif draft.values["data_sink"]:
         draft.set("run.device_prefetch", _AHEAD if ahead == -1 else ahead, "sink_queue_size", "data_sink")
         draft.note("data_sink", "batches are kept ahead on the device; steps, logs and saves are as without it")
     for flag in ("sink_size", "sink_queue_size"):
-        if not draft.given["data_sink"] and draft.says(flag):
+        if not draft.values["data_sink"] and draft.says(flag):
             draft.note(flag, "without --data_sink True it has no effect")
     if "runtime" not in draft.settings.get("run", {}):  # the YAML may ask for shared weights
         draft.set("run.runtime", "auto", "is_parallel")
-    if draft.launched.processes > 1 and not draft.given["is_parallel"]:
+    if draft.launched.processes > 1 and not draft.values["is_parallel"]:
         draft.refuse(
             "is_parallel",
             f"is False, and {draft.launched.processes} processes are running",
@@ -162,8 +162,8 @@ def _saving(draft: Draft) -> None:
         steps = in_steps(draft, draft.whole("save_ckpt_interval"))
         draft.set("run.save.every", f"{steps} steps", "save_ckpt_interval")
         draft.set("run.export.every", f"{steps} steps", "save_ckpt_interval")
-    if draft.given["max_num_ckpt"] is None or draft.above_zero("max_num_ckpt"):
-        draft.set("run.save.keep", draft.given["max_num_ckpt"], "max_num_ckpt")
+    if draft.values["max_num_ckpt"] is None or draft.above_zero("max_num_ckpt"):
+        draft.set("run.save.keep", draft.values["max_num_ckpt"], "max_num_ckpt")
         if draft.says("max_num_ckpt"):
             draft.note("max_num_ckpt", "so many checkpoints stay to go on from; exported models in weights/ all stay")
     if draft.above_zero("log_interval"):
@@ -180,7 +180,7 @@ def _showing(draft: Draft) -> None:
     if ratio not in SDXL_SIZES:
         draft.refuse("sd_xl_base_ratios", f"takes {', '.join(SDXL_SIZES)}, got {ratio!r}", code="E1017")
         return
-    if not draft.given["infer_during_train"]:
+    if not draft.values["infer_during_train"]:
         draft.set("run.preview.every", None, "infer_during_train")
         for flag in ("infer_interval", "sd_xl_base_ratios"):
             if draft.says(flag):

@@ -151,7 +151,7 @@ def _sample(draft: Draft) -> list[str]:
         *_prompts(draft, is_refiner=is_refiner),
         *_numbers(draft),
         *_levels(draft),
-        *_told(draft),
+        *_framing(draft),
         *_picture(draft),
         *_second(draft),
         *_computing(draft, read),
@@ -179,10 +179,10 @@ def _inference(draft: Draft) -> tuple[bool, Mapping[str, str]]:
     model(config, is_drawn=True)
     embedders = config.at(("model", "params", "conditioner_config", "params", "emb_models"))
     is_refiner = any(isinstance(one, dict) and one.get("input_key") == "aesthetic_score" for one in embedders or [])
-    run, told = draft.settings.get("run", {}), draft.settings.get("model", {})
+    run, model_settings = draft.settings.get("run", {}), draft.settings.get("model", {})
     read = {"run.vae_dtype": run["vae_dtype"]} if "vae_dtype" in run else {}
-    if told.get("prediction", "epsilon") != "epsilon":
-        read["model.prediction"] = told["prediction"]
+    if model_settings.get("prediction", "epsilon") != "epsilon":
+        read["model.prediction"] = model_settings["prediction"]
     return is_refiner, read
 
 
@@ -249,26 +249,26 @@ def _levels(draft: Draft) -> list[str]:
         for flag in ("sigma_min", "sigma_max", "rho"):
             if flag in draft.named:
                 draft.note(flag, "is for --discretization EDMDiscretization")
-    if draft.given["thresholding"]:
+    if draft.values["thresholding"]:
         words.append(f"sample.thresholding.ratio={draft.number('dynamic_thresholding_ratio'):g}")
         words.append(f"sample.thresholding.max={draft.number('sample_max_value'):g}")
     return words
 
 
-def _told(draft: Draft) -> list[str]:
+def _framing(draft: Draft) -> list[str]:
     """Sizes and scores that the model is told, where they are not those of what is drawn."""
     words = []
     for name, flags in (
         ("original_size", ("orig_width", "orig_height")),
         ("target_size", ("target_width", "target_height")),
     ):
-        pair = [draft.given[flag] for flag in flags]
+        pair = [draft.values[flag] for flag in flags]
         if None not in pair:
             words.append(f"sample.framing.{name}=[{pair[0]},{pair[1]}]")
         elif pair != [None, None]:
             missing = flags[pair.index(None)]
             draft.refuse(missing, "is missing beside its other side", code="E1017")
-    corner = [draft.given["crop_coords_top"], draft.given["crop_coords_left"]]
+    corner = [draft.values["crop_coords_top"], draft.values["crop_coords_left"]]
     if corner != [None, None]:
         words.append(f"sample.framing.crop_top_left=[{corner[0] or 0},{corner[1] or 0}]")
     for flag in ("aesthetic_score", "negative_aesthetic_score"):
@@ -289,12 +289,12 @@ def _picture(draft: Draft) -> list[str]:
 
 
 def _second(draft: Draft) -> list[str]:
-    if not draft.given["add_pipeline"]:
+    if not draft.values["add_pipeline"]:
         return []
     return [
         f"sample.refiner.path={draft.text('pipeline_weight')}",
         f"sample.refiner.strength={draft.number('stage2strength'):g}",
-        f"sample.refiner.finish={'true' if draft.given['finish_denoising'] else 'false'}",
+        f"sample.refiner.finish={'true' if draft.values['finish_denoising'] else 'false'}",
     ]
 
 

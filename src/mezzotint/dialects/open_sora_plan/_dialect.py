@@ -15,7 +15,7 @@ from mezzotint.dialects.base import Dialect, Draft
 from mezzotint.dialects.open_sora_plan._rows import ROWS, SCHEDULES
 
 SCRIPT = "train_t2v.py"
-STRANGERS = MappingProxyType(
+OTHER_SCRIPTS = MappingProxyType(
     {
         "train_causalvae.py": "trains the autoencoder, which is not supported",
         "train_t2v_diffusers.py": "belongs to a later version, whose flags differ",
@@ -65,9 +65,9 @@ def _steps(draft: Draft, flag: str, count: int) -> int:
 
 
 def _at_least(draft: Draft, flag: str, least: int) -> bool:
-    if draft.given[flag] is None or draft.number(flag) >= least:
+    if draft.values[flag] is None or draft.number(flag) >= least:
         return True
-    draft.refuse(flag, f"must be {least} or more, got {draft.given[flag]}", code="E1017")
+    draft.refuse(flag, f"must be {least} or more, got {draft.values[flag]}", code="E1017")
     return False
 
 
@@ -86,10 +86,10 @@ def _weights(draft: Draft) -> None:
     factor = draft.whole("compress_kv_factor")
     if not _at_least(draft, "compress_kv_factor", 1):
         return
-    is_on = bool(draft.given["compress_kv"])
+    is_on = bool(draft.values["compress_kv"])
     if factor > 1 and not is_on:
         draft.note("compress_kv_factor", "without --compress_kv True nothing is compressed")
-    if is_on and factor > 1 and draft.given["use_rope"]:
+    if is_on and factor > 1 and draft.values["use_rope"]:
         draft.refuse("use_rope", "excludes --compress_kv: shrunk keys have no positions to turn by", "leave one out")
     draft.set("model.latte.compress_kv", factor if is_on else 1, "compress_kv", "compress_kv_factor")
     overlap = draft.number("tile_overlap_factor")
@@ -125,13 +125,13 @@ def _clips(draft: Draft) -> None:
     step = next((step for step in (64, 32, 16) if side % step == 0), 8)
     draft.set("data.buckets.step", step, "max_image_size")
     draft.set("data.resize", "open-sora-plan", "max_image_size")
-    draft.set("data.flip", 0.5 if draft.given["enable_flip"] else 0.0, "enable_flip")
-    draft.set("data.clips.missing", "skip" if draft.given["filter_nonexistent"] else "count", "filter_nonexistent")
+    draft.set("data.flip", 0.5 if draft.values["enable_flip"] else 0.0, "enable_flip")
+    draft.set("data.clips.missing", "skip" if draft.values["filter_nonexistent"] else "count", "filter_nonexistent")
 
 
 def _stills(draft: Draft) -> None:
     count, frames = draft.whole("use_image_num"), draft.whole("num_frames")
-    from_clips = bool(draft.given["use_img_from_vid"])
+    from_clips = bool(draft.values["use_img_from_vid"])
     if not _at_least(draft, "use_image_num", 0) or frames == 1:
         if count and frames == 1:
             draft.note("use_image_num", "with --num_frames 1 pictures alone are trained, each by itself")
@@ -146,7 +146,7 @@ def _stills(draft: Draft) -> None:
     draft.set("data.clips.stills", count, "use_image_num")
     if not count:
         for flag in ("image_data", "use_img_from_vid"):
-            if draft.says(flag) and draft.given[flag]:
+            if draft.says(flag) and draft.values[flag]:
                 draft.note(flag, "without --use_image_num no pictures are trained beside clips")
         return
     draft.set("data.clips.stills_from", "clips" if from_clips else "images", "use_img_from_vid", "image_data")
@@ -158,7 +158,7 @@ def _stills(draft: Draft) -> None:
 
 
 def _text(draft: Draft) -> None:
-    is_cached = bool(draft.given["text_embed_cache"])
+    is_cached = bool(draft.values["text_embed_cache"])
     draft.set("data.cache.text", is_cached, "text_embed_cache")
     draft.set("data.clips.texts", is_cached, "text_embed_cache")
     draft.set("data.captions.clean", True, "text_encoder_name")
@@ -176,8 +176,8 @@ def _batches(draft: Draft) -> None:
             draft.note("batch_size", f"{each} on each of {processes} processes: a batch of {each * processes}")
     draft.set("data.remainder", "drop", "batch_size")
     _at_least(draft, "gradient_accumulation_steps", 1)
-    ahead = draft.given["dataloader_prefetch_size"]
-    is_sinking = bool(draft.given["dataset_sink_mode"])
+    ahead = draft.values["dataloader_prefetch_size"]
+    is_sinking = bool(draft.values["dataset_sink_mode"])
     if ahead is not None and _at_least(draft, "dataloader_prefetch_size", 1):
         draft.set("data.prefetch", ahead, "dataloader_prefetch_size")
     draft.set("run.device_prefetch", (ahead or 2) if is_sinking else 0, "dataset_sink_mode", "dataloader_prefetch_size")
@@ -206,11 +206,11 @@ def _rate(draft: Draft) -> None:
         draft.refuse("end_learning_rate", f"the rate falls from {start:g} to {end:g}", "start above the end", "E1017")
         return
     floor = end / start
-    if draft.given["scale_lr"]:
+    if draft.values["scale_lr"]:
         times = draft.whole("batch_size") * draft.whole("gradient_accumulation_steps") * draft.launched.processes
         draft.note("scale_lr", f"both rates × {times}: {start * times:g} and {end * times:g}")
         start *= times
-    draft.set("optim.lr", start, "scale_lr" if draft.given["scale_lr"] else "start_learning_rate")
+    draft.set("optim.lr", start, "scale_lr" if draft.values["scale_lr"] else "start_learning_rate")
     draft.set("optim.schedule.kind", SCHEDULES[kind], "lr_scheduler")
     if kind == "multi_step_decay":
         draft.note("lr_scheduler", "multi_step_decay has no milestones there: the rate stays as it starts")
@@ -237,7 +237,7 @@ def _update(draft: Draft) -> None:
         draft.note(
             "optim", "adamw is torch's; the port's own rule, without bias correction, is --optim AdamWeightDecay"
         )
-    betas = draft.given["betas"]
+    betas = draft.values["betas"]
     if not isinstance(betas, tuple) or len(betas) != 2:
         draft.refuse("betas", f"are two numbers, got {betas}", "such as 0.9 0.999", "E1017")
     else:
@@ -246,12 +246,12 @@ def _update(draft: Draft) -> None:
     norm = draft.number("max_grad_norm")
     if norm <= 0:
         draft.refuse("max_grad_norm", f"must be above 0, got {norm:g}", code="E1017")
-    elif not draft.given["clip_grad"] and draft.says("max_grad_norm"):
+    elif not draft.values["clip_grad"] and draft.says("max_grad_norm"):
         draft.note("max_grad_norm", "without --clip_grad True nothing is shortened")
-    draft.set("optim.clip.norm", norm if draft.given["clip_grad"] else None, "clip_grad", "max_grad_norm")
+    draft.set("optim.clip.norm", norm if draft.values["clip_grad"] else None, "clip_grad", "max_grad_norm")
     draft.set("optim.clip.scope", "all", "clip_grad")
-    draft.set("optim.ema.rule", "saturating" if draft.given["use_ema"] else "none", "use_ema")
-    if draft.given["use_ema"] and draft.whole("gradient_accumulation_steps") > 1:
+    draft.set("optim.ema.rule", "saturating" if draft.values["use_ema"] else "none", "use_ema")
+    if draft.values["use_ema"] and draft.whole("gradient_accumulation_steps") > 1:
         draft.note("use_ema", "moves once a step, at the rate as written; there, with every micro-batch")
     draft.set("run.preview.every", None, "use_ema")
 
@@ -259,13 +259,13 @@ def _update(draft: Draft) -> None:
 def _precision(draft: Draft) -> None:
     half = draft.text("precision") != "fp32"
     level = "most" if draft.text("amp_level") == "O2" else "products"
-    if draft.given["global_bf16"]:
+    if draft.values["global_bf16"]:
         level = "all"
         if draft.text("precision") != "bf16":
             draft.refuse("global_bf16", f"and --precision {draft.text('precision')} exclude each other", "take one")
     draft.set("run.half", level if half else "autocast", "global_bf16", "amp_level", "precision")
     draft.set("run.weight_dtype", "fp32", "precision")
-    draft.set("model.latte.vae_norms", "fp32" if draft.given["vae_keep_gn_fp32"] else "same", "vae_keep_gn_fp32")
+    draft.set("model.latte.vae_norms", "fp32" if draft.values["vae_keep_gn_fp32"] else "same", "vae_keep_gn_fp32")
     scaling = ("loss_scaler_type", "loss_scale_factor", "scale_window", "init_loss_scale")
     if draft.text("precision") != "fp16":
         for flag in scaling:
@@ -277,7 +277,7 @@ def _precision(draft: Draft) -> None:
     draft.set("run.scaler.growth", factor, "loss_scale_factor")
     for flag, path in (("scale_window", "run.scaler.growth_interval"), ("init_loss_scale", "run.scaler.init")):
         if _at_least(draft, flag, 1):
-            draft.set(path, draft.given[flag], flag)
+            draft.set(path, draft.values[flag], flag)
 
 
 def _memory(draft: Draft) -> None:
@@ -286,9 +286,9 @@ def _memory(draft: Draft) -> None:
         draft.refuse(
             "num_no_recompute", f"lies between 0 and {_PAIRS}, the pairs of blocks; got {exempt}", code="E1017"
         )
-    if exempt and not draft.given["use_recompute"]:
+    if exempt and not draft.values["use_recompute"]:
         draft.note("num_no_recompute", "acts with --use_recompute True alone")
-    draft.set("run.recompute.exempt_last", exempt if draft.given["use_recompute"] else 0, "num_no_recompute")
+    draft.set("run.recompute.exempt_last", exempt if draft.values["use_recompute"] else 0, "num_no_recompute")
     device, mode = draft.text("device").lower(), draft.whole("mode")
     draft.set("run.device", "cpu" if device == "cpu" else "auto", "device")
     if mode not in (0, 1):
@@ -301,10 +301,10 @@ def _memory(draft: Draft) -> None:
 
 def _processes(draft: Draft) -> None:
     processes, mode = draft.launched.processes, draft.text("parallel_mode")
-    if processes > 1 and not draft.given["use_parallel"]:
+    if processes > 1 and not draft.values["use_parallel"]:
         draft.refuse("use_parallel", f"is False, and {processes} processes are running", "write --use_parallel True")
     if processes == 1:
-        if draft.given["use_parallel"]:
+        if draft.values["use_parallel"]:
             draft.note("use_parallel", "one process is running; torchrun starts several")
         draft.set("run.runtime", "auto", "use_parallel")
         return
@@ -328,7 +328,7 @@ def _processes(draft: Draft) -> None:
 
 
 def _length(draft: Draft) -> None:
-    if draft.given["max_train_steps"] is not None:
+    if draft.values["max_train_steps"] is not None:
         if _at_least(draft, "max_train_steps", 1):
             steps = _steps(draft, "max_train_steps", draft.whole("max_train_steps"))
             draft.set("run.steps", steps, "max_train_steps")
@@ -338,7 +338,7 @@ def _length(draft: Draft) -> None:
             draft.note("epochs", "--max_train_steps counts")
     elif _at_least(draft, "epochs", 1):
         draft.set("run.epochs", draft.whole("epochs"), "epochs")
-    if draft.given["checkpointing_steps"] is not None:
+    if draft.values["checkpointing_steps"] is not None:
         if _at_least(draft, "checkpointing_steps", 1):
             steps = _steps(draft, "checkpointing_steps", draft.whole("checkpointing_steps"))
             draft.set("run.save.every", f"{steps} steps", "checkpointing_steps")
@@ -362,28 +362,28 @@ def _saving(draft: Draft) -> None:
     draft.set("run.seed", max(seed, 0), "seed")
     draft.set("sample.seed", max(seed, 0), "seed")
     draft.set("run.resume", _resume(draft), "resume_from_checkpoint")
-    if draft.given["profile"]:
+    if draft.values["profile"]:
         draft.set("run.profile.steps", 3, "profile")
         draft.set("run.profile.folder", "profile_data", "profile")
         draft.note("profile", "three steps are looked at, and the run goes on")
 
 
 def _resume(draft: Draft) -> str:
-    given = draft.text("resume_from_checkpoint")
-    match given.lower():
+    path = draft.text("resume_from_checkpoint")
+    match path.lower():
         case "false" | "0" | "":
             return "never"
         case "true" | "1":
             return "auto"
-    if PurePath(given).name == "train_resume.ckpt":
+    if PurePath(path).name == "train_resume.ckpt":
         draft.note(
             "resume_from_checkpoint", "a checkpoint of the port: its weights begin a new run, and nothing else of it"
         )
-        draft.set("model.path", given, "resume_from_checkpoint")
+        draft.set("model.path", path, "resume_from_checkpoint")
         draft.set("model.config", "latte-17f", "resume_from_checkpoint")
         draft.settings["model"].pop("weights", None)
         return "auto"
-    return given
+    return path
 
 
 def _name(folder: str) -> str:
@@ -405,5 +405,5 @@ DIALECT = Dialect(
     rows=ROWS,
     compute=compute,
     scripts=(SCRIPT,),
-    strangers=STRANGERS,
+    other_scripts=OTHER_SCRIPTS,
 )
