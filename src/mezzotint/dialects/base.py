@@ -21,6 +21,11 @@ from mezzotint.errors import Problem, RecipeError
 Outcome = Literal["mapped", "computed", "without effect", "refused"]
 
 
+def none() -> Any:
+    """The default of a field that is a mapping."""
+    return field(default_factory=lambda: MappingProxyType({}))
+
+
 @dataclass(frozen=True, slots=True)
 class Launched:
     """What is known of the processes. processes: how many there are, or will be. mixed_precision: what the launcher
@@ -49,9 +54,14 @@ class Row:
     """One foreign option. flag: without dashes. default: what the foreign trainer takes when it is not given.
 
     mapped: its value goes to `to[0]`, through `values` where that has an entry. computed: the dialect's function reads
-    it and decides `to`. without effect: the run is the same whatever it says, and `about` tells why. refused: it cannot
-    be done, and `about` tells why. since: the version that brought it, "" for both. now: the flag that an old spelling
-    stands for. from_json, may_be_empty: see `reading.Spec`.
+    it and decides `to`, by `Draft.lay` where the row says how. without effect: the run is the same whatever it says,
+    and `about` tells why. refused: it cannot be done, and `about` tells why. since: the version that brought it, "" for
+    both. now: the flag that an old spelling stands for. from_json, may_be_empty: see `reading.Spec`.
+
+    What `Draft.lay` does: least, above: the least value, or the one that it has to be above. optional: nothing is laid
+    when there is no value, or a switch is off. unit: "steps" counts micro-batches and is laid as optimizer steps,
+    "processes" or "cards" is the batch of each of them and is laid as the batch of all. fixed: settings that are laid
+    with it and are the same whatever it says. needs: (switch, sentence), said when it is written and the switch is off.
     """
 
     flag: str
@@ -61,12 +71,29 @@ class Row:
     to: tuple[str, ...] = ()
     about: str = ""
     choices: tuple[str, ...] = ()
-    values: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    values: Mapping[Any, Any] = none()
     since: str = ""
     required: bool = False
     now: str = ""
     from_json: Callable[[Any], Value] | None = None
     may_be_empty: bool = False
+    least: int | None = None
+    above: int | None = None
+    optional: bool = False
+    unit: Literal["", "steps", "processes", "cards"] = ""
+    fixed: Mapping[str, Any] = none()
+    needs: tuple[str, str] = ("", "")
+
+    @property
+    def spec(self) -> Spec:
+        """What the parser has to know of it."""
+        return Spec(self.flag, self.form, self.choices, self.required, self.from_json, self.may_be_empty)
+
+
+def switch(flag: str, *to: str, default: bool = False, outcome: Outcome = "computed", about: str, **more: Any) -> Row:
+    """The row of a flag that is on or off. on, off: what it is laid as, when that is not True and False."""
+    pair = {True: more.pop("on", True), False: more.pop("off", False)}
+    return Row(flag, "switch", default, outcome, to, about, values=pair, **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +105,19 @@ class Table:
     flag: str
     prefix: str
     rows: tuple[Row, ...]
-    shipped: Mapping[str, Value] = field(default_factory=lambda: MappingProxyType({}))
+    shipped: Mapping[str, Value] = none()
 
 
 @dataclass(slots=True)
 class Draft:
-    """A translation in the making. values: the value of every flag, defaults filled in; named: those that were written
-    down. nulls: those of them that a file leaves to their default. launched: precision and count of processes, the
-    pasted launcher's words included. files: by flag or key, the
-    file it stands in when that is not the line. line: the words of the line, without launcher. verb: what the line does
-    here when it is not what its dialect's lines usually do. formerly: recipe path → what an earlier Mezzotint made of
-    the same line; a run that began so keeps it."""
+    """A translation in the making. rows: those of the trainer by flag; values: the value of every flag, defaults filled
+    in; named: those that were written down. nulls: those of them that a file leaves to their default. launched:
+    precision and count of processes, the pasted launcher's words included. files: by flag or key, the file it stands in
+    when that is not the line. line: the words of the line, without launcher. verb: what the line does here when it is
+    not what its dialect's lines usually do. accumulation, division: see `Dialect`. formerly: recipe path → what an
+    earlier Mezzotint made of the same line; a run that began so keeps it."""
 
+    rows: Mapping[str, Row]
     values: Mapping[str, Value]
     named: frozenset[str]
     launched: Launched
@@ -97,6 +125,8 @@ class Draft:
     files: Mapping[str, str] = field(default_factory=dict)
     line: tuple[str, ...] = ()
     verb: str = ""
+    accumulation: str = ""
+    division: str = ""
     formerly: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
@@ -113,6 +143,60 @@ class Draft:
         said = [flag for flag in flags if self.says(flag)] or [flag for flag in flags if flag in self.named]
         default = f"default of {self.called(flags[0])}" if flags else "the dialect"
         self.origin[path] = self.called(said[0]) if said else default
+
+    def lay(self, *flags: str) -> None:
+        """Puts what flags say into the recipe as their rows have it; what they cannot be is refused."""
+        for flag in flags:
+            row, value = self.rows[flag], self.values[flag]
+            if not self.fits(flag) or (row.optional and not value):
+                continue
+            if row.unit in ("processes", "cards"):
+                self.set_batch(flag, self.whole(flag), row.unit)
+                value = self.whole(flag) * self.launched.processes
+            for path in dict.fromkeys((*row.to, *row.fixed)):
+                self.set(path, row.fixed[path] if path in row.fixed else self._laid(row, path, value), flag)
+
+    def _laid(self, row: Row, path: str, value: Value) -> Any:
+        if row.unit != "steps" or value is None:
+            return _mapped(row, value)
+        steps = self.steps_of(row.flag)
+        return f"{steps} steps" if path.endswith(".every") else steps
+
+    def fits(self, flag: str) -> bool:
+        """Whether the value of a flag is not too small; refuses the flag when it is. Says what it needs to act."""
+        row, value = self.rows[flag], self.values[flag]
+        needed, sentence = row.needs
+        if needed and self.says(flag) and not self.values[needed]:
+            self.note(flag, sentence)
+        if not isinstance(value, (int, float)):
+            return True
+        number = f"{value:g}" if isinstance(value, float) else value
+        if row.least is not None and value < row.least:
+            self.refuse(flag, f"must be {row.least} or more, got {value}", code="E1017")
+        elif row.above is not None and value <= row.above:
+            self.refuse(flag, f"must be above {row.above}, got {number}", code="E1017")
+        else:
+            return True
+        return False
+
+    def set_batch(self, flag: str, each: int, unit: str) -> None:
+        """The batch of all processes, of which each has `each`. unit: what the trainer calls them."""
+        processes = self.launched.processes
+        self.set("data.batch_size", each * processes, flag)
+        if processes > 1:
+            self.note(flag, f"{each} on each of {processes} {unit}: a batch of {each * processes}")
+
+    def in_steps(self, batches: int) -> int:
+        """A number of micro-batches in optimizer steps, rounded up."""
+        return -(-batches // max(1, self.whole(self.accumulation))) if self.accumulation else batches
+
+    def steps_of(self, flag: str) -> int:
+        """The micro-batches that a flag counts, in optimizer steps; says so where the dialect has words for it."""
+        count = max(0, self.whole(flag))
+        steps = self.in_steps(count)
+        if self.division and count and self.says(flag) and self.whole(self.accumulation) > 1:
+            self.note(flag, self.division.format(count=count, steps=steps, times=self.whole(self.accumulation)))
+        return steps
 
     def says(self, flag: str) -> bool:
         """Whether somebody has written a value for a flag, on the line or in a file."""
@@ -144,13 +228,6 @@ class Draft:
         assert isinstance(value, (int, float)), flag
         return float(value)
 
-    def above_zero(self, flag: str) -> bool:
-        """Whether a whole number is above 0; refuses the flag when it is not."""
-        if self.whole(flag) > 0:
-            return True
-        self.refuse(flag, f"must be above 0, got {self.whole(flag)}", code="E1017")
-        return False
-
     def text(self, flag: str) -> str:
         """The value of a flag that is a text, "" when it has none."""
         value = self.values[flag]
@@ -169,7 +246,7 @@ class Translation:
     origin: Mapping[str, str]
     notes: tuple[Note, ...]
     lines: tuple[tuple[str, str], ...] = ()
-    formerly: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    formerly: Mapping[str, Any] = none()
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,28 +259,32 @@ class Tool:
     rows: tuple[Row, ...]
     words: Callable[[Draft], list[str]]
     scripts: tuple[str, ...]
-    flags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    flags: Mapping[str, str] = none()
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A foreign trainer's recipes. name: as in `--as NAME`. scripts: the files that start it. other_scripts: scripts of the
-    same project that this dialect does not speak for, with what they do. compute: decides what needs more than one
-    flag, and adds notes. config: the flag that names a JSON file whose keys are flags; the line counts before it.
-    tables: what stands in other files that flags name. expand: reads a line that begins with a shell script of the
-    trainer's. tools: other programs of its project."""
+    """A foreign trainer's recipes. name: as in `--as NAME`. scripts: the files that start it. other_scripts: those of
+    the same project that this dialect does not speak for, with what they do. compute: decides what needs more than one
+    flag, and adds notes. accumulation: the flag by which counts of micro-batches become counts of optimizer steps, ""
+    when they are steps already; division: the note of that, with {count}, {steps} and {times}. config: the flag that
+    names a JSON file whose keys are flags; the line counts before it. tables: what stands in other files that flags
+    name. expand: reads a line that begins with a shell script of the trainer's. tools: other programs of its
+    project."""
 
     name: str
     about: str
     rows: tuple[Row, ...]
     compute: Callable[[Draft], None]
     scripts: tuple[str, ...] = ()
-    other_scripts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    other_scripts: Mapping[str, str] = none()
     verb: str = "train"
     config: str = ""
     tables: tuple[Table, ...] = ()
     expand: Callable[[Sequence[str]], ParsedCommand | None] | None = None
     tools: tuple[Tool, ...] = ()
+    accumulation: str = ""
+    division: str = ""
 
     def translate(self, arguments: Sequence[str], launched: Launched, *, ahead: bool = False) -> Translation:
         """Translates a foreign command line, its launcher and script included or not.
@@ -219,30 +300,19 @@ class Dialect:
             raise RecipeError(f"the line of {self.name}", problems=command.problems)
         self._knows(command.script)
         lines: tuple[tuple[str, str], ...] = ()
-        if (
-            ahead
-            and launched.processes == 1
-            and isinstance(command.total_processes, int)
-            and command.total_processes > 1
-        ):
-            launched = replace(launched, processes=command.total_processes)
+        total = command.total_processes
+        if ahead and launched.processes == 1 and isinstance(total, int) and total > 1:
+            launched = replace(launched, processes=total)
             lines = tuple(command.lines(self.name))
         if not command.problems:
             command.insist(self.name, launched.processes)
-        parsed = reading.parse(command.words, {row.flag: _spec(row) for row in self.rows})
+        if command.mixed_precision:
+            launched = Launched(launched.processes, command.mixed_precision, command.tool)
+        parsed = reading.parse(command.words, {row.flag: row.spec for row in self.rows})
         files, renamed = self._lay_files(parsed)
-        every = (
-            *self.rows,
-            *(replace(row, flag=table.prefix + row.flag) for table in self.tables for row in table.rows),
-        )
-        values = {row.flag: _given(parsed, row) for row in every}
-        precision = command.mixed_precision or launched.mixed_precision
-        launcher = command.tool if command.mixed_precision else launched.launcher
-        place = Launched(launched.processes, precision, launcher)
-        nulls = frozenset(flag for flag, value in parsed.values.items() if value is None)
-        draft = Draft(values, frozenset(parsed.values), place, nulls, files, tuple(command.words))
-        draft.problems += [*command.problems, *parsed.problems]
-        draft.notes += [Note(flag, text) for flag, text in (*notes, *command.notes(launched.processes), *parsed.notes)]
+        of_files = (replace(row, flag=table.prefix + row.flag) for table in self.tables for row in table.rows)
+        draft = _draft((*self.rows, *of_files), parsed, command, launched, [*notes, *command.notes(launched.processes)])
+        draft.files, draft.accumulation, draft.division = files, self.accumulation, self.division
         for flag, text in renamed:
             draft.note(flag, text)
         if command.script and command.script not in self.scripts:
@@ -250,12 +320,15 @@ class Dialect:
         if command.cpu:
             draft.set("run.device", "cpu")
             draft.origin["run.device"] = f"{command.tool} --cpu"
-        _rows_into(draft, every)
+        _rows_into(draft)
         self.compute(draft)
-        if draft.problems:
-            raise RecipeError(f"the line of {self.name}", problems=tuple(dict.fromkeys(draft.problems)))
+        self._insist(draft)
         settings = {"schema": 1, **draft.settings}
         return Translation(draft.verb or self.verb, settings, draft.origin, tuple(draft.notes), lines, draft.formerly)
+
+    def _insist(self, draft: Draft) -> None:
+        if draft.problems:
+            raise RecipeError(f"the line of {self.name}", problems=tuple(dict.fromkeys(draft.problems)))
 
     def flags_of(self, verb: str) -> dict[str, str]:
         """Their flags by our switches and settings, of the tool that one of our verbs stands for."""
@@ -275,15 +348,11 @@ class Dialect:
                 f"mezzotint {verb} --as {self.name} reads the line of {tool.scripts[0]}, not of {command.script}",
                 code="E1018",
             )
-        parsed = reading.parse(command.words, {row.flag: _spec(row) for row in tool.rows})
-        values = {row.flag: _given(parsed, row) for row in tool.rows}
-        draft = Draft(values, frozenset(parsed.values), Launched())
-        draft.problems += [*command.problems, *parsed.problems]
-        draft.notes += [Note(flag, text) for flag, text in (*notes, *parsed.notes)]
-        _rows_into(draft, tool.rows)
+        parsed = reading.parse(command.words, {row.flag: row.spec for row in tool.rows})
+        draft = _draft(tool.rows, parsed, command, Launched(), notes)
+        _rows_into(draft)
         words = tool.words(draft)
-        if draft.problems:
-            raise RecipeError(f"the line of {self.name}", problems=tuple(dict.fromkeys(draft.problems)))
+        self._insist(draft)
         return words, tuple(draft.notes)
 
     def _knows(self, script: str) -> None:
@@ -299,7 +368,7 @@ class Dialect:
         files: dict[str, str] = {}
         if self.config and parsed.values.get(self.config):
             name = str(parsed.values[self.config])
-            contents = setting_files.read(name, f"--{self.config}", {row.flag: _spec(row) for row in self.rows})
+            contents = setting_files.read(name, f"--{self.config}", {row.flag: row.spec for row in self.rows})
             parsed.problems += contents.problems
             for flag, value in contents.values.items():
                 if flag not in parsed.values:
@@ -311,15 +380,43 @@ class Dialect:
         return files, renamed
 
 
+def bucket_step(side: int) -> int:
+    """The largest step of bucket sizes that divides a side."""
+    return next((step for step in (64, 32, 16) if side % step == 0), 8)
+
+
+def dividing(size: int, processes: int) -> tuple[str, str]:
+    """(what is wrong, remedy) with a number of sharing processes that does not divide all of them."""
+    fitting = ", ".join(str(n) for n in range(1, processes + 1) if processes % n == 0)
+    return f"is {size}, which does not divide the {processes} processes", f"write one of {fitting}"
+
+
+def safe_name(text: str) -> str:
+    """A run's name out of any text."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-")[:100] or "run"
+
+
 def run_name(folder: str) -> str:
     """A run's name out of a folder's."""
-    last = re.split(r"[/\\]", folder.rstrip("/\\"))[-1]
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).lstrip("._-")[:100] or "run"
+    return safe_name(setting_files.short(folder.rstrip("/\\")))
 
 
-def _rows_into(draft: Draft, rows: Sequence[Row]) -> None:
+def _draft(
+    rows: Sequence[Row], parsed: Parsed, command: ParsedCommand, launched: Launched, notes: Sequence[tuple[str, str]]
+) -> Draft:
+    """A draft of what a line says. notes: (flag, sentence) of what stood around its words."""
+    values = {row.flag: _value(parsed, row) for row in rows}
+    nulls = frozenset(flag for flag, value in parsed.values.items() if value is None)
+    named, words = frozenset(parsed.values), tuple(command.words)
+    draft = Draft({row.flag: row for row in rows}, values, named, launched, nulls, line=words)
+    draft.problems += [*command.problems, *parsed.problems]
+    draft.notes += [Note(flag, text) for flag, text in (*notes, *parsed.notes)]
+    return draft
+
+
+def _rows_into(draft: Draft) -> None:
     """What single rows decide."""
-    for row in rows:
+    for row in draft.rows.values():
         value = draft.values[row.flag]
         match row.outcome:
             case "mapped":
@@ -348,7 +445,7 @@ def _lay_table(table: Table, parsed: Parsed, files: dict[str, str], row: Row) ->
         parsed.under |= {table.prefix + key: value for key, value in table.shipped.items()}
         return
     called = _called(table.flag, files.get(table.flag, ""))
-    contents = setting_files.read(str(name), called, {one.flag: _spec(one) for one in table.rows})
+    contents = setting_files.read(str(name), called, {one.flag: one.spec for one in table.rows})
     parsed.problems += contents.problems
     parsed.values |= {table.prefix + key: value for key, value in contents.values.items()}
 
@@ -369,14 +466,10 @@ def _renamed(parsed: Parsed, files: dict[str, str], rows: Sequence[Row]) -> list
     return renamed
 
 
-def _given(parsed: Parsed, row: Row) -> Value:
+def _value(parsed: Parsed, row: Row) -> Value:
     """The value of a flag: null in a file is its default."""
     value = parsed.values.get(row.flag)
     return parsed.under.get(row.flag, row.default) if value is None else value
-
-
-def _spec(row: Row) -> Spec:
-    return Spec(row.flag, row.form, row.choices, row.required, row.from_json, row.may_be_empty)
 
 
 def _called(flag: str, file: str) -> str:
@@ -384,6 +477,6 @@ def _called(flag: str, file: str) -> str:
 
 
 def _mapped(row: Row, value: Value) -> Any:
-    if isinstance(value, str) and value in row.values:
+    if not isinstance(value, tuple) and value in row.values:
         return row.values[value]
     return list(value) if isinstance(value, tuple) else value

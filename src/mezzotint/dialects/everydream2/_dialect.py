@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from mezzotint.dialects.base import Dialect, Draft
 from mezzotint.dialects.everydream2 import _optimizer, _run
-from mezzotint.dialects.everydream2._rows import FLAGS, LOSSES, OPTIMIZER, VALIDATION
+from mezzotint.dialects.everydream2._rows import FLAGS, OPTIMIZER, VALIDATION
 
 SCRIPT = "train.py"
 RESOLUTIONS = (256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1088, 1152, 1280, 1536)
@@ -35,10 +35,8 @@ def compute(draft: Draft) -> None:
 
 def _counts(draft: Draft) -> bool:
     """Refuses what nothing can be counted with, and says whether there was nothing of that kind."""
-    wrong = [flag for flag in ("batch_size", "grad_accum", "max_epochs") if draft.whole(flag) < 1]
-    for flag in wrong:
-        draft.refuse(flag, f"must be 1 or more, got {draft.whole(flag)}", code="E1017")
-    return not wrong
+    fitting = [draft.fits(flag) for flag in ("batch_size", "grad_accum", "max_epochs")]
+    return all(fitting)
 
 
 def _parts(draft: Draft) -> tuple[str, ...]:
@@ -70,9 +68,7 @@ def _data(draft: Draft) -> None:
     draft.set("data.discount", 1.5, "batch_size")
     if draft.number("cond_dropout") > 0.26:
         draft.note("cond_dropout", "above 0.26 captions lose their hold, and the data bleeds into everything")
-    if draft.whole("keep_tags") < 0:
-        draft.refuse("keep_tags", f"must be 0 or more, got {draft.whole('keep_tags')}", code="E1017")
-    elif draft.values["keep_tags"] and not draft.values["shuffle_tags"]:
+    if draft.fits("keep_tags") and draft.values["keep_tags"] and not draft.values["shuffle_tags"]:
         draft.note("keep_tags", "acts on captions that are shuffled: by shuffle_tags, or by the files of a folder")
     _rating(draft)
 
@@ -104,11 +100,7 @@ def _rating(draft: Draft) -> None:
 
 
 def _objective(draft: Draft) -> None:
-    loss = draft.text("loss_type")
-    draft.set("objective.loss", LOSSES.get(loss, loss), "loss_type")
-    draft.set("objective.huber_delta", 1.0, "loss_type")
-    draft.set("objective.min_snr_gamma", draft.values["min_snr_gamma"], "min_snr_gamma")
-    draft.set("objective.min_snr_form", "ratio", "min_snr_gamma")
+    draft.lay("loss_type", "min_snr_gamma")
     discount = draft.values["pyramid_noise_discount"] or 0.0
     assert isinstance(discount, float)
     draft.set("objective.pyramid_discount", max(0.0, discount), "pyramid_noise_discount")
@@ -139,13 +131,10 @@ def _zero_frequency(draft: Draft) -> None:
 
 def _precision(draft: Draft) -> None:
     """fp16 under autocast with float32 weights, what is frozen in fp16."""
-    amp = not draft.values["disable_amp"]
     if draft.launched.mixed_precision is not None:
-        draft.note("disable_amp", f"{'fp16' if amp else 'fp32'}, whatever the launcher hands over")
-    draft.set("run.precision", "fp16" if amp else "fp32", "disable_amp")
-    draft.set("run.weight_dtype", "fp32", "disable_amp")
-    draft.set("run.frozen_dtype", "same", "disable_amp")
-    draft.set("run.tf32", True, "disable_amp")
+        kind = "fp32" if draft.values["disable_amp"] else "fp16"
+        draft.note("disable_amp", f"{kind}, whatever the launcher hands over")
+    draft.lay("disable_amp")
 
 
 DIALECT = Dialect(
@@ -160,6 +149,7 @@ DIALECT = Dialect(
             "the one before has saved (its folder in ckpts/) as --resume_ckpt"
         }
     ),
+    accumulation="grad_accum",
     config="config",
     tables=(OPTIMIZER, VALIDATION),
 )

@@ -7,13 +7,12 @@ Rates and schedules count batches there and optimizer steps here, so that they a
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from mezzotint.dialects.base import Draft
-from mezzotint.dialects.everydream2._rows import OPTIMIZERS
+from mezzotint.dialects.everydream2._rows import OPTIMIZERS, SCALING
 from mezzotint.recipe.counting import counted
 
 BASE, TEXT = "optimizer:base", "optimizer:text_encoder_overrides"
@@ -54,14 +53,11 @@ _PACES = ((500, 1.8, 100), (1000, 1.6, 200), (2000, 1.3, 500), (4000, 1.15, 2000
 _POLYNOMIAL_END = 1e-7
 """Where the polynomial schedule ends, whatever the peak rate."""
 
-SCALING = 0.55
-
 
 def update(draft: Draft, parts: tuple[str, ...]) -> None:
     """Rates, optimizers, schedules, clipping, scaler. parts: those that are trained."""
     _rates(draft, parts)
-    scaled = bool(draft.values["scale_lr"])
-    draft.set("optim.lr_batch_power", SCALING if scaled else 0.0, "scale_lr")
+    draft.lay("scale_lr")
     norm = draft.values["clip_grad_norm"]
     if norm is not None and draft.number("clip_grad_norm") <= 0:
         draft.refuse("clip_grad_norm", f"must be above 0, got {norm:g}", "leave it out to clip nothing", "E1017")
@@ -111,20 +107,16 @@ def _tell_of_rates(draft: Draft, parts: tuple[str, ...]) -> None:
         draft.note(f"{TEXT}.lr_scheduler", f"the text encoder's rate is {own}, while the other one is {chosen}")
     for key in ("lr_warmup_steps", "lr_decay_steps"):
         for name in (key, f"{BASE}.{key}", f"{TEXT}.{key}"):
-            _tell_division(draft, name)
+            tell_division(draft, name)
 
 
-def _tell_division(draft: Draft, flag: str) -> None:
+def tell_division(draft: Draft, flag: str) -> None:
+    """Says what a count of batches is in steps."""
     times = draft.whole("grad_accum")
     if draft.values[flag] and times > 1:
         count = draft.whole(flag)
-        steps = in_steps(draft, count)
+        steps = draft.in_steps(count)
         draft.note(flag, f"{counted(count, 'batch')}, here {counted(steps, 'step')} of {counted(times, 'batch')}")
-
-
-def in_steps(draft: Draft, batches: int) -> int:
-    """A number of batches in optimizer steps, rounded up."""
-    return math.ceil(batches / max(1, draft.whole("grad_accum")))
 
 
 def _first(draft: Draft, level: str, key: str, *, last: Any) -> Any:
@@ -202,11 +194,11 @@ def _schedule(draft: Draft, level: str) -> dict[str, Any]:
     if decay < 1:
         schedule["decay_of_run"] = 1.5
     else:
-        schedule["decay_steps"] = in_steps(draft, decay)
+        schedule["decay_steps"] = draft.in_steps(decay)
     if warmup is None:
         schedule["warmup_share"] = 0.02
     else:
-        schedule["warmup_steps"] = in_steps(draft, warmup)
+        schedule["warmup_steps"] = draft.in_steps(warmup)
     if warmup is not None and warmup < 0:
         draft.refuse("lr_warmup_steps", f"must be 0 or more, got {warmup}", code="E1017")
     if decay >= 1 and schedule["warmup_steps"] >= schedule["decay_steps"]:
@@ -276,7 +268,7 @@ def _scaler(draft: Draft) -> None:
     draft.set("run.scaler.init", _SCALE, "disable_amp")
     draft.set("run.scaler.growth", 2.0, "disable_amp")
     draft.set("run.scaler.growth_interval", 25, "disable_amp")
-    by_step = {in_steps(draft, batches): [growth, interval] for batches, growth, interval in _PACES}
+    by_step = {draft.in_steps(batches): [growth, interval] for batches, growth, interval in _PACES}
     stages = [[step, *pace] for step, pace in by_step.items()]
     draft.set("run.scaler.stages", stages if draft.values[flag] else [], flag)
 
@@ -337,6 +329,4 @@ def averages(draft: Draft) -> None:
             draft.note("ema_decay_rate", "ema_strength_target counts; the rate it comes to is printed at the start")
     else:
         draft.set("optim.ema.decay", rate, "ema_decay_rate")
-    draft.set("optim.ema.interval", draft.values["ema_update_interval"], "ema_update_interval")
-    device = "same" if draft.values["ema_device"] == "cuda" else "cpu"
-    draft.set("optim.ema.device", device, "ema_device")
+    draft.lay("ema_update_interval", "ema_device")

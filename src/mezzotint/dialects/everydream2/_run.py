@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import re
 
-from mezzotint.dialects.base import Draft
-from mezzotint.dialects.everydream2._optimizer import in_steps
+from mezzotint.dialects.base import Draft, safe_name
+from mezzotint.dialects.everydream2._optimizer import tell_division
 from mezzotint.dialects.shared import setting_files
-from mezzotint.recipe.counting import counted
 
 STAMP = "{stamp}"
 """What the time of the start stands for in a run folder's name."""
 
-NAME = "{name}-ep{epoch:02}-gs{micro_step:05}{ema}"
 _MINUTES = 20
 _ALL = 1_000_000
 """More pictures than anybody holds out."""
@@ -32,7 +30,7 @@ def run(draft: Draft) -> None:
 
 def _place(draft: Draft) -> str:
     """The run folder, with the stamp still to come."""
-    project = re.sub(r"[^A-Za-z0-9._-]+", "-", draft.text("project_name")).lstrip("._-")[:100] or "run"
+    project = safe_name(draft.text("project_name"))
     if project != draft.text("project_name"):
         draft.note("project_name", f"is written {project}, since it names folders and files")
     folder = f"{draft.text('logdir').rstrip('/')}/{project}-{STAMP}"
@@ -100,12 +98,9 @@ def _saving(draft: Draft) -> None:
     for path in ("run.save.every", "run.export.every"):
         draft.set(path, every, "save_every_n_epochs", "ckpt_every_n_minutes")
     draft.set("run.export.from_epoch", max(0, draft.whole("save_ckpts_from_n_epochs")), "save_ckpts_from_n_epochs")
-    draft.set("run.export.name", NAME if draft.values["no_prepend_last"] else f"{{last}}{NAME}", "no_prepend_last")
+    draft.lay("no_prepend_last")
     draft.set("run.export.when_stopped", True, "save_every_n_epochs")
-    draft.set("run.export.single_file", not draft.values["no_save_ckpt"], "no_save_ckpt")
-    dtype = "fp32" if draft.values["save_full_precision"] else "fp16"
-    draft.set("run.export.single_file_dtype", dtype, "save_full_precision")
-    draft.set("run.export.single_file_folder", draft.text("save_ckpt_dir") or ".", "save_ckpt_dir")
+    draft.lay("no_save_ckpt", "save_full_precision", "save_ckpt_dir")
     for flag in ("logdir", "save_ckpt_dir"):
         path = draft.text(flag)
         if os.sep == "/" and re.match(r"[A-Za-z]:[\\/]", path):
@@ -114,16 +109,10 @@ def _saving(draft: Draft) -> None:
 
 def _showing(draft: Draft) -> None:
     """Scalars and samples."""
-    for flag, path in (("log_step", "run.log_every"), ("sample_steps", "run.preview.every")):
-        batches = draft.whole(flag)
-        if batches < 1:
-            draft.refuse(flag, f"must be 1 or more, got {batches}", code="E1017")
-            continue
-        steps = in_steps(draft, batches)
-        draft.set(path, steps if path == "run.log_every" else f"{steps} steps", flag)
-        if batches > 1 and draft.whole("grad_accum") > 1:
-            many = counted(draft.whole("grad_accum"), "batch")
-            draft.note(flag, f"{counted(batches, 'batch')}, here {counted(steps, 'step')} of {many}")
+    for flag in ("log_step", "sample_steps"):
+        draft.lay(flag)
+        if draft.whole(flag) > 1:
+            tell_division(draft, flag)
     _prompts(draft)
     draft.set("sample.steps", 30, "sample_prompts")
     draft.set("sample.guidance", [7.0, 4.0, 1.01], "sample_prompts")

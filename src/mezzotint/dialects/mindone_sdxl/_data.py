@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mezzotint.dialects.base import Draft
+from mezzotint.dialects.base import Draft, bucket_step
 from mezzotint.dialects.mindone_sdxl import _caches
 from mezzotint.dialects.mindone_sdxl._targets import BATCH_TRANSFORM, DATASET, TRANSFORM
 from mezzotint.dialects.shared.targets import Config, Node, Param, flag_of, lists
@@ -231,9 +231,8 @@ def _square(config: Config, dataset: Node, single: Sequence[Node], batched: Sequ
         return
     draft = config.draft
     draft.set("data.resolution", side, resize.flag("size"))
-    step = next(step for step in (64, 32, 16, 8) if side % step == 0)
     draft.set("data.buckets.shape", "square", flag_of((*here,)))
-    draft.set("data.buckets.step", step, resize.flag("size"))
+    draft.set("data.buckets.step", bucket_step(side), resize.flag("size"))
     draft.set("data.crop", crops[order[1]], flag_of((*named[order[1]].place, "target")))
     _filter(config, resize)
     _flip(config, [one for one in single if one.name == "RandomHorizontalFlip"])

@@ -6,10 +6,9 @@ up, so that the rate reaches the same place after the same pictures.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from mezzotint.dialects.base import Draft
+from mezzotint.dialects.base import Draft, dividing
 from mezzotint.dialects.mindone_sdxl._targets import OPTIMIZER, SCHEDULER
 from mezzotint.dialects.shared.targets import Config, Node, Param, flag_of
 from mezzotint.recipe.reading.yaml_rules import Place
@@ -24,11 +23,6 @@ OPTIM = {
 _CONSTANT = {"kind": "constant", "warmup_steps": 0}
 
 
-def in_steps(draft: Draft, batches: int) -> int:
-    """Batches as optimizer steps."""
-    return math.ceil(batches / max(1, draft.whole("gradient_accumulation_steps")))
-
-
 def optim(config: Config, batch_size: int) -> None:
     """Everything of `optim` in the recipe. batch_size: of one card."""
     draft = config.draft
@@ -41,10 +35,9 @@ def optim(config: Config, batch_size: int) -> None:
         draft.note("scale_lr", f"{rate:g} × {times} = {rate * times:g}")
         rate, flag = rate * times, "scale_lr"
     draft.set("optim.lr", rate, flag)
-    draft.set("optim.accumulation", draft.whole("gradient_accumulation_steps"), "gradient_accumulation_steps")
+    draft.lay("gradient_accumulation_steps")
     _clip(draft)
-    draft.set("optim.ema.rule", "saturating" if draft.values["use_ema"] else "none", "use_ema")
-    draft.set("optim.ema.decay", 0.9999, "use_ema")
+    draft.lay("use_ema")
 
 
 def _optimizer(config: Config) -> None:
@@ -73,9 +66,7 @@ def shared(config: Config, place: Place, *, parameters: bool, size: int | None =
         draft.note(flag, "one process is running, which shares with nobody")
         return
     if size is not None and (size < 1 or processes % size):
-        fitting = ", ".join(str(n) for n in range(1, processes + 1) if processes % n == 0)
-        here = (*place, "params", "shard_size")
-        config.refuse(here, f"is {size}, which does not divide the {processes} processes", f"write one of {fitting}")
+        config.refuse((*place, "params", "shard_size"), *dividing(size, processes))
         return
     draft.set("run.runtime", "fsdp", flag)
     draft.set("run.shard.parameters", parameters, flag)
@@ -123,7 +114,7 @@ def _curve(config: Config, node: Node) -> tuple[float, dict[str, Any]]:
         here = (*node.place, "params", "warm_up_steps")
         config.refuse(here, f"must be above 0, got {warmup}", "leave scheduler_config out for a constant rate", "E1017")
         return 1.0, {}
-    steps = in_steps(draft, warmup)
+    steps = draft.in_steps(warmup)
     if steps != warmup:
         draft.note(node.flag("warm_up_steps"), f"{warmup} batches are {steps} steps")
     if node.name == "LambdaWarmUpScheduler":
@@ -135,7 +126,7 @@ def _curve(config: Config, node: Node) -> tuple[float, dict[str, Any]]:
         return 1.0, {}
     schedule = {"kind": "cosine", "warmup_steps": steps, "warmup_from": start / peak, "floor": floor / peak}
     if given["max_decay_steps"] > 0:
-        schedule["decay_steps"] = in_steps(draft, given["max_decay_steps"])
+        schedule["decay_steps"] = draft.in_steps(given["max_decay_steps"])
     return peak, schedule
 
 
@@ -145,7 +136,7 @@ def _milestones(config: Config, node: Node) -> dict[str, Any]:
     if not steps or not all(isinstance(one, int) and one > 0 for one in steps) or sorted(set(steps)) != list(steps):
         config.refuse(here, f"holds rising whole numbers, got {steps}", code="E1017")
         return {}
-    at = {in_steps(config.draft, one): gamma ** (index + 1) for index, one in enumerate(steps)}
+    at = {config.draft.in_steps(one): gamma ** (index + 1) for index, one in enumerate(steps)}
     return {"kind": "piecewise", "warmup_steps": 0, "points": [[step, factor] for step, factor in at.items()]}
 
 
@@ -163,8 +154,8 @@ def _rounds(config: Config, node: Node) -> dict[str, Any]:
     curve = "linear" if node.name == "LambdaLinearScheduler" else "cosine"
     rounds = [
         {
-            "steps": in_steps(config.draft, int(length)),
-            "warmup_steps": in_steps(config.draft, int(warmup)),
+            "steps": config.draft.in_steps(int(length)),
+            "warmup_steps": config.draft.in_steps(int(warmup)),
             "start": start,
             "peak": peak,
             "end": end,

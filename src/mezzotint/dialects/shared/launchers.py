@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint import outside
+from mezzotint.dialects.shared import setting_files
 from mezzotint.errors import Problem, RecipeError
 from mezzotint.recipe.reading import yaml_rules
 
@@ -50,9 +51,9 @@ class Server:
 @dataclass(slots=True)
 class ParsedCommand:
     """What a line begins with. words: the script's own flags. tool: "python", "accelerate", "torchrun", "mpirun",
-    "msrun", "bash", or "" when the line begins with a flag. processes: per machine, "gpu" for one a device. options: the
-    launcher's own options. servers: those of a rank table, and here: which of them the line is for. verb: what it does
-    here. more_notes: (flag, sentence)."""
+    "msrun", "bash", or "" when the line begins with a flag. processes: per machine, "gpu" for one a device. options:
+    the launcher's own. servers: those of a rank table, and here: which of them the line is for. verb: what it does here.
+    more_notes: (flag, sentence)."""
 
     words: list[str]
     tool: str = ""
@@ -134,7 +135,7 @@ def strip(words: Sequence[str], scripts: Sequence[str]) -> ParsedCommand:
     if at is None:
         return ParsedCommand(list(words))  # the parser says what it makes of the first word
     before = list(words[:at])
-    command = ParsedCommand(list(words[at + 1 :]), script=_name(words[at]), dropped=list(words[: at + 1]))
+    command = ParsedCommand(list(words[at + 1 :]), script=setting_files.short(words[at]), dropped=list(words[: at + 1]))
     while before and _ENVIRONMENT.fullmatch(before[0]):
         before.pop(0)
     command.tool = _tool(before)
@@ -142,12 +143,8 @@ def strip(words: Sequence[str], scripts: Sequence[str]) -> ParsedCommand:
     return command
 
 
-def _name(path: str) -> str:
-    return re.split(r"[/\\]", path)[-1]
-
-
 def _tool(words: Sequence[str]) -> str:
-    names = [_name(word) for word in words]
+    names = [setting_files.short(word) for word in words]
     if any(_ACCELERATE.fullmatch(name) for name in names) or "accelerate-launch" in names:
         return "accelerate"
     if _MPI & set(names):
