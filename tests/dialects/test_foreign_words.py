@@ -86,12 +86,14 @@ def test_the_last_of_two_counts_and_is_noted() -> None:
 
 
 def test_everything_wrong_is_told_together_with_the_nearest_name() -> None:
-    told = problems("--stepz", "3", "5", "--rate=fast", "stray", "--kind", "cosin", "--folder=", "--prompts", "-x", "1")
-    assert [(where, code) for where, code, _ in told] == [
+    refused = problems(
+        "--stepz", "3", "5", "--rate=fast", "stray", "--kind", "cosin", "--folder=", "--prompts", "-x", "1"
+    )
+    assert [(where, code) for where, code, _ in refused] == [
         ("--stepz", "E1016"), ("--rate", "E1017"), ("stray", "E1016"), ("--kind", "E1017"), ("--folder", "E1017"),
         ("--prompts", "E1017"), ("-x", "E1016"),
     ]  # fmt: skip
-    said = {where: text for where, _, text in told}
+    said = {where: text for where, _, text in refused}
     assert "did you mean --steps?" in said["--stepz"]
     assert "did you mean cosine?" in said["--kind"]
     assert "variable" in said["--folder"]
@@ -154,8 +156,8 @@ def pasted(line: str) -> launchers.ParsedCommand:
     ],
 )
 def test_launchers_are_known_with_what_they_start(line: str, tool: str, processes: int | str) -> None:
-    found = pasted(line)
-    assert (found.tool, found.processes, found.words) == (tool, processes, ["--a=1"])
+    command = pasted(line)
+    assert (command.tool, command.processes, command.words) == (tool, processes, ["--a=1"])
 
 
 def test_a_launcher_of_several_is_answered_with_the_line_to_type() -> None:
@@ -205,8 +207,8 @@ def config(
 
 
 def test_a_launcher_s_configuration_says_precision_and_processes(tmp_path: Path) -> None:
-    found = config(tmp_path)
-    assert (found.processes, found.machines, found.mixed_precision, found.cpu) == (8, 1, "fp16", False)
+    command = config(tmp_path)
+    assert (command.processes, command.machines, command.mixed_precision, command.cpu) == (8, 1, "fp16", False)
     alone = config(tmp_path, kind="NO", precision="no", cpu="true")
     assert (alone.processes, alone.mixed_precision, alone.cpu) == (1, "no", True)
 
@@ -214,8 +216,8 @@ def test_a_launcher_s_configuration_says_precision_and_processes(tmp_path: Path)
 def test_a_flag_of_the_launcher_wins_over_its_configuration(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(CONFIG.format(kind="MULTI_GPU", precision="fp16", cpu="false"))
     line = f"accelerate launch --mixed_precision bf16 --num_processes 2 --config_file={tmp_path}/c.yaml x.py"
-    found = launchers.strip(line.split(), SCRIPTS)
-    assert (found.mixed_precision, found.processes, found.script) == ("bf16", 2, "x.py")
+    command = launchers.strip(line.split(), SCRIPTS)
+    assert (command.mixed_precision, command.processes, command.script) == ("bf16", 2, "x.py")
 
 
 @pytest.mark.parametrize(
@@ -233,8 +235,8 @@ def test_a_configuration_that_is_not_there_or_no_text_is_told(tmp_path: Path) ->
     (tmp_path / "b").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "c").write_text("- a\n- b\n")
     for name, word in (("a", "No such file"), ("b", "no text"), ("c", "no YAML")):
-        found = launchers.strip(["accelerate", "launch", "--config_file", str(tmp_path / name), "x.py"], SCRIPTS)
-        assert word in found.problems[0].what
+        command = launchers.strip(["accelerate", "launch", "--config_file", str(tmp_path / name), "x.py"], SCRIPTS)
+        assert word in command.problems[0].what
         if name == "a":
-            assert "accelerate config" in found.problems[0].remedy
-            assert "--num_processes" in found.problems[0].remedy
+            assert "accelerate config" in command.problems[0].remedy
+            assert "--num_processes" in command.problems[0].remedy

@@ -52,8 +52,8 @@ class Server:
 class ParsedCommand:
     """What a line begins with. words: the script's own flags. tool: "python", "accelerate", "torchrun", "mpirun",
     "msrun", "bash", or "" when the line begins with a flag. processes: per machine, "gpu" for one a device. options:
-    the launcher's own. servers: those of a rank table, and here: which of them the line is for. verb: what it does here.
-    more_notes: (flag, sentence)."""
+    the launcher's own. servers: those of a rank table, and here: which of them the line is for. verb: what it does
+    here. more_notes: (flag, sentence)."""
 
     words: list[str]
     tool: str = ""
