@@ -76,11 +76,11 @@ def test_a_file_says_what_the_line_could_and_the_line_counts_before_it() -> None
     line = ("--batch_size=6", "--lr=2e-6", "--shuffle_tags", "--data_root=pictures")
     file = {"batch_size": 6, "lr": 2e-6, "shuffle_tags": True, "data_root": "pictures"}
     assert by(file) == flat(translate(*line).settings)
-    found = translate(f"--config={written('train.json', file)}", "--batch_size=3")
-    assert flat(found.settings)["data.batch_size"] == 3
-    assert found.origin["data.batch_size"] == "--batch_size"
-    assert found.origin["optim.lr"] == "lr in train.json"
-    assert found.origin["data.flip"] == "default of --flip_p"
+    translation = translate(f"--config={written('train.json', file)}", "--batch_size=3")
+    assert flat(translation.settings)["data.batch_size"] == 3
+    assert translation.origin["data.batch_size"] == "--batch_size"
+    assert translation.origin["optim.lr"] == "lr in train.json"
+    assert translation.origin["data.flip"] == "default of --flip_p"
 
 
 def test_null_and_an_empty_text_stand_for_the_default() -> None:
@@ -92,14 +92,16 @@ def test_null_and_an_empty_text_stand_for_the_default() -> None:
         ]
         == 500
     )
-    found = translate(f"--config={written('train.json', {'min_snr_gamma': None})}")
-    assert found.origin["objective.min_snr_gamma"] == "min_snr_gamma in train.json", "an epoch's file may take it back"
+    translation = translate(f"--config={written('train.json', {'min_snr_gamma': None})}")
+    assert translation.origin["objective.min_snr_gamma"] == "min_snr_gamma in train.json", (
+        "an epoch's file may take it back"
+    )
 
 
 def test_values_of_json_are_of_their_kind() -> None:
-    found = by({"batch_size": 4.0, "lr": 1, "shuffle_tags": 1, "min_snr_gamma": 4.5, "seed": "-1", "flip_p": "0.25"})
-    assert (found["data.batch_size"], found["optim.lr"], found["data.captions.shuffle_tags"]) == (4, 1.0, True)
-    assert (found["objective.min_snr_gamma"], found["run.seed"], found["data.flip"]) == (4.5, -1, 0.25)
+    settings = by({"batch_size": 4.0, "lr": 1, "shuffle_tags": 1, "min_snr_gamma": 4.5, "seed": "-1", "flip_p": "0.25"})
+    assert (settings["data.batch_size"], settings["optim.lr"], settings["data.captions.shuffle_tags"]) == (4, 1.0, True)
+    assert (settings["objective.min_snr_gamma"], settings["run.seed"], settings["data.flip"]) == (4.5, -1, 0.25)
 
 
 @pytest.mark.parametrize(
@@ -117,10 +119,10 @@ def test_data_root_may_be_several_places(root: Any, paths: list[str]) -> None:
 
 
 def test_a_key_that_does_nothing_is_a_note_that_names_the_file() -> None:
-    found = translate(f"--config={written('train.json', {'lowvram': True, 'amp': False, 'useadam8bit': True})}")
-    told = [str(note) for note in found.notes]
-    assert any(note.startswith("lowvram in train.json: it has no effect there either") for note in told)
-    assert any(note.startswith("amp in train.json: disable_amp alone decides") for note in told)
+    translation = translate(f"--config={written('train.json', {'lowvram': True, 'amp': False, 'useadam8bit': True})}")
+    said = [str(note) for note in translation.notes]
+    assert any(note.startswith("lowvram in train.json: it has no effect there either") for note in said)
+    assert any(note.startswith("amp in train.json: disable_amp alone decides") for note in said)
 
 
 @pytest.mark.parametrize(
@@ -146,8 +148,8 @@ def test_a_key_that_does_nothing_is_a_note_that_names_the_file() -> None:
     ],
 )
 def test_a_mistake_is_told_by_key_and_file(content: Any, where: str, code: str, words: str) -> None:
-    [(found, said, what, remedy)] = problems(f"--config={written('train.json', content)}")
-    assert (found, said) == (where, code)
+    [(named, said, what, remedy)] = problems(f"--config={written('train.json', content)}")
+    assert (named, said) == (where, code)
     assert words in f"{what}; {remedy}"
 
 
@@ -182,13 +184,13 @@ def test_where_there_is_no_file_the_one_that_ships_counts_but_for_the_text_encod
 
 
 def test_what_stands_in_the_file_counts_before_the_line_s_schedule_and_after_its_rate() -> None:
-    found = optimized(SHIPPED, "--lr=3e-6", "--lr_scheduler=linear")
-    settings = flat(found.settings)
+    translation = optimized(SHIPPED, "--lr=3e-6", "--lr_scheduler=linear")
+    settings = flat(translation.settings)
     assert (settings["optim.lr"], settings["optim.schedule.kind"]) == (3e-6, "constant")
     assert "optim.part_lr.text_encoder" not in settings
-    told = [str(note) for note in found.notes]
-    assert "--lr: counts before base.lr in opt.json and text_encoder_overrides.lr in opt.json" in told
-    assert "--lr_scheduler: base.lr_scheduler in opt.json is constant and counts before it" in told
+    said = [str(note) for note in translation.notes]
+    assert "--lr: counts before base.lr in opt.json and text_encoder_overrides.lr in opt.json" in said
+    assert "--lr_scheduler: base.lr_scheduler in opt.json is constant and counts before it" in said
     free = optimized({"base": {"lr_scheduler": None}}, "--lr_scheduler=linear")
     assert flat(free.settings)["optim.schedule.kind"] == "linear"
     assert free.origin["optim.schedule.kind"] == "--lr_scheduler", "not the key that leaves it open"
@@ -203,14 +205,14 @@ def test_rates_and_schedules_are_everydreams(case: dict[str, Any]) -> None:
         "text_encoder_overrides": SHIPPED["text_encoder_overrides"] | case["te_in"],
     }  # type: ignore[operator]
     words = [f"--{key}={value}" for key, value in line.items()]
-    found = foreign.reading("everydream2", [f"--optimizer_config={written('opt.json', given)}", *words], (), ALONE)
-    optim = found.recipe.optim
-    for part, wanted in (("denoiser", case["base"]), ("text_encoder", case["text_encoder"])):
+    reading = foreign.reading("everydream2", [f"--optimizer_config={written('opt.json', given)}", *words], (), ALONE)
+    optim = reading.recipe.optim
+    for part, expected in (("denoiser", case["base"]), ("text_encoder", case["text_encoder"])):
         schedule: ScheduleSettings = optim.part_schedule.get(part, optim.schedule)
-        assert schedule.kind == wanted["lr_scheduler"]
-        assert optim.part_lr.get(part, optim.lr) == (line.get("lr") or wanted["lr"])
+        assert schedule.kind == expected["lr_scheduler"]
+        assert optim.part_lr.get(part, optim.lr) == (line.get("lr") or expected["lr"])
         if schedule.kind != "constant":
-            assert lr.span(schedule, steps) == (wanted["lr_warmup_steps"], max(1, wanted["lr_decay_steps"]))
+            assert lr.span(schedule, steps) == (expected["lr_warmup_steps"], max(1, expected["lr_decay_steps"]))
 
 
 OWN = {"d0": 1e-5, "growth_rate": 1.02, "decouple": True, "momentum": 0.8, "safeguard_warmup": False}
@@ -237,10 +239,10 @@ BETAS = [0.9, 0.999]
 )  # fmt: skip
 def test_each_optimizer_is_made_as_there(name: str, expected: dict[str, Any]) -> None:
     whole = expected if "kind" in expected else {"kind": "library", **expected, "weight_decay": 0.01}
-    found = optimized({"base": {"optimizer": name, **OWN}})
-    assert found.settings["optim"]["optimizer"] == whole
+    translation = optimized({"base": {"optimizer": name, **OWN}})
+    assert translation.settings["optim"]["optimizer"] == whole
     assert {name for name, _ in [(name, 0)]} <= {*table.OPTIMIZERS, "AdamW"}
-    idle = {note.flag.rpartition(".")[2] for note in found.notes if "has no such number" in note.text}
+    idle = {note.flag.rpartition(".")[2] for note in translation.notes if "has no such number" in note.text}
     taken = {"weight_decouple": "decouple"}
     assert idle == OWN.keys() - {taken.get(key, key) for key in whole.get("options", ())}
 
@@ -253,10 +255,10 @@ def test_every_optimizer_has_been_shown() -> None:
 
 def test_the_text_encoder_takes_from_base_what_it_does_not_say_but_not_the_numbers_of_an_optimizer() -> None:
     base = {"optimizer": "prodigy", "lr": 1.0, "betas": [0.8, 0.9], "d0": 1e-4, "lr_scheduler": "cosine"}
-    found = optimized({"base": base, "text_encoder_overrides": {"lr": 0, "epsilon": 1e-7}}).settings["optim"]
-    assert (found["lr"], "part_lr" in found, "part_schedule" in found) == (1.0, False, False)
-    own = found["part_optimizer"]["text_encoder"]["options"]
-    assert (own["betas"], own["eps"], "d0" in own, found["optimizer"]["options"]["d0"]) == (
+    optim = optimized({"base": base, "text_encoder_overrides": {"lr": 0, "epsilon": 1e-7}}).settings["optim"]
+    assert (optim["lr"], "part_lr" in optim, "part_schedule" in optim) == (1.0, False, False)
+    own = optim["part_optimizer"]["text_encoder"]["options"]
+    assert (own["betas"], own["eps"], "d0" in own, optim["optimizer"]["options"]["d0"]) == (
         [0.8, 0.9],
         1e-7,
         False,
@@ -266,13 +268,13 @@ def test_the_text_encoder_takes_from_base_what_it_does_not_say_but_not_the_numbe
 
 def test_the_text_encoder_s_rate_may_be_scaled() -> None:
     for level in ("base", "text_encoder_overrides"):
-        found = optimized({"base": {"lr": 2e-6}} | {level: {"lr": 2e-6, "text_encoder_lr_scale": 0.5}})
-        assert flat(found.settings)["optim.part_lr.text_encoder"] == 1e-6
+        translation = optimized({"base": {"lr": 2e-6}} | {level: {"lr": 2e-6, "text_encoder_lr_scale": 0.5}})
+        assert flat(translation.settings)["optim.part_lr.text_encoder"] == 1e-6
 
 
 def test_infinite_growth_is_the_libraries_default() -> None:
-    found = optimized('{"base": {"optimizer": "prodigy", "growth_rate": Infinity}}')
-    assert "growth_rate" not in found.settings["optim"]["optimizer"]["options"]
+    translation = optimized('{"base": {"optimizer": "prodigy", "growth_rate": Infinity}}')
+    assert "growth_rate" not in translation.settings["optim"]["optimizer"]["options"]
     assert math.isinf(json.loads("Infinity"))
 
 
@@ -312,8 +314,8 @@ def test_no_layer_at_all_is_refused() -> None:
 
 def test_all_that_is_wrong_is_told_together() -> None:
     written("opt.json", {"base": {"optimizer": "scalar_dowg"}, "text_encoder_overides": {}})
-    found = problems("--optimizer_config=opt.json", "--gpuid=1", "--clip_skip=5", "--lr_shceduler=cosine")
-    remedies = {where: remedy for where, _, _, remedy in found}
+    refused = problems("--optimizer_config=opt.json", "--gpuid=1", "--clip_skip=5", "--lr_shceduler=cosine")
+    remedies = {where: remedy for where, _, _, remedy in refused}
     assert remedies.keys() == {
         "--lr_shceduler", "text_encoder_overides in opt.json", "--gpuid", "--clip_skip", "base.optimizer in opt.json"
     }  # fmt: skip
@@ -321,9 +323,9 @@ def test_all_that_is_wrong_is_told_together() -> None:
 
 
 def test_freezing_a_text_encoder_that_is_not_trained_is_a_note() -> None:
-    found = optimized({"text_encoder_freezing": {"unfreeze_last_n_layers": 2}}, "--disable_textenc_training")
-    assert "last_layers" not in found.settings["model"]
-    assert any("what freezes some of it has no effect" in str(note) for note in found.notes)
+    translation = optimized({"text_encoder_freezing": {"unfreeze_last_n_layers": 2}}, "--disable_textenc_training")
+    assert "last_layers" not in translation.settings["model"]
+    assert any("what freezes some of it has no effect" in str(note) for note in translation.notes)
 
 
 def test_the_loss_scale_s_paces_can_be_left_off() -> None:
@@ -341,8 +343,8 @@ def test_the_loss_scale_s_paces_can_be_left_off() -> None:
     ],
 )
 def test_a_mistake_in_optimizer_json_is_told_by_key_and_file(content: Any, where: str, words: str) -> None:
-    [(found, _, what, remedy)] = problems(f"--optimizer_config={written('opt.json', content)}")
-    assert found == where
+    [(named, _, what, remedy)] = problems(f"--optimizer_config={written('opt.json', content)}")
+    assert named == where
     assert words in f"{what}; {remedy}"
 
 
@@ -358,8 +360,8 @@ def test_what_the_recipe_refuses_of_it_is_told_in_its_words() -> None:
 
 def measured(content: Any, *words: str) -> dict[str, Any]:
     """What a file of validation sets."""
-    found = flat(translate(f"--validation_config={written('val.json', content)}", *words).settings)
-    return {path: value for path, value in found.items() if path.startswith(("data.holdout", "run.validation"))}
+    settings = flat(translate(f"--validation_config={written('val.json', content)}", *words).settings)
+    return {path: value for path, value in settings.items() if path.startswith(("data.holdout", "run.validation"))}
 
 
 ALL = {"data.holdout.max_samples": 1_000_000}
@@ -388,8 +390,8 @@ def test_what_is_held_out_is_said_by_a_file(content: Any, expected: dict[str, An
 
 def test_half_an_epoch_becomes_a_whole_one_with_a_note() -> None:
     assert measured({"every_n_epochs": 0.5})["run.validation.every"] == "1 epochs"
-    found = translate("--validation_config=val.json")
-    assert any("run.validation.every takes steps, too" in str(note) for note in found.notes)
+    translation = translate("--validation_config=val.json")
+    assert any("run.validation.every takes steps, too" in str(note) for note in translation.notes)
 
 
 @pytest.mark.parametrize(

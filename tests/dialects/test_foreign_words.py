@@ -31,7 +31,7 @@ SCRIPTS = ("train_text_to_image.py",)
 def read(*words: str) -> dict[str, Value]:
     parsed = reading.parse(words, SPECS)
     assert parsed.problems == []
-    return parsed.given
+    return parsed.values
 
 
 def problems(*words: str) -> list[tuple[str, str, str]]:
@@ -66,7 +66,7 @@ def test_values_are_read_in_every_spelling(words: list[str], expected: dict[str,
 
 def test_an_abbreviation_that_fits_one_flag_is_that_flag_and_noted() -> None:
     parsed = reading.parse(["--fold", "x", "--flip"], SPECS)
-    assert parsed.given == {"folder": "x", "flip": True}, "a whole name is no abbreviation of a longer one"
+    assert parsed.values == {"folder": "x", "flip": True}, "a whole name is no abbreviation of a longer one"
     assert parsed.notes == [("folder", "written --fold")]
     assert problems("--rat", "1")[0] == ("--rat", "E1016", "may be --rate, --rate_warmup write it out")
 
@@ -81,17 +81,19 @@ def test_an_equals_sign_that_stands_alone_is_noted_and_needs_a_value() -> None:
 
 def test_the_last_of_two_counts_and_is_noted() -> None:
     parsed = reading.parse(["--steps=1", "--steps=2"], SPECS)
-    assert parsed.given == {"steps": 2}
+    assert parsed.values == {"steps": 2}
     assert [flag for flag, _ in parsed.notes] == ["steps"]
 
 
 def test_everything_wrong_is_told_together_with_the_nearest_name() -> None:
-    told = problems("--stepz", "3", "5", "--rate=fast", "stray", "--kind", "cosin", "--folder=", "--prompts", "-x", "1")
-    assert [(where, code) for where, code, _ in told] == [
+    refused = problems(
+        "--stepz", "3", "5", "--rate=fast", "stray", "--kind", "cosin", "--folder=", "--prompts", "-x", "1"
+    )
+    assert [(where, code) for where, code, _ in refused] == [
         ("--stepz", "E1016"), ("--rate", "E1017"), ("stray", "E1016"), ("--kind", "E1017"), ("--folder", "E1017"),
         ("--prompts", "E1017"), ("-x", "E1016"),
     ]  # fmt: skip
-    said = {where: text for where, _, text in told}
+    said = {where: text for where, _, text in refused}
     assert "did you mean --steps?" in said["--stepz"]
     assert "did you mean cosine?" in said["--kind"]
     assert "variable" in said["--folder"]
@@ -119,15 +121,15 @@ def test_signs_of_continuation_are_dropped_with_a_note() -> None:
 
 @given(st.lists(st.text(max_size=12), max_size=8))
 def test_no_words_break_the_reader(words: list[str]) -> None:
-    swept, _ = reading.without_signs(words)
-    parsed = reading.parse(launchers.strip(swept, SCRIPTS).words, SPECS)
-    assert set(parsed.given) <= set(SPECS)
+    cleaned, _ = reading.without_signs(words)
+    parsed = reading.parse(launchers.strip(cleaned, SCRIPTS).words, SPECS)
+    assert set(parsed.values) <= set(SPECS)
 
 
 # --- launchers --------------------------------------------------------------------------------------------------------
 
 
-def pasted(line: str) -> launchers.Pasted:
+def pasted(line: str) -> launchers.ParsedCommand:
     return launchers.strip(line.split(), SCRIPTS)
 
 
@@ -154,8 +156,8 @@ def pasted(line: str) -> launchers.Pasted:
     ],
 )
 def test_launchers_are_known_with_what_they_start(line: str, tool: str, processes: int | str) -> None:
-    found = pasted(line)
-    assert (found.tool, found.processes, found.words) == (tool, processes, ["--a=1"])
+    command = pasted(line)
+    assert (command.tool, command.processes, command.words) == (tool, processes, ["--a=1"])
 
 
 def test_a_launcher_of_several_is_answered_with_the_line_to_type() -> None:
@@ -196,15 +198,17 @@ use_cpu: {cpu}
 """
 
 
-def config(folder: Path, kind: str = "MULTI_GPU", precision: str = "fp16", cpu: str = "false") -> launchers.Pasted:
+def config(
+    folder: Path, kind: str = "MULTI_GPU", precision: str = "fp16", cpu: str = "false"
+) -> launchers.ParsedCommand:
     (folder / "default_config.yaml").write_text(CONFIG.format(kind=kind, precision=precision, cpu=cpu))
     line = f"accelerate launch --config_file {folder / 'default_config.yaml'} train_text_to_image.py --a=1"
     return launchers.strip(line.split(), SCRIPTS)
 
 
 def test_a_launcher_s_configuration_says_precision_and_processes(tmp_path: Path) -> None:
-    found = config(tmp_path)
-    assert (found.processes, found.machines, found.mixed_precision, found.cpu) == (8, 1, "fp16", False)
+    command = config(tmp_path)
+    assert (command.processes, command.machines, command.mixed_precision, command.cpu) == (8, 1, "fp16", False)
     alone = config(tmp_path, kind="NO", precision="no", cpu="true")
     assert (alone.processes, alone.mixed_precision, alone.cpu) == (1, "no", True)
 
@@ -212,8 +216,8 @@ def test_a_launcher_s_configuration_says_precision_and_processes(tmp_path: Path)
 def test_a_flag_of_the_launcher_wins_over_its_configuration(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(CONFIG.format(kind="MULTI_GPU", precision="fp16", cpu="false"))
     line = f"accelerate launch --mixed_precision bf16 --num_processes 2 --config_file={tmp_path}/c.yaml x.py"
-    found = launchers.strip(line.split(), SCRIPTS)
-    assert (found.mixed_precision, found.processes, found.script) == ("bf16", 2, "x.py")
+    command = launchers.strip(line.split(), SCRIPTS)
+    assert (command.mixed_precision, command.processes, command.script) == ("bf16", 2, "x.py")
 
 
 @pytest.mark.parametrize(
@@ -231,8 +235,8 @@ def test_a_configuration_that_is_not_there_or_no_text_is_told(tmp_path: Path) ->
     (tmp_path / "b").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "c").write_text("- a\n- b\n")
     for name, word in (("a", "No such file"), ("b", "no text"), ("c", "no YAML")):
-        found = launchers.strip(["accelerate", "launch", "--config_file", str(tmp_path / name), "x.py"], SCRIPTS)
-        assert word in found.problems[0].what
+        command = launchers.strip(["accelerate", "launch", "--config_file", str(tmp_path / name), "x.py"], SCRIPTS)
+        assert word in command.problems[0].what
         if name == "a":
-            assert "accelerate config" in found.problems[0].remedy
-            assert "--num_processes" in found.problems[0].remedy
+            assert "accelerate config" in command.problems[0].remedy
+            assert "--num_processes" in command.problems[0].remedy

@@ -63,23 +63,23 @@ def table(path: Path, *servers: tuple[str, int]) -> Path:
 
 
 def test_one_card_trains_what_the_document_says() -> None:
-    found = ahead(SINGLE)
-    assert (found.verb, found.lines) == ("train", ())
-    assert found.settings["model"]["path"] == "checkpoints/sd_xl_base_1.0_ms.ckpt"
-    assert found.settings["data"]["path"] == ["/data/pictures/"]
+    translation = ahead(SINGLE)
+    assert (translation.verb, translation.lines) == ("train", ())
+    assert translation.settings["model"]["path"] == "checkpoints/sd_xl_base_1.0_ms.ckpt"
+    assert translation.settings["data"]["path"] == ["/data/pictures/"]
 
 
 def test_mpirun_becomes_one_torchrun_line_whose_flags_mean_the_same() -> None:
-    found = ahead(MPI)
-    [(server, line)] = found.lines
+    translation = ahead(MPI)
+    [(server, line)] = translation.lines
     assert server == ""
     start, _, flags = line.partition(" -- ")
     assert start == "torchrun --nproc-per-node 8 -m mezzotint train --as mindone-sdxl"
     assert words(flags) == words(MPI.partition("train.py ")[2])
     typed = DIALECT.translate(words(flags), Launched(8, None, "torchrun"))
-    assert typed.settings == found.settings
-    assert found.settings["data"]["batch_size"] == 8
-    run = found.settings["run"]
+    assert typed.settings == translation.settings
+    assert translation.settings["data"]["batch_size"] == 8
+    run = translation.settings["run"]
     assert (run["device_memory"], run["weight_dtype"]) == ("59GB", "same")
     with pytest.raises(RecipeError, match="type: torchrun --nproc-per-node 8 -m mezzotint train --as mindone-sdxl"):
         DIALECT.translate(words(MPI), ALONE)
@@ -87,8 +87,8 @@ def test_mpirun_becomes_one_torchrun_line_whose_flags_mean_the_same() -> None:
 
 def test_a_script_on_one_server_is_one_line(tmp_path: Path) -> None:
     ranks = table(tmp_path / "hccl_8p.json", ("10.0.0.1", 8))
-    found = ahead(f"bash {PLAIN} {ranks} 0 8 8 /data/pictures/")
-    [(server, line)] = found.lines
+    translation = ahead(f"bash {PLAIN} {ranks} 0 8 8 /data/pictures/")
+    [(server, line)] = translation.lines
     assert server == ""
     assert line == (
         "torchrun --nproc-per-node 8 -m mezzotint train --as mindone-sdxl -- --config "
@@ -102,14 +102,14 @@ def test_a_script_on_two_servers_is_a_line_for_each(tmp_path: Path, server: int)
     ranks = table(tmp_path / "hccl_16p.json", ("10.0.0.1", 8), ("10.0.0.2", 8))
     place = {1: "0 8 16", 2: "8 16 16"}[server]
     line = f"bash {PLAIN} {ranks} {place} /data/pictures/ # run on server {server}"
-    found = ahead(line)
-    for number, (address, typed) in enumerate(found.lines):
+    translation = ahead(line)
+    for number, (address, typed) in enumerate(translation.lines):
         assert address == f"10.0.0.{number + 1}"
         assert typed.startswith(
             f"torchrun --nnodes 2 --master-addr 10.0.0.1 --master-port 29500 --node-rank {number} --nproc-per-node 8 "
             "-m mezzotint train --as mindone-sdxl -- --config "
         )
-    assert found.settings["data"]["batch_size"] == 16
+    assert translation.settings["data"]["batch_size"] == 16
     with pytest.raises(
         RecipeError, match=rf"type on server {server} of 2, 10\.0\.0\.{server}: torchrun .*--node-rank "
     ):
@@ -117,17 +117,17 @@ def test_a_script_on_two_servers_is_a_line_for_each(tmp_path: Path, server: int)
 
 
 def test_a_rank_table_that_is_not_there_leaves_places_for_addresses() -> None:
-    found = ahead(f"bash {PLAIN} /path_to/hccl_16p.json 8 16 16 /data/pictures/")
-    assert [server for server, _ in found.lines] == ["ADDRESS_1", "ADDRESS_2"]
-    assert all("--master-addr ADDRESS_1" in line for _, line in found.lines)
+    translation = ahead(f"bash {PLAIN} /path_to/hccl_16p.json 8 16 16 /data/pictures/")
+    assert [server for server, _ in translation.lines] == ["ADDRESS_1", "ADDRESS_2"]
+    assert all("--master-addr ADDRESS_1" in line for _, line in translation.lines)
     assert any("there is no rank table /path_to/hccl_16p.json here; write the servers' addresses" in str(note)
-               for note in found.notes)  # fmt: skip
+               for note in translation.notes)  # fmt: skip
 
 
 def test_the_cache_is_filled_alone_or_by_many() -> None:
-    found = ahead(CACHE)
-    assert found.verb == "cache"
-    cache = found.settings["data"]["cache"]
+    translation = ahead(CACHE)
+    assert translation.verb == "cache"
+    cache = translation.settings["data"]["cache"]
     assert (cache["latents"], cache["text"], cache["path"]) == (True, True, "./cache_data")
     five = ahead("bash scripts/cache_data.sh /path_to/hccl_8p.json 0 8 8 /data/pictures/  # cache data")
     assert five.verb == "cache"
@@ -157,11 +157,14 @@ def test_the_document_s_line_trains_on_the_cache_that_lies_there(
         "an empty folder is none"
     )
     (tmp_path / "cache_data/latents/abc/layout.json").write_text("{}")
-    found = ahead(f"bash {PLAIN} t.json 0 8 8 data")
-    assert (found.settings["data"]["cache"]["latents"], found.settings["data"]["cache"]["text"]) == (True, True)
-    assert found.settings["data"]["path"] == ["data"]
-    assert "./cache_data holds what Mezzotint has encoded, and is trained on" in "\n".join(map(str, found.notes))
-    [(_, typed)] = found.lines
+    translation = ahead(f"bash {PLAIN} t.json 0 8 8 data")
+    assert (translation.settings["data"]["cache"]["latents"], translation.settings["data"]["cache"]["text"]) == (
+        True,
+        True,
+    )
+    assert translation.settings["data"]["path"] == ["data"]
+    assert "./cache_data holds what Mezzotint has encoded, and is trained on" in "\n".join(map(str, translation.notes))
+    [(_, typed)] = translation.lines
     assert "--cache_latent True --cache_text_embedding True" in typed
 
 
@@ -170,12 +173,15 @@ def test_a_cache_of_mindone_s_is_trained_on_where_it_is_of_the_data(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     _theirs("other.npy")
-    found = ahead(f"bash {PLAIN} t.json 0 8 8 data")
-    assert (found.settings["data"]["format"], found.settings["data"]["path"]) == ("mindone", ["data"])
-    assert "holds what MindONE has encoded, and not of data" in "\n".join(map(str, found.notes))
+    translation = ahead(f"bash {PLAIN} t.json 0 8 8 data")
+    assert (translation.settings["data"]["format"], translation.settings["data"]["path"]) == ("mindone", ["data"])
+    assert "holds what MindONE has encoded, and not of data" in "\n".join(map(str, translation.notes))
     Path("cache_data/latent_cache/a.npy").touch()
-    found = ahead(f"bash {PLAIN} t.json 0 8 8 data")
-    assert (found.settings["data"]["format"], found.settings["data"]["path"]) == ("mindone-cache", ["./cache_data"])
+    translation = ahead(f"bash {PLAIN} t.json 0 8 8 data")
+    assert (translation.settings["data"]["format"], translation.settings["data"]["path"]) == (
+        "mindone-cache",
+        ["./cache_data"],
+    )
 
 
 @pytest.mark.parametrize("whose", ["Mezzotint", "MindONE"])
@@ -187,19 +193,19 @@ def test_a_line_of_train_py_says_how_it_would_train_on_the_cache(
     (tmp_path / "there" / inside).parent.mkdir(parents=True)
     (tmp_path / "there" / inside).touch()
     line = "python train.py --config sd_xl_base_finetune_910b.yaml --data_path data --cache_path there"
-    found = ahead(line)
-    assert found.settings["data"]["cache"]["latents"] is False
+    translation = ahead(line)
+    assert translation.settings["data"]["cache"]["latents"] is False
     said = f"there holds what {whose} has encoded, and the line does not train on it; add --cache_latent True"
-    assert said in "\n".join(map(str, found.notes))
+    assert said in "\n".join(map(str, translation.notes))
     added = ahead(f"{line} --cache_latent True --cache_text_embedding True")
     assert "does not train on it" not in "\n".join(map(str, added.notes))
     assert added.settings["run"]["export"]["trained_file"] == "mindspore"
 
 
 def test_variants_of_the_script_carry_their_settings() -> None:
-    found = {name: ahead(f"bash scripts/{name} t.json 0 8 8 /data").settings for name in SCRIPTS if "run_" in name}
+    by_script = {name: ahead(f"bash scripts/{name} t.json 0 8 8 /data").settings for name in SCRIPTS if "run_" in name}
     plain, cached, six, both = (
-        found[f"run_distribute_vanilla_ft_910b{end}.sh"] for end in ("", "_cache", "_bs6", "_bs6_cache")
+        by_script[f"run_distribute_vanilla_ft_910b{end}.sh"] for end in ("", "_cache", "_bs6", "_bs6_cache")
     )
     assert [one["data"]["batch_size"] for one in (plain, cached, six, both)] == [8, 8, 48, 48]
     assert [one["data"]["cache"]["latents"] for one in (plain, cached, six, both)] == [False, True, False, True]
@@ -207,7 +213,7 @@ def test_variants_of_the_script_carry_their_settings() -> None:
     assert ["device_prefetch" in one["run"] for one in (plain, cached, six, both)] == [False, True, False, True]
     assert [one["model"]["attention"] for one in (plain, cached, six, both)] == ["auto"] * 4
     assert [one["run"]["weight_dtype"] for one in (plain, cached, six, both)] == ["fp32", "fp32", "same", "same"]
-    assert all(one["run"]["device_memory"] == "59GB" for one in found.values())
+    assert all(one["run"]["device_memory"] == "59GB" for one in by_script.values())
     assert "vaefix" in six["model"]["path"]
 
 
@@ -268,6 +274,9 @@ def test_other_scripts_and_hosts_are_refused_by_name() -> None:
 
 def test_msrun_is_read_as_well() -> None:
     line = "msrun --worker_num=16 --local_worker_num=8 --node_rank=1 --master_addr=10.0.0.1 --master_port=8118 "
-    found = ahead(f"{line}{SINGLE.removeprefix('python ')} --is_parallel True")
-    assert [server for server, _ in found.lines] == ["server 1", "server 2"]
-    assert "--nnodes 2 --master-addr 10.0.0.1 --master-port 8118 --node-rank 1 --nproc-per-node 8" in found.lines[1][1]
+    translation = ahead(f"{line}{SINGLE.removeprefix('python ')} --is_parallel True")
+    assert [server for server, _ in translation.lines] == ["server 1", "server 2"]
+    assert (
+        "--nnodes 2 --master-addr 10.0.0.1 --master-port 8118 --node-rank 1 --nproc-per-node 8"
+        in translation.lines[1][1]
+    )

@@ -219,8 +219,8 @@ def reading(text: str, *words: str) -> Any:
 
 
 def recipe(text: str, *words: str) -> Recipe:
-    found: Recipe = reading(text, *words).recipe
-    return found
+    translated: Recipe = reading(text, *words).recipe
+    return translated
 
 
 def notes(text: str, *words: str) -> str:
@@ -247,28 +247,32 @@ def line_of(text: str, words: str) -> int:
 
 
 def test_the_document_s_yaml_is_what_it_says(here: Path) -> None:
-    found = recipe(DOCUMENT)
-    assert (found.model.family, found.model.attention, found.model.depth) == ("sdxl", "auto", None)
-    assert (found.run.vae_dtype, found.run.recompute.enabled) == ("fp32", True)
-    assert (found.objective.noise_offset, found.objective.noise_offset_per) == (0.05, "sample")
-    optimizer: Any = found.optim.optimizer
+    translated = recipe(DOCUMENT)
+    assert (translated.model.family, translated.model.attention, translated.model.depth) == ("sdxl", "auto", None)
+    assert (translated.run.vae_dtype, translated.run.recompute.enabled) == ("fp32", True)
+    assert (translated.objective.noise_offset, translated.objective.noise_offset_per) == (0.05, "sample")
+    optimizer: Any = translated.optim.optimizer
     assert (optimizer.kind, optimizer.betas, optimizer.weight_decay, optimizer.eps) == (
         "adam-weight-decay", (0.9, 0.999), 0.01, 1e-6,
     )  # fmt: skip
-    schedule = found.optim.schedule
-    assert (found.optim.lr, schedule.kind, schedule.warmup_steps) == (1e-6, "constant", 500)
-    assert (found.data.batch_size, found.run.steps, found.data.workers) == (1, 100_000, 2)
-    assert (found.data.resolution, found.data.buckets.shape, found.data.crop) == (1024, "square", "random")
-    assert (found.data.resize, found.data.antialias) == ("bicubic", False)
+    schedule = translated.optim.schedule
+    assert (translated.optim.lr, schedule.kind, schedule.warmup_steps) == (1e-6, "constant", 500)
+    assert (translated.data.batch_size, translated.run.steps, translated.data.workers) == (1, 100_000, 2)
+    assert (translated.data.resolution, translated.data.buckets.shape, translated.data.crop) == (
+        1024,
+        "square",
+        "random",
+    )
+    assert (translated.data.resize, translated.data.antialias) == ("bicubic", False)
     assert "SDXL's 0.13025 is taken" in notes(DOCUMENT)
 
 
 @pytest.mark.parametrize("name", ["sd_xl_base_finetune_910b", "sd_xl_base_finetune_910b_fa",
                                   "sd_xl_base_finetune_multi_graph_910b"])  # fmt: skip
 def test_those_that_ship_are_the_document_s_recipe(here: Path, name: str) -> None:
-    found = recipe((SHIPPED / f"{name}.yaml").read_text("utf-8"))
-    assert found == recipe(DOCUMENT)
-    assert found.optim.lr == 1e-6
+    translated = recipe((SHIPPED / f"{name}.yaml").read_text("utf-8"))
+    assert translated == recipe(DOCUMENT)
+    assert translated.optim.lr == 1e-6
 
 
 def test_stability_s_paths_and_places_are_read_as_well(here: Path) -> None:
@@ -312,9 +316,9 @@ def with_edm(edm: str = _EDM) -> str:
 
 
 def test_edm_has_levels_of_its_own(here: Path) -> None:
-    found = recipe(with_edm())
-    objective = found.objective
-    assert (found.model.prediction, objective.weighting, objective.levels) == ("edm", "prediction", "log-normal")
+    translated = recipe(with_edm())
+    objective = translated.objective
+    assert (translated.model.prediction, objective.weighting, objective.levels) == ("edm", "prediction", "log-normal")
     assert (objective.log_normal, objective.sigma_data) == ((-1.0, 1.5), 0.5)
 
 
@@ -333,15 +337,15 @@ def test_scalings_and_weightings_are_predictions_and_weightings(
     here: Path, scaling: str, weighting: str, expected: tuple[str, str]
 ) -> None:
     text = replaced("EpsScaling", scaling, replaced("EpsWeighting", weighting))
-    found = recipe(text)
-    assert (found.model.prediction, found.objective.weighting) == expected
+    translated = recipe(text)
+    assert (translated.model.prediction, translated.objective.weighting) == expected
 
 
 def test_losses_and_their_offsets(here: Path) -> None:
-    found = recipe(
+    translated = recipe(
         replaced("type: l2\n        offset_noise_level: 0.05\n", "type: l1\n        offset_noise_level: 0.1\n")
     )
-    assert (found.objective.loss, found.objective.noise_offset, found.objective.noise_offset_per) == (
+    assert (translated.objective.loss, translated.objective.noise_offset, translated.objective.noise_offset_per) == (
         "l1", 0.1, "sample",
     )  # fmt: skip
     second = recipe(replaced("StandardDiffusionLoss", "StandardDiffusionLoss2"))
@@ -365,8 +369,8 @@ def test_the_refiner_is_told_a_score(here: Path) -> None:
     second = text.index("          - is_trainable", first + 5)
     text = text[:first] + text[second:]
     text = replaced("target_size_as_tuple", "aesthetic_score", text)
-    found = recipe(text, "--version=SDXL-refiner-1.0", "--weight=")
-    assert (found.model.path, found.model.depth) == (Path("sdxl-refiner"), None)
+    translated = recipe(text, "--version=SDXL-refiner-1.0", "--weight=")
+    assert (translated.model.path, translated.model.depth) == (Path("sdxl-refiner"), None)
     assert "as large as" not in notes(text)
 
 
@@ -382,11 +386,11 @@ def test_text_encoders_are_trained_when_both_words_say_so(here: Path) -> None:
 
 def test_captions_are_dropped_by_embedders_or_by_the_data(here: Path) -> None:
     rate = "input_key: txt\n            ucg_rate: 0.1"
-    found = recipe(replaced("input_key: txt", rate)).data.captions
-    assert (found.dropout, found.dropped) == (0.1, "zeros")
+    captions = recipe(replaced("input_key: txt", rate)).data.captions
+    assert (captions.dropout, captions.dropped) == (0.1, "zeros")
     legacy = f"{rate}\n            legacy_ucg_value: ''"
-    found = recipe(replaced("input_key: txt", legacy)).data.captions
-    assert (found.dropout, found.dropped) == (0.1, "empty")
+    captions = recipe(replaced("input_key: txt", legacy)).data.captions
+    assert (captions.dropout, captions.dropped) == (0.1, "empty")
     share = "target_size: 1024\n      prompt_empty_probability: 0.2"
     assert recipe(replaced("target_size: 1024", share)).data.captions.dropout == 0.2
     both = replaced("target_size: 1024", share, replaced("input_key: txt", rate))
@@ -394,8 +398,8 @@ def test_captions_are_dropped_by_embedders_or_by_the_data(here: Path) -> None:
 
 
 def test_attention_and_precision_of_the_autoencoder(here: Path) -> None:
-    found = recipe(replaced("disable_first_stage_amp: True", "disable_first_stage_amp: off"))
-    assert found.run.vae_dtype == "same"
+    translated = recipe(replaced("disable_first_stage_amp: True", "disable_first_stage_amp: off"))
+    assert translated.run.vae_dtype == "same"
     assert "True is recommended" in notes(replaced("disable_first_stage_amp: True", "disable_first_stage_amp: False"))
     assert recipe(
         replaced("attn_type: flash-attention\n        legacy", "attn_type: vanilla\n        legacy")
@@ -426,10 +430,10 @@ def test_attention_and_precision_of_the_autoencoder(here: Path) -> None:
 )
 def test_schedulers_are_schedules(here: Path, scheduler: str, expected: dict[str, Any]) -> None:
     text = replaced("optim:\n", f"optim:\n  scheduler_config:\n    target: gm.lr_scheduler.{scheduler}\n")
-    found = recipe(text)
-    schedule = found.optim.schedule.model_dump()
+    translated = recipe(text)
+    schedule = translated.optim.schedule.model_dump()
     assert {key: schedule[key] for key in expected} == expected
-    assert found.optim.lr == pytest.approx(2e-6 if "lr_max: 2.0" in scheduler else 1e-6)
+    assert translated.optim.lr == pytest.approx(2e-6 if "lr_max: 2.0" in scheduler else 1e-6)
 
 
 def test_schedulers_in_cycles_are_rounds(here: Path) -> None:
@@ -457,9 +461,9 @@ def test_warm_up_is_counted_in_steps(here: Path) -> None:
 
 def test_without_an_optimizer_it_is_plain_descent(here: Path) -> None:
     text = re.sub(r"optim:\n(?:  .*\n)+", "optim: {}\n", PLAIN)
-    found = recipe(text)
-    optimizer: Any = found.optim.optimizer
-    assert (found.optim.lr, optimizer.kind, optimizer.class_name) == (1e-6, "library", "torch.optim.SGD")
+    translated = recipe(text)
+    optimizer: Any = translated.optim.optimizer
+    assert (translated.optim.lr, optimizer.kind, optimizer.class_name) == (1e-6, "library", "torch.optim.SGD")
     text = replaced("mindspore.nn.AdamWeightDecay", "mindspore.nn.SGD",
                     replaced("      beta1: 0.9\n      beta2: 0.999\n", "      momentum: 0.9\n"))  # fmt: skip
     optimizer = recipe(text).optim.optimizer
@@ -477,8 +481,8 @@ def test_without_an_optimizer_it_is_plain_descent(here: Path) -> None:
     ],
 )  # fmt: skip
 def test_codes_of_filters(here: Path, code: int, expected: tuple[str, bool]) -> None:
-    found = recipe(replaced("interpolation: 3", f"interpolation: {code}")).data
-    assert (found.resize, found.antialias) == expected
+    data = recipe(replaced("interpolation: 3", f"interpolation: {code}")).data
+    assert (data.resize, data.antialias) == expected
 
 
 CROP = "        - target: gm.data.mappers.AddOriginalImageSizeAsTupleAndCropToSquare\n"
@@ -487,8 +491,8 @@ CROP = "        - target: gm.data.mappers.AddOriginalImageSizeAsTupleAndCropToSq
 def test_other_crops_and_mirrors(here: Path) -> None:
     centre = "        - target: gm.data.mappers.CenterCrop\n          params: {size: 1024}\n"
     mirror = "        - target: gm.data.mappers.RandomHorizontalFlip\n          params: {p: 0.3}\n"
-    found = recipe(replaced(CROP, mirror + centre)).data
-    assert (found.crop, found.flip) == ("center", 0.3)
+    data = recipe(replaced(CROP, mirror + centre)).data
+    assert (data.crop, data.flip) == ("center", 0.3)
     assert recipe(replaced(CROP, CROP + mirror.replace("p: 0.3", "p: 0.5"))).data.flip == 0.5
 
 
@@ -506,18 +510,18 @@ MULTI = """
 
 def test_several_sizes_are_buckets_by_list(here: Path) -> None:
     text = re.sub(r"\n      target_size: 1024\n(?:      .*\n)+", MULTI, PLAIN)
-    found = recipe(text).data
-    assert (found.buckets.shape, found.buckets.sizes) == ("list", ((704, 1408), (1024, 1024), (1472, 704)))
-    assert (found.resize, found.antialias, found.crop) == ("bilinear", False, "random")
+    data = recipe(text).data
+    assert (data.buckets.shape, data.buckets.sizes) == ("list", ((704, 1408), (1024, 1024), (1472, 704)))
+    assert (data.resize, data.antialias, data.crop) == ("bilinear", False, "random")
     assert "at the size nearest to its own shape" in notes(text)
 
 
 def test_data_sets_in_tar_files_are_a_format(here: Path) -> None:
     text = replaced("dataset.Text2ImageDataset\n    params:\n", "dataset_wds.T2I_Webdataset\n    params:\n"
                     "      caption_key: text_english\n")  # fmt: skip
-    found = foreign.dialect("mindone-sdxl")
+    dialect = foreign.dialect("mindone-sdxl")
     Path("mine.yaml").write_text(text)
-    data = found.translate(["--config=mine.yaml", "--data_path=tars"], ALONE).settings["data"]
+    data = dialect.translate(["--config=mine.yaml", "--data_path=tars"], ALONE).settings["data"]
     assert (data["format"], data["columns"]["caption"]) == ("webdataset", "text_english")
 
 
@@ -533,17 +537,17 @@ def test_data_sets_in_tar_files_are_a_format(here: Path) -> None:
 def test_sharded_optimizers_and_weights_are_shared_among_processes(
     here: Path, text: str, expected: dict[str, Any]
 ) -> None:
-    found = foreign.dialect("mindone-sdxl")
+    dialect = foreign.dialect("mindone-sdxl")
     Path("mine.yaml").write_text(text)
     words = ["--config=mine.yaml", "--data_path=pictures", "--is_parallel=True"]
-    run = found.translate(words, Launched(processes=4, launcher="torchrun")).settings["run"]
+    run = dialect.translate(words, Launched(processes=4, launcher="torchrun")).settings["run"]
     assert (run["runtime"], run["shard"]) == ("fsdp", expected)
-    alone = found.translate(words, ALONE)
+    alone = dialect.translate(words, ALONE)
     assert (alone.settings["run"]["runtime"], "shard" in alone.settings["run"]) == ("auto", False)
     assert any("shares with nobody" in str(note) for note in alone.notes)
     if expected["group"]:
         with pytest.raises(RecipeError, match="does not divide the 3 processes"):
-            found.translate(words, Launched(processes=3, launcher="torchrun"))
+            dialect.translate(words, Launched(processes=3, launcher="torchrun"))
 
 
 def test_small_pictures_may_be_left_out(here: Path) -> None:
@@ -555,9 +559,14 @@ def test_small_pictures_may_be_left_out(here: Path) -> None:
 def test_lengths_in_epochs_and_workers(here: Path) -> None:
     text = replaced("total_step: 100000", "num_epochs: 3\n  drop_remainder: False",
                     replaced("num_parallel_workers: 2", "num_parallel_workers: 6"))  # fmt: skip
-    found = recipe(text)
-    assert (found.run.steps, found.run.epochs, found.data.workers, found.data.remainder) == (None, 3, 6, "short")
-    assert found.data.shuffle is True
+    translated = recipe(text)
+    assert (translated.run.steps, translated.run.epochs, translated.data.workers, translated.data.remainder) == (
+        None,
+        3,
+        6,
+        "short",
+    )
+    assert translated.data.shuffle is True
     assert recipe(replaced("shuffle: True", "shuffle: False")).data.shuffle is False
 
 
@@ -593,11 +602,11 @@ def test_lengths_in_epochs_and_workers(here: Path) -> None:
 )
 def test_what_cannot_be_is_refused_by_name_and_line(here: Path, old: str, new: str, code: str, said: str) -> None:
     text = replaced(old, new)
-    found = problems(text)
-    assert {problem.code for problem in found} == {code}
-    assert said in f"{found[0].what}; {found[0].remedy}"
-    assert found[0].where.endswith(" in mine.yaml")
-    assert found[0].line is not None
+    refused = problems(text)
+    assert {problem.code for problem in refused} == {code}
+    assert said in f"{refused[0].what}; {refused[0].remedy}"
+    assert refused[0].where.endswith(" in mine.yaml")
+    assert refused[0].line is not None
 
 
 def test_the_line_of_an_unknown_class_is_that_of_its_target(here: Path) -> None:
@@ -619,9 +628,9 @@ def test_the_line_of_an_unknown_class_is_that_of_its_target(here: Path) -> None:
     ],
 )  # fmt: skip
 def test_an_order_of_transforms_that_placement_cannot_express_is_refused(here: Path, text: str, said: str) -> None:
-    found = problems(text)
-    assert {problem.code for problem in found} == {"E1082"}
-    assert said in " ".join(f"{problem.what}; {problem.remedy}" for problem in found)
+    refused = problems(text)
+    assert {problem.code for problem in refused} == {"E1082"}
+    assert said in " ".join(f"{problem.what}; {problem.remedy}" for problem in refused)
 
 
 @pytest.mark.parametrize(
@@ -633,9 +642,9 @@ def test_an_order_of_transforms_that_placement_cannot_express_is_refused(here: P
     ],
 )
 def test_mathematics_that_does_not_go_together_is_refused(here: Path, old: str, new: str, said: str) -> None:
-    found = problems(with_edm(replaced(old, new, _EDM)))
-    assert {problem.code for problem in found} == {"E1081"}
-    assert any(said in f"{problem.what}; {problem.remedy}" for problem in found)
+    refused = problems(with_edm(replaced(old, new, _EDM)))
+    assert {problem.code for problem in refused} == {"E1081"}
+    assert any(said in f"{problem.what}; {problem.remedy}" for problem in refused)
 
 
 def test_yaml_that_is_none_and_parts_that_are_missing(here: Path) -> None:

@@ -14,11 +14,16 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from mezzotint.dialects.shared import launchers, reading, setting_files
-from mezzotint.dialects.shared.launchers import Pasted
+from mezzotint.dialects.shared.launchers import ParsedCommand
 from mezzotint.dialects.shared.reading import Form, Parsed, Spec, Value
 from mezzotint.errors import Problem, RecipeError
 
 Outcome = Literal["mapped", "computed", "without effect", "refused"]
+
+
+def none() -> Any:
+    """The default of a field that is a mapping."""
+    return field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +54,14 @@ class Row:
     """One foreign option. flag: without dashes. default: what the foreign trainer takes when it is not given.
 
     mapped: its value goes to `to[0]`, through `values` where that has an entry. computed: the dialect's function reads
-    it and decides `to`. without effect: the run is the same whatever it says, and `about` tells why. refused: it cannot
-    be done, and `about` tells why. since: the version that brought it, "" for both. now: the flag that an old spelling
-    stands for. from_json, may_be_empty: see `reading.Spec`.
+    it and decides `to`, by `Draft.lay` where the row says how. without effect: the run is the same whatever it says,
+    and `about` tells why. refused: it cannot be done, and `about` tells why. since: the version that brought it, "" for
+    both. now: the flag that an old spelling stands for. from_json, may_be_empty: see `reading.Spec`.
+
+    What `Draft.lay` does: least, above: the least value, or the one that it has to be above. optional: nothing is laid
+    when there is no value, or a switch is off. unit: "steps" counts micro-batches and is laid as optimizer steps,
+    "processes" or "cards" is the batch of each of them and is laid as the batch of all. fixed: settings that are laid
+    with it and are the same whatever it says. needs: (switch, sentence), said when it is written and the switch is off.
     """
 
     flag: str
@@ -61,12 +71,29 @@ class Row:
     to: tuple[str, ...] = ()
     about: str = ""
     choices: tuple[str, ...] = ()
-    values: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    values: Mapping[Any, Any] = none()
     since: str = ""
     required: bool = False
     now: str = ""
     from_json: Callable[[Any], Value] | None = None
     may_be_empty: bool = False
+    least: int | None = None
+    above: int | None = None
+    optional: bool = False
+    unit: Literal["", "steps", "processes", "cards"] = ""
+    fixed: Mapping[str, Any] = none()
+    needs: tuple[str, str] = ("", "")
+
+    @property
+    def spec(self) -> Spec:
+        """What the parser has to know of it."""
+        return Spec(self.flag, self.form, self.choices, self.required, self.from_json, self.may_be_empty)
+
+
+def switch(flag: str, *to: str, default: bool = False, outcome: Outcome = "computed", about: str, **more: Any) -> Row:
+    """The row of a flag that is on or off. on, off: what it is laid as, when that is not True and False."""
+    pair = {True: more.pop("on", True), False: more.pop("off", False)}
+    return Row(flag, "switch", default, outcome, to, about, values=pair, **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,25 +105,28 @@ class Table:
     flag: str
     prefix: str
     rows: tuple[Row, ...]
-    shipped: Mapping[str, Value] = field(default_factory=lambda: MappingProxyType({}))
+    shipped: Mapping[str, Value] = none()
 
 
 @dataclass(slots=True)
 class Draft:
-    """A translation in the making. given: the value of every flag, defaults filled in; named: those that were written
-    down. nulls: those of them that a file leaves to their default. launched: precision and count of processes, the
-    pasted launcher's words included. files: by flag or key, the
-    file it stands in when that is not the line. line: the words of the line, without launcher. verb: what the line does
-    here when it is not what its dialect's lines usually do. formerly: recipe path → what an earlier Mezzotint made of
-    the same line; a run that began so keeps it."""
+    """A translation in the making. rows: those of the trainer by flag; values: the value of every flag, defaults filled
+    in; named: those that were written down. nulls: those of them that a file leaves to their default. launched:
+    precision and count of processes, the pasted launcher's words included. files: by flag or key, the file it stands in
+    when that is not the line. line: the words of the line, without launcher. verb: what the line does here when it is
+    not what its dialect's lines usually do. accumulation, division: see `Dialect`. formerly: recipe path → what an
+    earlier Mezzotint made of the same line; a run that began so keeps it."""
 
-    given: Mapping[str, Value]
+    rows: Mapping[str, Row]
+    values: Mapping[str, Value]
     named: frozenset[str]
     launched: Launched
     nulls: frozenset[str] = frozenset()
     files: Mapping[str, str] = field(default_factory=dict)
     line: tuple[str, ...] = ()
     verb: str = ""
+    accumulation: str = ""
+    division: str = ""
     formerly: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
@@ -113,6 +143,60 @@ class Draft:
         said = [flag for flag in flags if self.says(flag)] or [flag for flag in flags if flag in self.named]
         default = f"default of {self.called(flags[0])}" if flags else "the dialect"
         self.origin[path] = self.called(said[0]) if said else default
+
+    def lay(self, *flags: str) -> None:
+        """Puts what flags say into the recipe as their rows have it; what they cannot be is refused."""
+        for flag in flags:
+            row, value = self.rows[flag], self.values[flag]
+            if not self.fits(flag) or (row.optional and not value):
+                continue
+            if row.unit in ("processes", "cards"):
+                self.set_batch(flag, self.whole(flag), row.unit)
+                value = self.whole(flag) * self.launched.processes
+            for path in dict.fromkeys((*row.to, *row.fixed)):
+                self.set(path, row.fixed[path] if path in row.fixed else self._laid(row, path, value), flag)
+
+    def _laid(self, row: Row, path: str, value: Value) -> Any:
+        if row.unit != "steps" or value is None:
+            return _mapped(row, value)
+        steps = self.steps_of(row.flag)
+        return f"{steps} steps" if path.endswith(".every") else steps
+
+    def fits(self, flag: str) -> bool:
+        """Whether the value of a flag is not too small; refuses the flag when it is. Says what it needs to act."""
+        row, value = self.rows[flag], self.values[flag]
+        needed, sentence = row.needs
+        if needed and self.says(flag) and not self.values[needed]:
+            self.note(flag, sentence)
+        if not isinstance(value, (int, float)):
+            return True
+        number = f"{value:g}" if isinstance(value, float) else value
+        if row.least is not None and value < row.least:
+            self.refuse(flag, f"must be {row.least} or more, got {value}", code="E1017")
+        elif row.above is not None and value <= row.above:
+            self.refuse(flag, f"must be above {row.above}, got {number}", code="E1017")
+        else:
+            return True
+        return False
+
+    def set_batch(self, flag: str, each: int, unit: str) -> None:
+        """The batch of all processes, of which each has `each`. unit: what the trainer calls them."""
+        processes = self.launched.processes
+        self.set("data.batch_size", each * processes, flag)
+        if processes > 1:
+            self.note(flag, f"{each} on each of {processes} {unit}: a batch of {each * processes}")
+
+    def in_steps(self, batches: int) -> int:
+        """A number of micro-batches in optimizer steps, rounded up."""
+        return -(-batches // max(1, self.whole(self.accumulation))) if self.accumulation else batches
+
+    def steps_of(self, flag: str) -> int:
+        """The micro-batches that a flag counts, in optimizer steps; says so where the dialect has words for it."""
+        count = max(0, self.whole(flag))
+        steps = self.in_steps(count)
+        if self.division and count and self.says(flag) and self.whole(self.accumulation) > 1:
+            self.note(flag, self.division.format(count=count, steps=steps, times=self.whole(self.accumulation)))
+        return steps
 
     def says(self, flag: str) -> bool:
         """Whether somebody has written a value for a flag, on the line or in a file."""
@@ -134,26 +218,19 @@ class Draft:
 
     def whole(self, flag: str) -> int:
         """The value of a flag that is a whole number."""
-        value = self.given[flag]
+        value = self.values[flag]
         assert isinstance(value, int), flag
         return value
 
     def number(self, flag: str) -> float:
         """The value of a flag that is a number."""
-        value = self.given[flag]
+        value = self.values[flag]
         assert isinstance(value, (int, float)), flag
         return float(value)
 
-    def above_zero(self, flag: str) -> bool:
-        """Whether a whole number is above 0; refuses the flag when it is not."""
-        if self.whole(flag) > 0:
-            return True
-        self.refuse(flag, f"must be above 0, got {self.whole(flag)}", code="E1017")
-        return False
-
     def text(self, flag: str) -> str:
         """The value of a flag that is a text, "" when it has none."""
-        value = self.given[flag]
+        value = self.values[flag]
         assert value is None or isinstance(value, str), flag
         return value or ""
 
@@ -169,7 +246,7 @@ class Translation:
     origin: Mapping[str, str]
     notes: tuple[Note, ...]
     lines: tuple[tuple[str, str], ...] = ()
-    formerly: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    formerly: Mapping[str, Any] = none()
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,28 +259,32 @@ class Tool:
     rows: tuple[Row, ...]
     words: Callable[[Draft], list[str]]
     scripts: tuple[str, ...]
-    flags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    flags: Mapping[str, str] = none()
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A foreign trainer's recipes. name: as in `--as NAME`. scripts: the files that start it. strangers: scripts of the
-    same project that this dialect does not speak for, with what they do. compute: decides what needs more than one
-    flag, and adds notes. config: the flag that names a JSON file whose keys are flags; the line counts before it.
-    tables: what stands in other files that flags name. expand: reads a line that begins with a shell script of the
-    trainer's. tools: other programs of its project."""
+    """A foreign trainer's recipes. name: as in `--as NAME`. scripts: the files that start it. other_scripts: those of
+    the same project that this dialect does not speak for, with what they do. compute: decides what needs more than one
+    flag, and adds notes. accumulation: the flag by which counts of micro-batches become counts of optimizer steps, ""
+    when they are steps already; division: the note of that, with {count}, {steps} and {times}. config: the flag that
+    names a JSON file whose keys are flags; the line counts before it. tables: what stands in other files that flags
+    name. expand: reads a line that begins with a shell script of the trainer's. tools: other programs of its
+    project."""
 
     name: str
     about: str
     rows: tuple[Row, ...]
     compute: Callable[[Draft], None]
     scripts: tuple[str, ...] = ()
-    strangers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    other_scripts: Mapping[str, str] = none()
     verb: str = "train"
     config: str = ""
     tables: tuple[Table, ...] = ()
-    expand: Callable[[Sequence[str]], Pasted | None] | None = None
+    expand: Callable[[Sequence[str]], ParsedCommand | None] | None = None
     tools: tuple[Tool, ...] = ()
+    accumulation: str = ""
+    division: str = ""
 
     def translate(self, arguments: Sequence[str], launched: Launched, *, ahead: bool = False) -> Translation:
         """Translates a foreign command line, its launcher and script included or not.
@@ -213,44 +294,41 @@ class Dialect:
         done, E1019 a launcher of several processes, with the line to type. ahead: read such a line as if its processes
         were there, and tell the lines to type.
         """
-        swept, notes = reading.without_signs(arguments)
-        pasted = (self.expand(swept) if self.expand else None) or launchers.strip(swept, self.scripts)
-        if pasted.tool == "bash" and pasted.problems:
-            raise RecipeError(f"the line of {self.name}", problems=pasted.problems)
-        self._knows(pasted.script)
+        cleaned, notes = reading.without_signs(arguments)
+        command = (self.expand(cleaned) if self.expand else None) or launchers.strip(cleaned, self.scripts)
+        if command.tool == "bash" and command.problems:
+            raise RecipeError(f"the line of {self.name}", problems=command.problems)
+        self._knows(command.script)
         lines: tuple[tuple[str, str], ...] = ()
-        if ahead and launched.processes == 1 and isinstance(pasted.wanted, int) and pasted.wanted > 1:
-            launched = replace(launched, processes=pasted.wanted)
-            lines = tuple(pasted.lines(self.name))
-        if not pasted.problems:
-            pasted.insist(self.name, launched.processes)
-        parsed = reading.parse(pasted.words, {row.flag: _spec(row) for row in self.rows})
+        total = command.total_processes
+        if ahead and launched.processes == 1 and isinstance(total, int) and total > 1:
+            launched = replace(launched, processes=total)
+            lines = tuple(command.lines(self.name))
+        if not command.problems:
+            command.insist(self.name, launched.processes)
+        if command.mixed_precision:
+            launched = Launched(launched.processes, command.mixed_precision, command.tool)
+        parsed = reading.parse(command.words, {row.flag: row.spec for row in self.rows})
         files, renamed = self._lay_files(parsed)
-        every = (
-            *self.rows,
-            *(replace(row, flag=table.prefix + row.flag) for table in self.tables for row in table.rows),
-        )
-        given = {row.flag: _given(parsed, row) for row in every}
-        precision = pasted.mixed_precision or launched.mixed_precision
-        launcher = pasted.tool if pasted.mixed_precision else launched.launcher
-        place = Launched(launched.processes, precision, launcher)
-        nulls = frozenset(flag for flag, value in parsed.given.items() if value is None)
-        draft = Draft(given, frozenset(parsed.given), place, nulls, files, tuple(pasted.words))
-        draft.problems += [*pasted.problems, *parsed.problems]
-        draft.notes += [Note(flag, text) for flag, text in (*notes, *pasted.notes(launched.processes), *parsed.notes)]
+        of_files = (replace(row, flag=table.prefix + row.flag) for table in self.tables for row in table.rows)
+        draft = _draft((*self.rows, *of_files), parsed, command, launched, [*notes, *command.notes(launched.processes)])
+        draft.files, draft.accumulation, draft.division = files, self.accumulation, self.division
         for flag, text in renamed:
             draft.note(flag, text)
-        if pasted.script and pasted.script not in self.scripts:
-            draft.note("", f"{pasted.script} is taken for {self.scripts[0]}")
-        if pasted.cpu:
+        if command.script and command.script not in self.scripts:
+            draft.note("", f"{command.script} is taken for {self.scripts[0]}")
+        if command.cpu:
             draft.set("run.device", "cpu")
-            draft.origin["run.device"] = f"{pasted.tool} --cpu"
-        _rows_into(draft, every)
+            draft.origin["run.device"] = f"{command.tool} --cpu"
+        _rows_into(draft)
         self.compute(draft)
-        if draft.problems:
-            raise RecipeError(f"the line of {self.name}", problems=tuple(dict.fromkeys(draft.problems)))
+        self._insist(draft)
         settings = {"schema": 1, **draft.settings}
         return Translation(draft.verb or self.verb, settings, draft.origin, tuple(draft.notes), lines, draft.formerly)
+
+    def _insist(self, draft: Draft) -> None:
+        if draft.problems:
+            raise RecipeError(f"the line of {self.name}", problems=tuple(dict.fromkeys(draft.problems)))
 
     def flags_of(self, verb: str) -> dict[str, str]:
         """Their flags by our switches and settings, of the tool that one of our verbs stands for."""
@@ -263,41 +341,38 @@ class Dialect:
         if tool is None:
             known = ", ".join(dict.fromkeys(["train", "cache", "check", "bench", *(tool.verb for tool in self.tools)]))
             raise RecipeError(f"--as {self.name} is for the verbs {known}, not for {verb}", code="E1018")
-        swept, notes = reading.without_signs(arguments)
-        pasted = launchers.strip(swept, tool.scripts)
-        if pasted.script and pasted.script not in tool.scripts:
+        cleaned, notes = reading.without_signs(arguments)
+        command = launchers.strip(cleaned, tool.scripts)
+        if command.script and command.script not in tool.scripts:
             raise RecipeError(
-                f"mezzotint {verb} --as {self.name} reads the line of {tool.scripts[0]}, not of {pasted.script}",
+                f"mezzotint {verb} --as {self.name} reads the line of {tool.scripts[0]}, not of {command.script}",
                 code="E1018",
             )
-        parsed = reading.parse(pasted.words, {row.flag: _spec(row) for row in tool.rows})
-        given = {row.flag: _given(parsed, row) for row in tool.rows}
-        draft = Draft(given, frozenset(parsed.given), Launched())
-        draft.problems += [*pasted.problems, *parsed.problems]
-        draft.notes += [Note(flag, text) for flag, text in (*notes, *parsed.notes)]
-        _rows_into(draft, tool.rows)
-        made = tool.words(draft)
-        if draft.problems:
-            raise RecipeError(f"the line of {self.name}", problems=tuple(dict.fromkeys(draft.problems)))
-        return made, tuple(draft.notes)
+        parsed = reading.parse(command.words, {row.flag: row.spec for row in tool.rows})
+        draft = _draft(tool.rows, parsed, command, Launched(), notes)
+        _rows_into(draft)
+        words = tool.words(draft)
+        self._insist(draft)
+        return words, tuple(draft.notes)
 
     def _knows(self, script: str) -> None:
-        if script in self.strangers:
+        if script in self.other_scripts:
             raise RecipeError(
-                f"--as {self.name} reads the line of {self.scripts[0]}; {script} {self.strangers[script]}", code="E1018"
+                f"--as {self.name} reads the line of {self.scripts[0]}; {script} {self.other_scripts[script]}",
+                code="E1018",
             )
 
     def _lay_files(self, parsed: Parsed) -> tuple[dict[str, str], list[tuple[str, str]]]:
         """Lays under the line what its files say. Returns the file of each key that stands in one, and (flag, sentence)
         for old spellings."""
         files: dict[str, str] = {}
-        if self.config and parsed.given.get(self.config):
-            name = str(parsed.given[self.config])
-            found = setting_files.read(name, f"--{self.config}", {row.flag: _spec(row) for row in self.rows})
-            parsed.problems += found.problems
-            for flag, value in found.given.items():
-                if flag not in parsed.given:
-                    parsed.given[flag] = value
+        if self.config and parsed.values.get(self.config):
+            name = str(parsed.values[self.config])
+            contents = setting_files.read(name, f"--{self.config}", {row.flag: row.spec for row in self.rows})
+            parsed.problems += contents.problems
+            for flag, value in contents.values.items():
+                if flag not in parsed.values:
+                    parsed.values[flag] = value
                     files[flag] = setting_files.short(name)
         renamed = _renamed(parsed, files, self.rows)
         for table in self.tables:
@@ -305,16 +380,44 @@ class Dialect:
         return files, renamed
 
 
+def bucket_step(side: int) -> int:
+    """The largest step of bucket sizes that divides a side."""
+    return next((step for step in (64, 32, 16) if side % step == 0), 8)
+
+
+def dividing(size: int, processes: int) -> tuple[str, str]:
+    """(what is wrong, remedy) with a number of sharing processes that does not divide all of them."""
+    fitting = ", ".join(str(n) for n in range(1, processes + 1) if processes % n == 0)
+    return f"is {size}, which does not divide the {processes} processes", f"write one of {fitting}"
+
+
+def safe_name(text: str) -> str:
+    """A run's name out of any text."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-")[:100] or "run"
+
+
 def run_name(folder: str) -> str:
     """A run's name out of a folder's."""
-    last = re.split(r"[/\\]", folder.rstrip("/\\"))[-1]
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).lstrip("._-")[:100] or "run"
+    return safe_name(setting_files.short(folder.rstrip("/\\")))
 
 
-def _rows_into(draft: Draft, rows: Sequence[Row]) -> None:
+def _draft(
+    rows: Sequence[Row], parsed: Parsed, command: ParsedCommand, launched: Launched, notes: Sequence[tuple[str, str]]
+) -> Draft:
+    """A draft of what a line says. notes: (flag, sentence) of what stood around its words."""
+    values = {row.flag: _value(parsed, row) for row in rows}
+    nulls = frozenset(flag for flag, value in parsed.values.items() if value is None)
+    named, words = frozenset(parsed.values), tuple(command.words)
+    draft = Draft({row.flag: row for row in rows}, values, named, launched, nulls, line=words)
+    draft.problems += [*command.problems, *parsed.problems]
+    draft.notes += [Note(flag, text) for flag, text in (*notes, *parsed.notes)]
+    return draft
+
+
+def _rows_into(draft: Draft) -> None:
     """What single rows decide."""
-    for row in rows:
-        value = draft.given[row.flag]
+    for row in draft.rows.values():
+        value = draft.values[row.flag]
         match row.outcome:
             case "mapped":
                 draft.set(row.to[0], _mapped(row, value), row.flag)
@@ -332,45 +435,41 @@ def _rows_into(draft: Draft, rows: Sequence[Row]) -> None:
 
 def _lay_table(table: Table, parsed: Parsed, files: dict[str, str], row: Row) -> None:
     """What the file of a table says, or, when it is a default that is not there, what ships with the trainer."""
-    name = parsed.given.get(table.flag) or row.default
+    name = parsed.values.get(table.flag) or row.default
     if name is None:
         return
-    is_absent = parsed.given.get(table.flag) is None and not setting_files.is_there(str(name))
+    is_absent = parsed.values.get(table.flag) is None and not setting_files.is_there(str(name))
     for one in table.rows:
         files[table.prefix + one.flag] = f"the {name} that ships" if is_absent else setting_files.short(str(name))
     if is_absent:
         parsed.under |= {table.prefix + key: value for key, value in table.shipped.items()}
         return
     called = _called(table.flag, files.get(table.flag, ""))
-    found = setting_files.read(str(name), called, {one.flag: _spec(one) for one in table.rows})
-    parsed.problems += found.problems
-    parsed.given |= {table.prefix + key: value for key, value in found.given.items()}
+    contents = setting_files.read(str(name), called, {one.flag: one.spec for one in table.rows})
+    parsed.problems += contents.problems
+    parsed.values |= {table.prefix + key: value for key, value in contents.values.items()}
 
 
 def _renamed(parsed: Parsed, files: dict[str, str], rows: Sequence[Row]) -> list[tuple[str, str]]:
     """Takes old spellings for what they are called now; the new one counts before the old."""
-    told = []
+    renamed = []
     for row in rows:
-        if not row.now or parsed.given.get(row.flag) is None:
+        if not row.now or parsed.values.get(row.flag) is None:
             continue
-        if parsed.given.get(row.now) is not None:
-            told.append((row.flag, f"is called {row.now} now, which is given and counts"))
+        if parsed.values.get(row.now) is not None:
+            renamed.append((row.flag, f"is called {row.now} now, which is given and counts"))
             continue
-        told.append((row.flag, f"is called {row.now} now"))
-        parsed.given[row.now] = parsed.given[row.flag]
+        renamed.append((row.flag, f"is called {row.now} now"))
+        parsed.values[row.now] = parsed.values[row.flag]
         if row.flag in files:
             files[row.now] = files[row.flag]
-    return told
+    return renamed
 
 
-def _given(parsed: Parsed, row: Row) -> Value:
+def _value(parsed: Parsed, row: Row) -> Value:
     """The value of a flag: null in a file is its default."""
-    value = parsed.given.get(row.flag)
+    value = parsed.values.get(row.flag)
     return parsed.under.get(row.flag, row.default) if value is None else value
-
-
-def _spec(row: Row) -> Spec:
-    return Spec(row.flag, row.form, row.choices, row.required, row.from_json, row.may_be_empty)
 
 
 def _called(flag: str, file: str) -> str:
@@ -378,6 +477,6 @@ def _called(flag: str, file: str) -> str:
 
 
 def _mapped(row: Row, value: Value) -> Any:
-    if isinstance(value, str) and value in row.values:
+    if not isinstance(value, tuple) and value in row.values:
         return row.values[value]
     return list(value) if isinstance(value, tuple) else value

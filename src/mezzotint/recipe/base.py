@@ -73,14 +73,14 @@ class Every:
             return text
         if isinstance(text, bool) or not isinstance(text, (int, float, str)):
             raise ValueError("an interval is a number of steps, or a text like '500 steps', '2 epochs', '10 minutes'")
-        found = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*(steps?|epochs?|min(?:ute)?s?)?\s*", str(text))
-        if not found:
+        match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*(steps?|epochs?|min(?:ute)?s?)?\s*", str(text))
+        if not match:
             raise ValueError(
                 f"an interval is a number of steps, or a text like '500 steps', '2 epochs', '10 minutes'; got {text!r}"
                 + _interval_hint(str(text))
             )
-        count = float(found[1])
-        word = found[2] or "steps"
+        count = float(match[1])
+        word = match[2] or "steps"
         unit: Literal["steps", "epochs", "minutes"] = (
             "steps" if word.startswith("s") else "epochs" if word.startswith("e") else "minutes"
         )

@@ -48,14 +48,14 @@ def differences(old: dict[str, Any], new: Recipe) -> tuple[Difference, ...]:
     whatever was drawn.
     """
     now = new.model_dump(mode="json", by_alias=True)
-    found = []
+    differing = []
     for setting in settings():
         before, after = _at(old, setting), _at(now, setting)
         if before != after and not (setting.path == "run.seed" and after == -1):
             change: ChangeKind = "free" if _only_longer(setting.path, old, now) else setting.change
-            found.append(Difference(setting.path, before, after, change))
+            differing.append(Difference(setting.path, before, after, change))
     gone = sorted(set(_leaves(old)) - set(by_path()))
-    return (*found, *(Difference(path, _walk(old, path), None, "recorded") for path in gone))
+    return (*differing, *(Difference(path, _walk(old, path), None, "recorded") for path in gone))
 
 
 def as_begun(recipe: Recipe, recorded: dict[str, Any]) -> Recipe:
@@ -68,7 +68,7 @@ def as_begun(recipe: Recipe, recorded: dict[str, Any]) -> Recipe:
     return with_values(recipe, {"data.holdout.rule": rule})
 
 
-def judge(found: Iterable[Difference], allow_change: Sequence[str]) -> tuple[list[Difference], list[Problem]]:
+def judge(differing: Iterable[Difference], allow_change: Sequence[str]) -> tuple[list[Difference], list[Problem]]:
     """Sorts differences by what becomes of them: those that the history records, and those that are refused.
 
     allow_change: `run.allow_change` of the new recipe: settings (`optim.lr`) or sections (`optim`). The word `data` is
@@ -77,7 +77,7 @@ def judge(found: Iterable[Difference], allow_change: Sequence[str]) -> tuple[lis
     """
     recorded: list[Difference] = []
     problems: list[Problem] = []
-    for one in found:
+    for one in differing:
         was = f"is {shown(one.new)}, the checkpoint was made with {shown(one.old)}"
         match one.change:
             case "free":
@@ -142,8 +142,8 @@ def depends_on_length(tree: dict[str, Any]) -> bool:
 
 
 def _section(tree: dict[str, Any], path: str) -> dict[str, Any]:
-    found = _walk(tree, path)
-    return found if isinstance(found, dict) else {}
+    section = _walk(tree, path)
+    return section if isinstance(section, dict) else {}
 
 
 def _length(tree: dict[str, Any]) -> tuple[str, float]:
@@ -170,8 +170,8 @@ def _value(tree: dict[str, Any], path: str) -> Any:
 
 
 def _at(tree: dict[str, Any], setting: Setting) -> Any:
-    found = _walk(tree, setting.path)
-    return BEFORE.get(setting.path, setting.default) if found is _ABSENT else found
+    value = _walk(tree, setting.path)
+    return BEFORE.get(setting.path, setting.default) if value is _ABSENT else value
 
 
 _ABSENT = object()
@@ -187,11 +187,11 @@ def _walk(tree: Any, path: str) -> Any:
 
 def _leaves(tree: Any, prefix: str = "") -> list[str]:
     """Dotted paths of everything in a recorded recipe that is not a section; maps that are settings count as one."""
-    found: list[str] = []
+    paths: list[str] = []
     for key, value in tree.items():
         path = prefix + key
         if isinstance(value, dict) and path not in by_path():
-            found += _leaves(value, path + ".")
+            paths += _leaves(value, path + ".")
         else:
-            found.append(path)
-    return found
+            paths.append(path)
+    return paths

@@ -43,8 +43,8 @@ def warnings(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettin
     if settings.remainder not in ("fill", "repeat") and columns.group is None:
         return []
     few = [fill for fill in fills(columns, settings) if fill.pictures and fill.is_underfilled]
-    told = [_warning(catalogue, fill) for fill in few[:_SHOWN]]
-    return told + (
+    sentences = [_warning(catalogue, fill) for fill in few[:_SHOWN]]
+    return sentences + (
         [f"{len(few) - _SHOWN} more names and buckets fill their batches badly"] if len(few) > _SHOWN else []
     )
 
@@ -72,12 +72,12 @@ def write_undersized(
 ) -> Path | None:  # fmt: skip
     """Writes `undersized_images.txt` into a folder that is there: path, size and bucket of each picture that is
     small for it. None, and no file, where there are none. Raises StorageError."""
-    found = undersized(catalogue, rows, settings)
-    if not len(found):
+    small = undersized(catalogue, rows, settings)
+    if not len(small):
         return None
     path = folder / UNDERSIZED
     with durable.replacing(path) as aside, open(aside, "w", encoding="utf-8", newline="\n") as file:
-        file.writelines(_undersized_lines(catalogue, found, settings))
+        file.writelines(_undersized_lines(catalogue, small, settings))
     return path
 
 

@@ -107,28 +107,28 @@ def _remainder(settings: DataSettings, epoch: Epoch, num_short: int) -> str:
 def _oddities(
     catalogue: Catalogue, settings: DataSettings | None, lost_tokens: Mapping[int, int]
 ) -> dict[int, dict[str, Any]]:  # fmt: skip
-    """What is told of some rows alone: `enlarged` to the bucket, `seen` the share that is not cut away where that is
+    """What is said of some rows only: `enlarged` to the bucket, `seen` the share that is not cut away where that is
     less than half, `same_as` another file, `captions` where there are several, `empty_caption`, `lost_tokens`."""
-    found: dict[int, dict[str, Any]] = {}
+    oddities: dict[int, dict[str, Any]] = {}
     rows = np.arange(len(catalogue))
     if settings is not None:
         sizes, placed = buckets.table(settings), catalogue.buckets_of(rows, settings)
         wide, high = (np.asarray([getattr(size, side) for size in sizes])[placed] for side in ("width", "height"))
         for row in np.flatnonzero((catalogue.width < wide) | (catalogue.height < high)).tolist():
-            found.setdefault(row, {})["enlarged"] = True
+            oddities.setdefault(row, {})["enlarged"] = True
         shares = findings.seen_shares(catalogue, rows, settings)
         for row in np.flatnonzero(shares < findings.MOSTLY_CUT).tolist():
-            found.setdefault(row, {})["seen"] = round(float(shares[row]), 4)
+            oddities.setdefault(row, {})["seen"] = round(float(shares[row]), 4)
     for row, first in findings.duplicates(catalogue).items():
-        found.setdefault(row, {})["same_as"] = catalogue.key(first)
+        oddities.setdefault(row, {})["same_as"] = catalogue.key(first)
     counts = catalogue.caption_counts()
     for row in np.flatnonzero(counts > 1).tolist():
-        found.setdefault(row, {})["captions"] = int(counts[row])
+        oddities.setdefault(row, {})["captions"] = int(counts[row])
     for row in catalogue.with_empty_captions().tolist():
-        found.setdefault(row, {})["empty_caption"] = True
+        oddities.setdefault(row, {})["empty_caption"] = True
     for row, count in lost_tokens.items():
-        found.setdefault(row, {})["lost_tokens"] = count
-    return found
+        oddities.setdefault(row, {})["lost_tokens"] = count
+    return oddities
 
 
 def _examples(word: str, files: tuple[tuple[str, str], ...]) -> list[str]:

@@ -69,8 +69,8 @@ def summary(folder: RunFolder) -> tuple[str, ...]:
         ("exports", folder.exports, "[!.]*"),
         ("previews", folder.samples, "grid.png"),
     ):
-        found = sorted(path.name for path in place.glob(pattern)) if place.is_dir() else []
-        lines.append(f"{word:<13} {f'{place.name}/' + ', '.join(found) if found else 'none'}")
+        names = sorted(path.name for path in place.glob(pattern)) if place.is_dir() else []
+        lines.append(f"{word:<13} {f'{place.name}/' + ', '.join(names) if names else 'none'}")
     return tuple(lines)
 
 
@@ -108,7 +108,7 @@ def smoothed(
 ) -> NDArray[np.float64]:
     """The exponential mean over the steps so far, corrected for its start; what is not finite is passed over. steps:
     how many each value stands for, itself and those before it that are not there; None is one each."""
-    found = np.full(len(values), np.nan)
+    means = np.full(len(values), np.nan)
     mean, weight = 0.0, 0.0
     counts = np.ones(len(values)) if steps is None else steps
     for place, (value, count) in enumerate(zip(values.tolist(), counts.tolist(), strict=True)):
@@ -116,8 +116,8 @@ def smoothed(
             kept = beta**count
             mean, weight = kept * mean + (1 - kept) * value, kept * weight + (1 - kept)
         if weight:
-            found[place] = mean / weight
-    return found
+            means[place] = mean / weight
+    return means
 
 
 def _smoothed_loss(metrics: Metrics) -> NDArray[np.float64]:

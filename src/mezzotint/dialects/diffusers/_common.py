@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from mezzotint.dialects.base import Draft, Outcome, Row, run_name
+from mezzotint.dialects.base import Draft, Row, bucket_step, run_name, switch
+from mezzotint.dialects.shared import setting_files
 from mezzotint.dialects.shared.reading import Value, shown
 
 SD, XL = "train_text_to_image.py", "train_text_to_image_sdxl.py"
@@ -49,11 +50,6 @@ POLYNOMIAL_END = 1e-7
 """Where diffusers' polynomial schedule ends, whatever the peak rate."""
 
 
-def switch(flag: str, *to: str, outcome: Outcome = "computed", about: str = "", since: str = "") -> Row:
-    """A row of a flag that takes no value."""
-    return Row(flag, "switch", False, outcome, to, about, since=since)
-
-
 _ROWS = (
     Row("pretrained_model_name_or_path", "text", None, "computed", ("model.path",), required=True,
         about="a folder in diffusers' layout, or a hub id that lies in the local cache"),
@@ -62,58 +58,66 @@ _ROWS = (
         about="the plain files are read, and a variant where a component has only that"),
     Row("dataset_name", "text", None, "computed", ("data.path", "data.format"),
         about="a folder, or a hub id in the local cache; wins over train_data_dir"),
-    Row("dataset_config_name", "text", None, "computed", ("data.hub_config",),
+    Row("dataset_config_name", "text", None, "computed", ("data.hub_config",), optional=True,
         about="the named configuration of a hub data set"),
     Row("train_data_dir", "text", None, "computed", ("data.path", "data.format"),
         about="pictures with metadata.jsonl, .csv or .parquet"),
     Row("image_column", "text", "image", "mapped", ("data.columns.image",), about="the column of the picture"),
     Row("caption_column", "text", "text", "mapped", ("data.columns.caption",), about="the column of the caption"),
-    Row("max_train_samples", "whole", None, "mapped", ("data.max_samples",), about="drawn by the seed"),
-    Row("cache_dir", "text", None, "computed", ("data.hub_cache",), about="the cache of hub data sets"),
+    Row("max_train_samples", "whole", None, "mapped", ("data.max_samples",), above=0, about="drawn by the seed"),
+    Row("cache_dir", "text", None, "computed", ("data.hub_cache",), optional=True, about="the cache of hub data sets"),
     Row("resolution", "whole", 512, "computed", ("data.resolution", "data.buckets.step"),
         about="the side of the square that every picture is cut to"),
-    switch("center_crop", "data.crop", about="the middle; without it a place drawn at each visit"),
-    switch("random_flip", "data.flip", about="half of the visits are mirrored"),
+    switch("center_crop", "data.crop", on="center", off="random",
+            about="the middle; without it a place drawn at each visit"),
+    switch("random_flip", "data.flip", on=0.5, off=0.0, about="half of the visits are mirrored"),
     Row("image_interpolation_mode", "text", "bilinear", "mapped", ("data.resize",), since="head", values=FILTERS,
         choices=("nearest", "nearest_exact", "bilinear", "bicubic", "box", "hamming", "lanczos"),
         about="the filter; 0.26.3 is always bilinear, head's default is lanczos"),
-    Row("train_batch_size", "whole", 16, "computed", ("data.batch_size",),
+    Row("train_batch_size", "whole", 16, "computed", ("data.batch_size",), above=0, unit="processes",
         about="per process there; multiplied by the number of processes once"),
     Row("dataloader_num_workers", "whole", 0, "mapped", ("data.workers",), about="processes that decode pictures"),
-    Row("num_train_epochs", "whole", 100, "computed", ("run.epochs",), about="counts when max_train_steps is absent"),
-    Row("max_train_steps", "whole", None, "computed", ("run.steps",), about="optimizer steps"),
-    Row("gradient_accumulation_steps", "whole", 1, "mapped", ("optim.accumulation",), about="batches of one step"),
+    Row("num_train_epochs", "whole", 100, "computed", ("run.epochs",), above=0,
+        about="counts when max_train_steps is absent"),
+    Row("max_train_steps", "whole", None, "computed", ("run.steps",), above=0, about="optimizer steps"),
+    Row("gradient_accumulation_steps", "whole", 1, "mapped", ("optim.accumulation",), above=0,
+        about="batches of one step"),
     switch("gradient_checkpointing", "run.recompute.enabled", outcome="mapped", about="of the UNet"),
     Row("learning_rate", "number", 1e-4, "computed", ("optim.lr",), about="the peak"),
     switch("scale_lr", "optim.lr", about="the rate times batch, accumulation and processes"),
     Row("lr_scheduler", "text", "constant", "computed",
         ("optim.schedule.kind", "optim.schedule.floor", "optim.schedule.cycles", "optim.schedule.power"),
         choices=SCHEDULES, about="constant has no warm-up there; restarts are one cycle; polynomial ends at 1e-7"),
-    Row("lr_warmup_steps", "whole", 500, "computed", ("optim.schedule.warmup_steps",), about="optimizer steps"),
-    switch("use_8bit_adam", "optim.optimizer.kind", about="needs the extra eight-bit"),
+    Row("lr_warmup_steps", "whole", 500, "computed", ("optim.schedule.warmup_steps",), least=0,
+        about="optimizer steps"),
+    switch("use_8bit_adam", "optim.optimizer.kind", on="adamw-8bit", off="adamw", about="needs the extra eight-bit"),
     Row("adam_beta1", "number", 0.9, "computed", ("optim.optimizer.betas",), about="of the mean"),
     Row("adam_beta2", "number", 0.999, "computed", ("optim.optimizer.betas",), about="of the square"),
     Row("adam_weight_decay", "number", 1e-2, "mapped", ("optim.optimizer.weight_decay",), about="on every parameter"),
     Row("adam_epsilon", "number", 1e-8, "mapped", ("optim.optimizer.eps",), about="added to the root"),
     Row("max_grad_norm", "number", 1.0, "computed", ("optim.clip.norm",), about="over all parameters"),
-    switch("use_ema", "optim.ema.rule", about="min(0.9999, (1 + s)/(10 + s)); the result is the average"),
+    switch("use_ema", "optim.ema.rule", on="ramp", off="none",
+           fixed={"optim.ema.decay": 0.9999, "optim.ema.interval": 1},
+            about="min(0.9999, (1 + s)/(10 + s)); the result is the average"),
     Row("snr_gamma", "number", None, "computed", ("objective.min_snr_gamma", "objective.min_snr_form"),
-        about="Min-SNR in the form of the prediction"),
+        fixed={"objective.min_snr_form": "prediction"}, about="Min-SNR in the form of the prediction"),
     Row("noise_offset", "number", 0.0, "mapped", ("objective.noise_offset",), about="a constant a channel"),
     Row("output_dir", "text", "sd-model-finetuned", "computed", ("run.folder", "run.name", "run.export.folder"),
         about="the run folder; the finished pipeline lies in it, too"),
     Row("seed", "whole", None, "computed", ("run.seed", "sample.seed"), about="without one, 0: a run can be repeated"),
     Row("mixed_precision", "text", None, "computed", ("run.precision", "run.frozen_dtype"),
         choices=tuple(PRECISIONS), about="without it, what the launcher hands over"),
-    switch("allow_tf32", "run.tf32", about="matrix products of float32 on GPUs"),
+    switch("allow_tf32", "run.tf32", optional=True, about="matrix products of float32 on GPUs"),
     switch("enable_xformers_memory_efficient_attention", outcome="without effect",
            about="torch's own attention, which is used, does the same work"),
-    Row("checkpointing_steps", "whole", 500, "computed", ("run.save.every",), about="optimizer steps"),
-    Row("checkpoints_total_limit", "whole", None, "mapped", ("run.save.keep",), about="without it all are kept"),
+    Row("checkpointing_steps", "whole", 500, "computed", ("run.save.every",), above=0, unit="steps",
+        about="optimizer steps"),
+    Row("checkpoints_total_limit", "whole", None, "mapped", ("run.save.keep",), above=0,
+        about="without it all are kept"),
     Row("resume_from_checkpoint", "text", None, "computed", ("run.resume",),
         about="latest goes on, or starts when there is none; without it a new run is insisted on"),
     Row("local_rank", "whole", -1, "without effect", about="the launcher's variables tell the place of a process"),
-    Row("validation_epochs", "whole", 5, "computed", ("run.preview.every",), about="epochs between previews"),
+    Row("validation_epochs", "whole", 5, "computed", ("run.preview.every",), above=0, about="epochs between previews"),
     Row("report_to", "text", "tensorboard", "computed", ("run.tensorboard", "run.wandb.mode"),
         choices=("tensorboard", "wandb", "comet_ml", "all"), about="metrics.jsonl is always written"),
     Row("logging_dir", "text", "logs", "without effect", about="the logs lie in logs/ of the run folder"),
@@ -159,54 +163,41 @@ def data(draft: Draft) -> None:
         draft.note("train_data_dir", "--dataset_name counts; the data set is read as it is, without this folder")
     draft.set("data.format", "metadata", "dataset_name" if name else "train_data_dir")
     draft.set("data.path", [name or folder], "dataset_name" if name else "train_data_dir")
-    for flag, path in (("dataset_config_name", "data.hub_config"), ("cache_dir", "data.hub_cache")):
-        if draft.text(flag):
-            draft.set(path, draft.text(flag), flag)
+    draft.lay("dataset_config_name", "cache_dir")
     side = draft.whole("resolution")
     if side < 16 or side % 8:
         near = max(16, round(side / 8) * 8)
         draft.refuse("resolution", f"must be a multiple of 8, at least 16, got {side}", f"write {near}", "E1017")
     else:
         draft.set("data.resolution", side, "resolution")
-        draft.set("data.buckets.step", next(step for step in (64, 32, 16, 8) if side % step == 0), "resolution")
+        draft.set("data.buckets.step", bucket_step(side), "resolution")
     draft.set("data.buckets.shape", "square", "resolution")
-    draft.set("data.crop", "center" if draft.given["center_crop"] else "random", "center_crop")
-    draft.set("data.flip", 0.5 if draft.given["random_flip"] else 0.0, "random_flip")
+    draft.lay("center_crop", "random_flip")
 
 
 def batches(draft: Draft) -> None:
     """Batches of all processes, and the length of the run."""
-    processes = draft.launched.processes
-    if draft.above_zero("train_batch_size"):
-        each = draft.whole("train_batch_size")
-        draft.set("data.batch_size", each * processes, "train_batch_size")
-        if processes > 1:
-            draft.note("train_batch_size", f"{each} on each of {processes} processes: a batch of {each * processes}")
+    draft.lay("train_batch_size")
     # there, several processes fill the last batches by starting over; one process trains a smaller one
-    draft.set("data.remainder", "fill" if processes > 1 else "short", "train_batch_size")
-    if draft.given["max_train_steps"] is None:
-        if draft.above_zero("num_train_epochs"):
-            draft.set("run.epochs", draft.whole("num_train_epochs"), "num_train_epochs")
-    elif draft.above_zero("max_train_steps"):
-        draft.set("run.steps", draft.whole("max_train_steps"), "max_train_steps")
-        if "num_train_epochs" in draft.named:
-            draft.note("num_train_epochs", "--max_train_steps counts")
+    draft.set("data.remainder", "fill" if draft.launched.processes > 1 else "short", "train_batch_size")
+    has_steps = draft.values["max_train_steps"] is not None
+    draft.lay("max_train_steps" if has_steps else "num_train_epochs")
+    if has_steps and draft.says("num_train_epochs"):
+        draft.note("num_train_epochs", "--max_train_steps counts")
     for flag in ("gradient_accumulation_steps", "max_train_samples"):
-        if draft.given[flag] is not None:
-            draft.above_zero(flag)
+        draft.fits(flag)
 
 
 def rate(draft: Draft) -> None:
     """The rate and its schedule, in optimizer steps as they are written."""
     rate, kind = draft.number("learning_rate"), draft.text("lr_scheduler")
-    if draft.given["scale_lr"]:
+    if draft.values["scale_lr"]:
         times = draft.whole("gradient_accumulation_steps") * draft.whole("train_batch_size") * draft.launched.processes
         draft.note("scale_lr", f"{rate:g} × {times} = {rate * times:g}")
         rate *= times
-    draft.set("optim.lr", rate, "scale_lr" if draft.given["scale_lr"] else "learning_rate")
+    draft.set("optim.lr", rate, "scale_lr" if draft.values["scale_lr"] else "learning_rate")
     warmup = draft.whole("lr_warmup_steps")
-    if warmup < 0:
-        draft.refuse("lr_warmup_steps", f"must be 0 or more, got {warmup}", code="E1017")
+    draft.fits("lr_warmup_steps")
     if kind == "constant" and warmup:
         if "lr_warmup_steps" in draft.named:
             draft.note("lr_warmup_steps", "constant has no warm-up there; --lr_scheduler=constant_with_warmup has one")
@@ -231,7 +222,7 @@ def rate(draft: Draft) -> None:
 
 def update(draft: Draft) -> None:
     """Optimizer, clipping, average."""
-    draft.set("optim.optimizer.kind", "adamw-8bit" if draft.given["use_8bit_adam"] else "adamw", "use_8bit_adam")
+    draft.lay("use_8bit_adam")
     betas = [draft.number("adam_beta1"), draft.number("adam_beta2")]
     draft.set("optim.optimizer.betas", betas, "adam_beta1", "adam_beta2")
     norm = draft.number("max_grad_norm")
@@ -239,15 +230,7 @@ def update(draft: Draft) -> None:
         draft.refuse("max_grad_norm", f"must be above 0, got {norm:g}: it would make every gradient zero", code="E1017")
     draft.set("optim.clip.norm", norm, "max_grad_norm")
     draft.set("optim.clip.scope", "all", "max_grad_norm")
-    draft.set("optim.ema.rule", "ramp" if draft.given["use_ema"] else "none", "use_ema")
-    draft.set("optim.ema.decay", 0.9999, "use_ema")
-    draft.set("optim.ema.interval", 1, "use_ema")
-
-
-def objective(draft: Draft) -> None:
-    """Min-SNR."""
-    draft.set("objective.min_snr_gamma", draft.given["snr_gamma"], "snr_gamma")
-    draft.set("objective.min_snr_form", "prediction", "snr_gamma")
+    draft.lay("use_ema")
 
 
 def precision(draft: Draft) -> None:
@@ -265,8 +248,7 @@ def precision(draft: Draft) -> None:
         draft.note("mixed_precision", f"not given; {PRECISIONS[word]}, as the launcher hands over")
     elif handed and own != handed:
         draft.note("mixed_precision", f"{PRECISIONS[word]}; the launcher hands over {handed}, the flag counts")
-    if draft.given["allow_tf32"]:
-        draft.set("run.tf32", True, "allow_tf32")
+    draft.lay("allow_tf32")
 
 
 def saving(draft: Draft) -> None:
@@ -275,12 +257,10 @@ def saving(draft: Draft) -> None:
     draft.set("run.folder", folder, "output_dir")
     draft.set("run.export.folder", folder, "output_dir")
     draft.set("run.name", run_name(folder), "output_dir")
-    if draft.above_zero("checkpointing_steps"):
-        draft.set("run.save.every", f"{draft.whole('checkpointing_steps')} steps", "checkpointing_steps")
-    if draft.given["checkpoints_total_limit"] is not None:
-        draft.above_zero("checkpoints_total_limit")
+    draft.lay("checkpointing_steps")
+    draft.fits("checkpoints_total_limit")
     draft.set("run.resume", _resume(draft), "resume_from_checkpoint")
-    seed = draft.given["seed"]
+    seed = draft.values["seed"]
     if isinstance(seed, int) and seed < 0:
         draft.refuse("seed", f"must be 0 or more, got {seed}", code="E1017")
     draft.set("run.seed", seed or 0, "seed")
@@ -290,13 +270,13 @@ def saving(draft: Draft) -> None:
 
 
 def _resume(draft: Draft) -> str:
-    given = draft.text("resume_from_checkpoint")
-    if given in ("", "latest"):
-        return "auto" if given else "never"
-    last = re.split(r"[/\\]", given.rstrip("/\\"))[-1]
+    path = draft.text("resume_from_checkpoint")
+    if path in ("", "latest"):
+        return "auto" if path else "never"
+    last = setting_files.short(path.rstrip("/\\"))
     numbered = re.fullmatch(r"checkpoint-(\d+)", last)
     if numbered is None:
-        return given
+        return path
     # there, too, only the last part of the path counts, looked up in output_dir
     step = f"step-{int(numbered[1]):08d}"
     draft.note("resume_from_checkpoint", f"{last} is checkpoints/{step} of --output_dir")
@@ -305,7 +285,7 @@ def _resume(draft: Draft) -> str:
 
 def previews(draft: Draft, prompts: list[str], prompt_flag: str) -> None:
     """What is drawn during the run, and when. prompts: a picture each. prompt_flag: where they come from."""
-    if prompts and draft.above_zero("validation_epochs"):
+    if prompts and draft.fits("validation_epochs"):
         epochs = draft.whole("validation_epochs")
         draft.set("sample.prompts", prompts, prompt_flag)
         draft.set("run.preview.every", f"{epochs} epochs", "validation_epochs")
@@ -316,7 +296,7 @@ def previews(draft: Draft, prompts: list[str], prompt_flag: str) -> None:
         draft.set("run.preview.every", None, prompt_flag)
         if not prompts and "validation_epochs" in draft.named:
             draft.note("validation_epochs", f"without --{prompt_flag} nothing is drawn")
-    draft.set("run.preview.weights", "ema" if draft.given["use_ema"] else "raw", "use_ema")
+    draft.set("run.preview.weights", "ema" if draft.values["use_ema"] else "raw", "use_ema")
 
 
 def tracking(draft: Draft, project: str, *flags: str) -> None:
@@ -339,7 +319,7 @@ def quirks(draft: Draft) -> None:
         draft.note("", "the loss shown is that of the whole step, not of one process's last micro-batch")
     if steps > 1:
         draft.note("gradient_accumulation_steps", "a shorter step at an epoch's end counts fully; there, less")
-    if processes > 1 and draft.given["seed"] is not None:
+    if processes > 1 and draft.values["seed"] is not None:
         draft.note("seed", "each sample has noise of its own; there, all processes draw the same")
-    if draft.given["resume_from_checkpoint"] is not None:
+    if draft.values["resume_from_checkpoint"] is not None:
         draft.note("resume_from_checkpoint", "goes on exactly where it stopped; there, the epoch begins anew")

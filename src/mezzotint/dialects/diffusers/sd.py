@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from mezzotint.dialects.base import Dialect, Draft, Row
+from mezzotint.dialects.base import Dialect, Draft, Row, switch
 from mezzotint.dialects.diffusers import _common
-from mezzotint.dialects.diffusers._common import SD, XL, row, rows, switch
+from mezzotint.dialects.diffusers._common import SD, XL, row, rows
 
 _MODEL = (
     *rows("pretrained_model_name_or_path", "revision"),
@@ -33,13 +33,13 @@ _LENGTH = rows("num_train_epochs", "max_train_steps", "gradient_accumulation_ste
 _UPDATE = (
     *rows("learning_rate", "scale_lr", "lr_scheduler", "lr_warmup_steps", "use_8bit_adam", "adam_beta1", "adam_beta2",
           "adam_weight_decay", "adam_epsilon", "max_grad_norm", "use_ema"),
-    switch("offload_ema", "optim.ema.device", about="the average in main memory", since="head"),
+    switch("offload_ema", "optim.ema.device", on="cpu", off="same", about="the average in main memory", since="head"),
     switch("foreach_ema", outcome="without effect", since="head", about="the average always moves in one pass"),
 )  # fmt: skip
 
 _OBJECTIVE = (
     *rows("snr_gamma", "noise_offset"),
-    Row("input_perturbation", "number", 0.0, "computed", ("objective.input_perturbation",),
+    Row("input_perturbation", "number", 0.0, "computed", ("objective.input_perturbation",), optional=True,
         about="more noise in what the model sees, not in its target"),
     Row("prediction_type", "text", None, "mapped", ("model.prediction",), choices=("epsilon", "v_prediction"),
         values=MappingProxyType({"v_prediction": "v"}), about="none takes the scheduler file's"),
@@ -72,9 +72,7 @@ def compute(draft: Draft) -> None:
     _common.batches(draft)
     _common.rate(draft)
     _update(draft)
-    _common.objective(draft)
-    if draft.number("input_perturbation"):
-        draft.set("objective.input_perturbation", draft.number("input_perturbation"), "input_perturbation")
+    draft.lay("snr_gamma", "input_perturbation")
     _common.precision(draft)
     _common.saving(draft)
     _showing(draft)
@@ -83,13 +81,13 @@ def compute(draft: Draft) -> None:
 
 def _update(draft: Draft) -> None:
     _common.update(draft)
-    draft.set("optim.ema.device", "cpu" if draft.given["offload_ema"] else "same", "offload_ema")
-    if draft.given["offload_ema"] and not draft.given["use_ema"]:
+    draft.lay("offload_ema")
+    if draft.values["offload_ema"] and not draft.values["use_ema"]:
         draft.note("offload_ema", "without --use_ema there is no average")
 
 
 def _showing(draft: Draft) -> None:
-    prompts = draft.given["validation_prompts"]
+    prompts = draft.values["validation_prompts"]
     _common.previews(draft, [str(p) for p in prompts] if isinstance(prompts, tuple) else [], "validation_prompts")
     draft.set("sample.steps", 20, "validation_prompts")
     draft.set("sample.guidance", 7.5, "validation_prompts")
@@ -105,7 +103,7 @@ def _quirks(draft: Draft) -> None:
         draft.note(
             "mixed_precision", "noise is added in float32; there, its coefficients are rounded to half precision"
         )
-    if draft.given["prediction_type"] is not None:
+    if draft.values["prediction_type"] is not None:
         draft.note("prediction_type", "the exported scheduler says so; there, it does not")
 
 
@@ -115,5 +113,7 @@ DIALECT = Dialect(
     rows=(*_MODEL, *_DATA, *_LENGTH, *_UPDATE, *_OBJECTIVE, *_RUN, *_SHOWING),
     compute=compute,
     scripts=(SD,),
-    strangers=MappingProxyType({XL: "trains SDXL, whose flags differ: write --as diffusers-sdxl", **_common.OTHERS}),
+    other_scripts=MappingProxyType(
+        {XL: "trains SDXL, whose flags differ: write --as diffusers-sdxl", **_common.OTHERS}
+    ),
 )

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from mezzotint.dialects.base import Dialect, Draft, Row
+from mezzotint.dialects.base import Dialect, Draft, Row, switch
 from mezzotint.dialects.diffusers import _common
-from mezzotint.dialects.diffusers._common import SD, XL, row, rows, switch
+from mezzotint.dialects.diffusers._common import SD, XL, row, rows
 from mezzotint.dialects.shared import timestep_bias
 
 PROJECT = "text2image-fine-tune-sdxl"
@@ -21,7 +21,7 @@ PROJECT = "text2image-fine-tune-sdxl"
 
 _MODEL = (
     *rows("pretrained_model_name_or_path"),
-    Row("pretrained_vae_model_name_or_path", "text", None, "computed", ("model.vae",),
+    Row("pretrained_vae_model_name_or_path", "text", None, "computed", ("model.vae",), optional=True,
         about="another autoencoder, such as the one repaired for fp16: a folder, or a hub id in the local cache"),
     *rows("revision", "variant"),
 )  # fmt: skip
@@ -61,7 +61,7 @@ _RUN = (
 _SHOWING = (
     Row("validation_prompt", "text", None, "computed", ("sample.prompts", "run.preview.every", "run.preview.weights"),
         about="drawn during the run, from the average when there is one"),
-    Row("num_validation_images", "whole", 4, "computed", ("sample.prompts",), about="so many pictures of it"),
+    Row("num_validation_images", "whole", 4, "computed", ("sample.prompts",), above=0, about="so many pictures of it"),
     row("validation_epochs", 1),
     *rows("report_to", "logging_dir", "push_to_hub", "hub_token", "hub_model_id"),
 )  # fmt: skip
@@ -70,15 +70,14 @@ _SHOWING = (
 def compute(draft: Draft) -> None:
     """What needs more than one flag, or more than copying; and the notes that belong to it."""
     _common.model(draft, "sdxl")
-    if draft.text("pretrained_vae_model_name_or_path"):
-        draft.set("model.vae", draft.text("pretrained_vae_model_name_or_path"), "pretrained_vae_model_name_or_path")
+    draft.lay("pretrained_vae_model_name_or_path")
     _common.data(draft)
     _captions(draft)
     _encoded_once(draft)
     _common.batches(draft)
     _common.rate(draft)
     _common.update(draft)
-    _common.objective(draft)
+    draft.lay("snr_gamma")
     timestep_bias.notes(draft)
     _prediction(draft)
     _common.precision(draft)
@@ -105,7 +104,7 @@ def _encoded_once(draft: Draft) -> None:
     draft.set("data.cache.crops", 1, "center_crop", "random_flip")
     changes = [
         word
-        for word, is_drawn in (("crop", not draft.given["center_crop"]), ("mirror", draft.given["random_flip"]))
+        for word, is_drawn in (("crop", not draft.values["center_crop"]), ("mirror", draft.values["random_flip"]))
         if is_drawn
     ]
     if changes:
@@ -130,8 +129,8 @@ def _prediction(draft: Draft) -> None:
 
 def _showing(draft: Draft) -> None:
     prompt, count = draft.text("validation_prompt"), draft.whole("num_validation_images")
-    if prompt and count < 1:
-        draft.above_zero("num_validation_images")
+    if prompt:
+        draft.fits("num_validation_images")
     if not prompt and "num_validation_images" in draft.named:
         draft.note("num_validation_images", "without --validation_prompt nothing is drawn")
     _common.previews(draft, [prompt] * max(1, count) if prompt else [], "validation_prompt")
@@ -143,7 +142,7 @@ def _showing(draft: Draft) -> None:
 def _quirks(draft: Draft) -> None:
     """What this script alone does by accident and this run does not."""
     _common.quirks(draft)
-    if draft.given["use_ema"]:
+    if draft.values["use_ema"]:
         draft.note("use_ema", "the average moves at every step; in 0.26.3 it never does")
     warmup = draft.settings.get("optim", {}).get("schedule", {}).get("warmup_steps", 0)
     if warmup and draft.whole("gradient_accumulation_steps") != draft.launched.processes:
@@ -159,5 +158,7 @@ DIALECT = Dialect(
     rows=(*_MODEL, *_DATA, *_LENGTH, *_UPDATE, *_OBJECTIVE, *_RUN, *_SHOWING),
     compute=compute,
     scripts=(XL,),
-    strangers=MappingProxyType({SD: "trains Stable Diffusion 1.x and 2.x: write --as diffusers-sd", **_common.OTHERS}),
+    other_scripts=MappingProxyType(
+        {SD: "trains Stable Diffusion 1.x and 2.x: write --as diffusers-sd", **_common.OTHERS}
+    ),
 )

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from mezzotint.dialects.base import Dialect, Draft
 from mezzotint.dialects.everydream2 import _optimizer, _run
-from mezzotint.dialects.everydream2._rows import FLAGS, LOSSES, OPTIMIZER, VALIDATION
+from mezzotint.dialects.everydream2._rows import FLAGS, OPTIMIZER, VALIDATION
 
 SCRIPT = "train.py"
 RESOLUTIONS = (256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1088, 1152, 1280, 1536)
@@ -35,15 +35,13 @@ def compute(draft: Draft) -> None:
 
 def _counts(draft: Draft) -> bool:
     """Refuses what nothing can be counted with, and says whether there was nothing of that kind."""
-    wrong = [flag for flag in ("batch_size", "grad_accum", "max_epochs") if draft.whole(flag) < 1]
-    for flag in wrong:
-        draft.refuse(flag, f"must be 1 or more, got {draft.whole(flag)}", code="E1017")
-    return not wrong
+    fitting = [draft.fits(flag) for flag in ("batch_size", "grad_accum", "max_epochs")]
+    return all(fitting)
 
 
 def _parts(draft: Draft) -> tuple[str, ...]:
-    parts = [] if draft.given["disable_unet_training"] else ["denoiser"]
-    parts += [] if draft.given["disable_textenc_training"] else ["text_encoder"]
+    parts = [] if draft.values["disable_unet_training"] else ["denoiser"]
+    parts += [] if draft.values["disable_textenc_training"] else ["text_encoder"]
     if not parts:
         draft.refuse("disable_unet_training", "disable_textenc_training is given, too: nothing is left to train")
     return tuple(parts)
@@ -59,7 +57,7 @@ def _model(draft: Draft, parts: tuple[str, ...]) -> None:
 
 
 def _data(draft: Draft) -> None:
-    root = draft.given["data_root"]
+    root = draft.values["data_root"]
     draft.set("data.path", list(root) if isinstance(root, tuple) else [root], "data_root")
     draft.set("data.format", "everydream", "data_root")
     _resolution(draft)
@@ -70,46 +68,40 @@ def _data(draft: Draft) -> None:
     draft.set("data.discount", 1.5, "batch_size")
     if draft.number("cond_dropout") > 0.26:
         draft.note("cond_dropout", "above 0.26 captions lose their hold, and the data bleeds into everything")
-    if draft.whole("keep_tags") < 0:
-        draft.refuse("keep_tags", f"must be 0 or more, got {draft.whole('keep_tags')}", code="E1017")
-    elif draft.given["keep_tags"] and not draft.given["shuffle_tags"]:
+    if draft.fits("keep_tags") and draft.values["keep_tags"] and not draft.values["shuffle_tags"]:
         draft.note("keep_tags", "acts on captions that are shuffled: by shuffle_tags, or by the files of a folder")
     _rating(draft)
 
 
 def _resolution(draft: Draft) -> None:
-    asked = draft.whole("resolution")
-    side = asked // 64 * 64
+    written = draft.whole("resolution")
+    side = written // 64 * 64
     if side not in RESOLUTIONS:
-        near = min(RESOLUTIONS, key=lambda known: abs(known - asked))
-        draft.refuse("resolution", f"{asked} is none that has buckets there", f"write {near}", "E1017")
+        near = min(RESOLUTIONS, key=lambda known: abs(known - written))
+        draft.refuse("resolution", f"{written} is none that has buckets there", f"write {near}", "E1017")
         return
-    if side != asked:
-        draft.note("resolution", f"{asked} is rounded down to {side}, a multiple of 64")
+    if side != written:
+        draft.note("resolution", f"{written} is rounded down to {side}, a multiple of 64")
     draft.set("data.resolution", side, "resolution")
     draft.set("data.buckets.shape", "table", "resolution")
 
 
 def _rating(draft: Draft) -> None:
     flag = "rated_dataset_target_dropout_percent"
-    if not draft.given["rated_dataset"]:
-        if draft.given[flag] != 50:
+    if not draft.values["rated_dataset"]:
+        if draft.values[flag] != 50:
             draft.note(flag, "without rated_dataset ratings are not looked at")
         return
     percent = draft.whole(flag)
     if not 0 <= percent <= 100:
         draft.note(flag, f"{percent} is taken for {min(100, max(0, percent))}")
     draft.set("data.rating.share", min(100, max(0, percent)) / 100, flag, "rated_dataset")
-    draft.set("data.rating.epochs", draft.given["max_epochs"], "rated_dataset", "max_epochs")
+    draft.set("data.rating.epochs", draft.values["max_epochs"], "rated_dataset", "max_epochs")
 
 
 def _objective(draft: Draft) -> None:
-    loss = draft.text("loss_type")
-    draft.set("objective.loss", LOSSES.get(loss, loss), "loss_type")
-    draft.set("objective.huber_delta", 1.0, "loss_type")
-    draft.set("objective.min_snr_gamma", draft.given["min_snr_gamma"], "min_snr_gamma")
-    draft.set("objective.min_snr_form", "ratio", "min_snr_gamma")
-    discount = draft.given["pyramid_noise_discount"] or 0.0
+    draft.lay("loss_type", "min_snr_gamma")
+    discount = draft.values["pyramid_noise_discount"] or 0.0
     assert isinstance(discount, float)
     draft.set("objective.pyramid_discount", max(0.0, discount), "pyramid_noise_discount")
     span = [draft.whole("timestep_start"), draft.whole("timestep_end")]
@@ -121,7 +113,7 @@ def _zero_frequency(draft: Draft) -> None:
     """Offset noise; -1 is zero terminal SNR without it."""
     flag, switch = "zero_frequency_noise_ratio", "enable_zero_terminal_snr"
     ratio = draft.number(flag)
-    is_zero = bool(draft.given[switch]) or ratio == -1
+    is_zero = bool(draft.values[switch]) or ratio == -1
     draft.set("objective.noise_offset", max(0.0, ratio), flag)
     draft.set("objective.zero_terminal_snr", is_zero, *((flag, switch) if ratio == -1 else (switch, flag)))
     draft.set("sample.guidance_rescale", 0.7 if is_zero else 0.0, switch, flag)
@@ -130,7 +122,7 @@ def _zero_frequency(draft: Draft) -> None:
     elif ratio < 0:
         draft.note(flag, f"{ratio:g} is taken for 0; -1 alone is zero terminal SNR")
     if is_zero:
-        named = switch if draft.given[switch] else flag
+        named = switch if draft.values[switch] else flag
         draft.note(
             named,
             "zero terminal SNR is for models that predict v (SD 2.1 at 768); samples are drawn with trailing timesteps",
@@ -139,13 +131,10 @@ def _zero_frequency(draft: Draft) -> None:
 
 def _precision(draft: Draft) -> None:
     """fp16 under autocast with float32 weights, what is frozen in fp16."""
-    amp = not draft.given["disable_amp"]
     if draft.launched.mixed_precision is not None:
-        draft.note("disable_amp", f"{'fp16' if amp else 'fp32'}, whatever the launcher hands over")
-    draft.set("run.precision", "fp16" if amp else "fp32", "disable_amp")
-    draft.set("run.weight_dtype", "fp32", "disable_amp")
-    draft.set("run.frozen_dtype", "same", "disable_amp")
-    draft.set("run.tf32", True, "disable_amp")
+        kind = "fp32" if draft.values["disable_amp"] else "fp16"
+        draft.note("disable_amp", f"{kind}, whatever the launcher hands over")
+    draft.lay("disable_amp")
 
 
 DIALECT = Dialect(
@@ -154,12 +143,13 @@ DIALECT = Dialect(
     rows=FLAGS,
     compute=compute,
     scripts=(SCRIPT,),
-    strangers=MappingProxyType(
+    other_scripts=MappingProxyType(
         {
             "chain.py": "starts several of them, one after the other; type the line of each, with the model that "
             "the one before has saved (its folder in ckpts/) as --resume_ckpt"
         }
     ),
+    accumulation="grad_accum",
     config="config",
     tables=(OPTIMIZER, VALIDATION),
 )

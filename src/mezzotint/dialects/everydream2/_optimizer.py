@@ -6,13 +6,12 @@ Rates and schedules count batches there and optimizer steps here, so that they a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from mezzotint.dialects.base import Draft
-from mezzotint.dialects.everydream2._rows import OPTIMIZERS
+from mezzotint.dialects.everydream2._rows import OPTIMIZERS, SCALING
 from mezzotint.errors import did_you_mean
 from mezzotint.recipe.counting import counted
 
@@ -54,15 +53,12 @@ _PACES = ((500, 1.8, 100), (1000, 1.6, 200), (2000, 1.3, 500), (4000, 1.15, 2000
 _POLYNOMIAL_END = 1e-7
 """Where the polynomial schedule ends, whatever the peak rate."""
 
-SCALING = 0.55
-
 
 def update(draft: Draft, parts: tuple[str, ...]) -> None:
     """Rates, optimizers, schedules, clipping, scaler. parts: those that are trained."""
     _rates(draft, parts)
-    scaled = bool(draft.given["scale_lr"])
-    draft.set("optim.lr_batch_power", SCALING if scaled else 0.0, "scale_lr")
-    norm = draft.given["clip_grad_norm"]
+    draft.lay("scale_lr")
+    norm = draft.values["clip_grad_norm"]
     if norm is not None and draft.number("clip_grad_norm") <= 0:
         draft.refuse("clip_grad_norm", f"must be above 0, got {norm:g}", "leave it out to clip nothing", "E1017")
     else:
@@ -71,7 +67,7 @@ def update(draft: Draft, parts: tuple[str, ...]) -> None:
     _scaler(draft)
     if "text_encoder" in parts:
         _freezing(draft)
-    elif any(draft.given[key] not in (None, False) for key in draft.given if key.startswith(_FREEZING)):
+    elif any(draft.values[key] not in (None, False) for key in draft.values if key.startswith(_FREEZING)):
         draft.note("disable_textenc_training", "the text encoder is not trained: what freezes some of it has no effect")
     averages(draft)
 
@@ -100,44 +96,40 @@ def _rates(draft: Draft, parts: tuple[str, ...]) -> None:
 
 def _tell_of_rates(draft: Draft, parts: tuple[str, ...]) -> None:
     """What counts before what."""
-    if draft.given["lr"] is not None:
-        beaten = [key for key in (f"{BASE}.lr", f"{TEXT}.lr") if draft.given[key] and draft.says(key)]
+    if draft.values["lr"] is not None:
+        beaten = [key for key in (f"{BASE}.lr", f"{TEXT}.lr") if draft.values[key] and draft.says(key)]
         if beaten:
             draft.note("lr", f"counts before {' and '.join(draft.called(key) for key in beaten)}")
     chosen, own = _kind(draft, BASE), _kind(draft, TEXT)
-    if draft.says("lr_scheduler") and chosen != draft.given["lr_scheduler"]:
+    if draft.says("lr_scheduler") and chosen != draft.values["lr_scheduler"]:
         draft.note("lr_scheduler", f"{draft.called(f'{BASE}.lr_scheduler')} is {chosen} and counts before it")
     if len(parts) == 2 and own != chosen:
         draft.note(f"{TEXT}.lr_scheduler", f"the text encoder's rate is {own}, while the other one is {chosen}")
     for key in ("lr_warmup_steps", "lr_decay_steps"):
         for name in (key, f"{BASE}.{key}", f"{TEXT}.{key}"):
-            _tell_division(draft, name)
+            tell_division(draft, name)
 
 
-def _tell_division(draft: Draft, flag: str) -> None:
+def tell_division(draft: Draft, flag: str) -> None:
+    """Says what a count of batches is in steps."""
     times = draft.whole("grad_accum")
-    if draft.given[flag] and times > 1:
+    if draft.values[flag] and times > 1:
         count = draft.whole(flag)
-        steps = in_steps(draft, count)
+        steps = draft.in_steps(count)
         draft.note(flag, f"{counted(count, 'batch')}, here {counted(steps, 'step')} of {counted(times, 'batch')}")
-
-
-def in_steps(draft: Draft, batches: int) -> int:
-    """A number of batches in optimizer steps, rounded up."""
-    return math.ceil(batches / max(1, draft.whole("grad_accum")))
 
 
 def _first(draft: Draft, level: str, key: str, *, last: Any) -> Any:
     """A network's own value, or base's, or the last one. The text encoder's 0 is not set."""
-    own = draft.given[f"{TEXT}.{key}"] if level == TEXT else None
+    own = draft.values[f"{TEXT}.{key}"] if level == TEXT else None
     if own is not None and own != 0:
         return own
-    base = draft.given[f"{BASE}.{key}"]
+    base = draft.values[f"{BASE}.{key}"]
     return last if base is None else base
 
 
 def _rate(draft: Draft, level: str) -> float:
-    rate = draft.given["lr"] if draft.given["lr"] is not None else _first(draft, level, "lr", last=1e-6)
+    rate = draft.values["lr"] if draft.values["lr"] is not None else _first(draft, level, "lr", last=1e-6)
     assert isinstance(rate, (int, float))
     scale = _first(draft, TEXT, "text_encoder_lr_scale", last=1.0) if level == TEXT else 1.0
     return float(rate) * scale
@@ -146,7 +138,7 @@ def _rate(draft: Draft, level: str) -> float:
 def _rule(draft: Draft, level: str) -> dict[str, Any]:
     """The optimizer of a network as our section of its kind."""
     name = str(_first(draft, level, "optimizer", last="adamw8bit")).lower()
-    where = f"{level}.optimizer" if draft.given[f"{level}.optimizer"] else f"{BASE}.optimizer"
+    where = f"{level}.optimizer" if draft.values[f"{level}.optimizer"] else f"{BASE}.optimizer"
     if name not in OPTIMIZERS:
         listed = f"write one of {', '.join(OPTIMIZERS)}"
         why = _REFUSED.get(name, f"{name!r} is no optimizer; that trainer would take adamw8bit without a word")
@@ -170,66 +162,66 @@ def _rule(draft: Draft, level: str) -> dict[str, Any]:
 
 def _options(draft: Draft, level: str, name: str, betas: list[float], eps: float) -> dict[str, Any]:
     """What a library's class is made with. Keys of its own are not taken over from base."""
-    found: dict[str, Any] = {} if name == "dadapt_sgd" else {"betas": betas}
+    options: dict[str, Any] = {} if name == "dadapt_sgd" else {"betas": betas}
     if name in ("prodigy", "dadapt_adam"):
-        found["eps"] = eps
+        options["eps"] = eps
     if name == "prodigy":
-        found |= {"bias_correction": True, "safeguard_warmup": True}
+        options |= {"bias_correction": True, "safeguard_warmup": True}
     words = {"decouple": "weight_decouple"}
     for key in _OWN.get(name, ()):
-        value = draft.given[f"{level}.{key}"]
+        value = draft.values[f"{level}.{key}"]
         if value is not None:
-            found[words.get(key, key)] = value
-    return found
+            options[words.get(key, key)] = value
+    return options
 
 
 def _tell_idle_keys(draft: Draft, level: str, name: str) -> None:
     taken = _OWN.get(name, ())
     for key in ("d0", "growth_rate", "momentum", "decouple", "safeguard_warmup"):
         flag = f"{level}.{key}"
-        if draft.given[flag] is not None and key not in taken and not any(note.flag == flag for note in draft.notes):
+        if draft.values[flag] is not None and key not in taken and not any(note.flag == flag for note in draft.notes):
             draft.note(flag, f"{name} has no such number")
 
 
 def _schedule(draft: Draft, level: str) -> dict[str, Any]:
     """The schedule of a network as our section."""
     kind = _kind(draft, level)
-    decay = _first(draft, level, "lr_decay_steps", last=draft.given["lr_decay_steps"]) or 0
-    warmup = _first(draft, level, "lr_warmup_steps", last=draft.given["lr_warmup_steps"])
-    found: dict[str, Any] = {"kind": kind, "warmup_steps": 0, "warmup_share": 0.0, "beyond": "floor", "floor": 0.0}
+    decay = _first(draft, level, "lr_decay_steps", last=draft.values["lr_decay_steps"]) or 0
+    warmup = _first(draft, level, "lr_warmup_steps", last=draft.values["lr_warmup_steps"])
+    schedule: dict[str, Any] = {"kind": kind, "warmup_steps": 0, "warmup_share": 0.0, "beyond": "floor", "floor": 0.0}
     if kind == "constant":
-        return found
+        return schedule
     if decay < 1:
-        found["decay_of_run"] = 1.5
+        schedule["decay_of_run"] = 1.5
     else:
-        found["decay_steps"] = in_steps(draft, decay)
+        schedule["decay_steps"] = draft.in_steps(decay)
     if warmup is None:
-        found["warmup_share"] = 0.02
+        schedule["warmup_share"] = 0.02
     else:
-        found["warmup_steps"] = in_steps(draft, warmup)
+        schedule["warmup_steps"] = draft.in_steps(warmup)
     if warmup is not None and warmup < 0:
         draft.refuse("lr_warmup_steps", f"must be 0 or more, got {warmup}", code="E1017")
-    if decay >= 1 and found["warmup_steps"] >= found["decay_steps"]:
+    if decay >= 1 and schedule["warmup_steps"] >= schedule["decay_steps"]:
         draft.refuse("lr_decay_steps", f"{decay} must lie beyond the warm-up of {warmup}", code="E1017")
     if kind == "cosine":
-        found["beyond"] = "wave"
+        schedule["beyond"] = "wave"
     if kind == "polynomial":
-        found |= {"power": 1.0, "floor": _end_of_polynomial(draft, level)}
-    return found
+        schedule |= {"power": 1.0, "floor": _end_of_polynomial(draft, level)}
+    return schedule
 
 
 def _kind(draft: Draft, level: str) -> Any:
     """The kind of a network's schedule. What stands in optimizer.json counts before the line; what would stand in the
     one that ships, where there is none, after it."""
-    asked = draft.given["lr_scheduler"]
+    written = draft.values["lr_scheduler"]
     if draft.says("lr_scheduler") and not any(draft.says(f"{one}.lr_scheduler") for one in (BASE, TEXT)):
-        return asked
-    return _first(draft, level, "lr_scheduler", last=asked)
+        return written
+    return _first(draft, level, "lr_scheduler", last=written)
 
 
 def _end_of_polynomial(draft: Draft, level: str) -> float:
     batch = draft.whole("batch_size") * draft.whole("grad_accum")
-    peak = _rate(draft, level) * (max(1, batch) ** SCALING if draft.given["scale_lr"] else 1.0)
+    peak = _rate(draft, level) * (max(1, batch) ** SCALING if draft.values["scale_lr"] else 1.0)
     if peak <= _POLYNOMIAL_END:
         draft.refuse("lr", f"must be above 1e-07, where polynomial ends, got {peak:g}", code="E1017")
         return 0.0
@@ -276,9 +268,9 @@ def _scaler(draft: Draft) -> None:
     draft.set("run.scaler.init", _SCALE, "disable_amp")
     draft.set("run.scaler.growth", 2.0, "disable_amp")
     draft.set("run.scaler.growth_interval", 25, "disable_amp")
-    by_step = {in_steps(draft, batches): [growth, interval] for batches, growth, interval in _PACES}
+    by_step = {draft.in_steps(batches): [growth, interval] for batches, growth, interval in _PACES}
     stages = [[step, *pace] for step, pace in by_step.items()]
-    draft.set("run.scaler.stages", stages if draft.given[flag] else [], flag)
+    draft.set("run.scaler.stages", stages if draft.values[flag] else [], flag)
 
 
 # --- what stays as it is ----------------------------------------------------------------------------------------------
@@ -287,11 +279,11 @@ def _scaler(draft: Draft) -> None:
 def _freezing(draft: Draft) -> None:
     key = {name: f"{_FREEZING}.{name}" for name in ("unfreeze_last_n_layers", "unfreeze_final_n_layers",
            "freeze_front_n_layers", "freeze_embeddings", "freeze_final_layer_norm")}  # fmt: skip
-    last = draft.given[key["unfreeze_last_n_layers"]]
-    if draft.given[key["unfreeze_final_n_layers"]] is not None:
+    last = draft.values[key["unfreeze_last_n_layers"]]
+    if draft.values[key["unfreeze_final_n_layers"]] is not None:
         draft.note(key["unfreeze_final_n_layers"], "is taken for unfreeze_last_n_layers")
-        last = draft.given[key["unfreeze_final_n_layers"]] if last is None else last
-    front = draft.given[key["freeze_front_n_layers"]] or 0
+        last = draft.values[key["unfreeze_final_n_layers"]] if last is None else last
+    front = draft.values[key["freeze_front_n_layers"]] or 0
     assert isinstance(front, int)
     if front < 0:
         last = -front if last is None else last
@@ -301,12 +293,12 @@ def _freezing(draft: Draft) -> None:
     if last is not None:
         draft.set("model.last_layers", last, key["unfreeze_last_n_layers"], key["freeze_front_n_layers"])
     frozen = [f"~text_encoder/*layers.{number}.*" for number in range(front)]  # there may be fewer layers
-    embeddings = draft.given[key["freeze_embeddings"]]
+    embeddings = draft.values[key["freeze_embeddings"]]
     if embeddings is True or (front > 0 and embeddings is None):
         frozen.append("text_encoder/*embeddings*")
     if embeddings is False and last is not None:
         frozen.append("!text_encoder/*embeddings*")
-    if draft.given[key["freeze_final_layer_norm"]]:
+    if draft.values[key["freeze_final_layer_norm"]]:
         frozen.append("text_encoder/*final_layer_norm*")
     if frozen:
         draft.set("model.freeze", frozen, *key.values())
@@ -318,17 +310,17 @@ def _freezing(draft: Draft) -> None:
 
 def averages(draft: Draft) -> None:
     """EMA, and which of the two models draws."""
-    rate, strength = draft.given["ema_decay_rate"], draft.given["ema_strength_target"]
+    rate, strength = draft.values["ema_decay_rate"], draft.values["ema_strength_target"]
     is_on = rate is not None or strength is not None
     draft.set("optim.ema.rule", "constant" if is_on else "none", "ema_decay_rate", "ema_strength_target")
-    raw, average = bool(draft.given["ema_sample_nonema_model"]), bool(draft.given["ema_sample_ema_model"])
+    raw, average = bool(draft.values["ema_sample_nonema_model"]), bool(draft.values["ema_sample_ema_model"])
     weights = "both" if raw and average else "raw" if raw or not is_on else "ema"
     draft.set("run.preview.weights", weights, "ema_sample_nonema_model", "ema_sample_ema_model")
     if not is_on:
         for flag in ("ema_update_interval", "ema_device", "ema_sample_nonema_model", "ema_sample_ema_model",
                      "ema_resume_model"):  # fmt: skip
             is_default = {"ema_update_interval": 500, "ema_device": "cpu"}.get(flag)
-            if draft.given[flag] not in (is_default, None, False):
+            if draft.values[flag] not in (is_default, None, False):
                 draft.note(flag, "without ema_decay_rate or ema_strength_target there is no average")
         return
     if strength is not None:
@@ -337,6 +329,4 @@ def averages(draft: Draft) -> None:
             draft.note("ema_decay_rate", "ema_strength_target counts; the rate it comes to is printed at the start")
     else:
         draft.set("optim.ema.decay", rate, "ema_decay_rate")
-    draft.set("optim.ema.interval", draft.given["ema_update_interval"], "ema_update_interval")
-    device = "same" if draft.given["ema_device"] == "cuda" else "cpu"
-    draft.set("optim.ema.device", device, "ema_device")
+    draft.lay("ema_update_interval", "ema_device")

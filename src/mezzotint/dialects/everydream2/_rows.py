@@ -7,20 +7,15 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-from mezzotint.dialects.base import Row, Table
+from mezzotint.dialects.base import Row, Table, switch
 from mezzotint.dialects.shared.reading import Value
 
 SCHEDULES = ("constant", "linear", "cosine", "polynomial")
 OPTIMIZERS = (
     "adamw8bit", "adamw", "lion", "lion8bit", "prodigy", "dadapt_adam", "dadapt_lion", "dadapt_sgd", "adacoor",
 )  # fmt: skip
-LOSSES = MappingProxyType({"mse_huber": "mse-huber", "huber_mse": "huber-mse"})
-
-
-def _switch(
-    flag: str, *to: str, outcome: str = "computed", about: str = "", now: str = "", default: bool = False
-) -> Row:
-    return Row(flag, "switch", default, outcome, to, about, now=now)  # type: ignore[arg-type]
+NAME = "{name}-ep{epoch:02}-gs{micro_step:05}{ema}"
+SCALING = 0.55
 
 
 def _idle(flag: str, about: str, form: Any = "text") -> Row:
@@ -83,20 +78,21 @@ _DATA = (
         about="a folder, a manifest (.json), or, in train.json, a list or an object of them"),
     Row("resolution", "whole", 512, "computed", ("data.resolution", "data.buckets.shape"),
         about="buckets by that trainer's own table; rounded down to a multiple of 64"),
-    Row("batch_size", "whole", 2, "mapped", ("data.batch_size",), about="pictures of one batch"),
+    Row("batch_size", "whole", 2, "mapped", ("data.batch_size",), least=1, about="pictures of one batch"),
     Row("flip_p", "number", 0.0, "mapped", ("data.flip",),
         about="as documented; there the flag does nothing, and only files and yaml count"),
     Row("cond_dropout", "number", 0.04, "mapped", ("data.captions.dropout",), about="the caption is left out"),
-    _switch("shuffle_tags", "data.captions.shuffle_tags", outcome="mapped", about="drawn at each visit"),
-    Row("keep_tags", "whole", 0, "mapped", ("data.captions.keep_tags",), about="as documented; there it does nothing"),
-    _switch("rated_dataset", "data.rating.share", "data.rating.epochs", about="falls over max_epochs"),
+    switch("shuffle_tags", "data.captions.shuffle_tags", outcome="mapped", about="drawn at each visit"),
+    Row("keep_tags", "whole", 0, "mapped", ("data.captions.keep_tags",), least=0,
+        about="as documented; there it does nothing"),
+    switch("rated_dataset", "data.rating.share", "data.rating.epochs", about="falls over max_epochs"),
     Row("rated_dataset_target_dropout_percent", "whole", 50, "computed", ("data.rating.share",),
         about="of the pictures, still used at the end"),
     Row("rated_dataset_target_dropout_rate", "whole", None, "computed", ("data.rating.share",),
         now="rated_dataset_target_dropout_percent",
         about="so in trainSD21.json; rated_dataset_target_dropout_percent is meant"),
     Row("validation_config", "text", None, "computed", ("run.validation.every",), about="a JSON file, see below"),
-    _switch("write_schedule", "run.schedule_file", "run.schedule_place",
+    switch("write_schedule", "run.schedule_file", "run.schedule_place",
             about="`epN_batch_schedule.txt` in the run's folder"),
 )
 
@@ -106,20 +102,22 @@ _MODEL = (
     Row("clip_skip", "whole", 0, "computed", ("model.clip_skip",), about="c counts the last layer as 1: max(0, c − 1)"),
     Row("attn_type", "text", "sdp", "mapped", ("model.attention",), choices=("xformers", "sdp", "slice"),
         values=MappingProxyType({"sdp": "auto"}), about="sdp is torch's own"),
-    _switch("disable_textenc_training", "model.train", about="only the denoiser is trained"),
-    _switch("disable_unet_training", "model.train", about="only the text encoder is trained"),
-    _switch("gradient_checkpointing", "run.recompute.enabled", outcome="mapped", about="less memory, more arithmetic"),
+    switch("disable_textenc_training", "model.train", about="only the denoiser is trained"),
+    switch("disable_unet_training", "model.train", about="only the text encoder is trained"),
+    switch("gradient_checkpointing", "run.recompute.enabled", outcome="mapped", about="less memory, more arithmetic"),
 )
 
 _NOISE = (
     Row("loss_type", "text", "mse", "computed", ("objective.loss", "objective.huber_delta"),
-        choices=("huber", "mse", "mse_huber", "huber_mse"), values=LOSSES,
+        choices=("huber", "mse", "mse_huber", "huber_mse"), fixed={"objective.huber_delta": 1.0},
+        values={"mse_huber": "mse-huber", "huber_mse": "huber-mse"},
         about="mse, as in late 2023; mse_huber is Huber at timestep 0 and MSE at the last; Huber turns at 1"),
     Row("min_snr_gamma", "number", None, "computed", ("objective.min_snr_gamma", "objective.min_snr_form"),
+        fixed={"objective.min_snr_form": "ratio"},
         about="min(SNR, γ)/SNR for epsilon and v"),
     Row("zero_frequency_noise_ratio", "number", 0.02, "computed", ("objective.noise_offset",),
         about="-1 is zero terminal SNR without offset"),
-    _switch("enable_zero_terminal_snr", "objective.zero_terminal_snr", "sample.guidance_rescale",
+    switch("enable_zero_terminal_snr", "objective.zero_terminal_snr", "sample.guidance_rescale",
             about="samples then have guidance rescale 0.7"),
     Row("pyramid_noise_discount", "number", None, "computed", ("objective.pyramid_discount",),
         about="0 and below is off"),
@@ -139,10 +137,11 @@ _UPDATE = (
         about="batches; 2 % of the decay without it; constant has none"),
     Row("lr_decay_steps", "whole", 0, "computed", ("optim.schedule.decay_steps", "optim.schedule.decay_of_run"),
         about="batches; 1.5 times the run without it"),
-    _switch("scale_lr", "optim.lr_batch_power", about="the rate times (batch × accumulation)^0.55, as documented"),
+    switch("scale_lr", "optim.lr_batch_power", on=SCALING, off=0.0,
+            about="the rate times (batch × accumulation)^0.55, as documented"),
     Row("optimizer_config", "text", "optimizer.json", "computed", ("optim.optimizer.kind",),
         about="see below; where the default is not there, the values that ship"),
-    Row("grad_accum", "whole", 1, "mapped", ("optim.accumulation",), about="batches of a step, averaged"),
+    Row("grad_accum", "whole", 1, "mapped", ("optim.accumulation",), least=1, about="batches of a step, averaged"),
     Row("clip_grad_norm", "number", None, "computed", ("optim.clip.norm", "optim.clip.scope"),
         about="each network on its own"),
     Row("ema_decay_rate", "number", None, "computed", ("optim.ema.rule", "optim.ema.decay"), about="switches EMA on"),
@@ -150,9 +149,9 @@ _UPDATE = (
         about="switches EMA on, and counts before the rate"),
     Row("ema_update_interval", "whole", 500, "computed", ("optim.ema.interval",), about="optimizer steps"),
     Row("ema_device", "text", "cpu", "computed", ("optim.ema.device",), choices=("cpu", "cuda"),
-        about="cuda is beside the weights"),
-    _switch("ema_sample_nonema_model", "run.preview.weights", about="alone: only the trained weights draw"),
-    _switch("ema_sample_ema_model", "run.preview.weights", about="the average draws, as it does anyway"),
+        values={"cuda": "same"}, about="cuda is beside the weights"),
+    switch("ema_sample_nonema_model", "run.preview.weights", about="alone: only the trained weights draw"),
+    switch("ema_sample_ema_model", "run.preview.weights", about="the average draws, as it does anyway"),
     Row("ema_resume_model", "text", None, "computed", ("optim.ema.start",), about="a model, or findlast"),
     Row("ema_decay_target", "number", None, "computed", ("optim.ema.strength",), now="ema_strength_target",
         about="old for ema_strength_target"),
@@ -162,24 +161,26 @@ _UPDATE = (
         choices=("cpu", "cuda"), about="old for ema_device"),
     Row("ema_decay_resume_model", "text", None, "computed", ("optim.ema.start",), now="ema_resume_model",
         about="old for ema_resume_model; the document has it once"),
-    _switch("ema_decay_sample_raw_training", "run.preview.weights", now="ema_sample_nonema_model",
+    switch("ema_decay_sample_raw_training", "run.preview.weights", now="ema_sample_nonema_model",
             about="old for ema_sample_nonema_model"),
-    _switch("ema_decay_sample_ema_model", "run.preview.weights", now="ema_sample_ema_model",
+    switch("ema_decay_sample_ema_model", "run.preview.weights", now="ema_sample_ema_model",
             about="old for ema_sample_ema_model"),
 )
 
 _RUN = (
     Row("project_name", "text", "myproj", "computed", ("run.name", "run.folder"), about="names folder and models"),
     Row("logdir", "text", "logs", "computed", ("run.folder",), about="`LOGDIR/PROJECT-STAMP` is the run folder"),
-    Row("max_epochs", "whole", 300, "mapped", ("run.epochs",), about="the run's length"),
+    Row("max_epochs", "whole", 300, "mapped", ("run.epochs",), least=1, about="the run's length"),
     Row("seed", "whole", 555, "computed", ("run.seed", "sample.seed"),
         about="-1 draws one; epoch e has the order of seed + e"),
-    _switch("disable_amp", "run.precision", about="float32; without it fp16 under autocast with a loss scale"),
-    _switch("amp", outcome="without effect", default=True, about="disable_amp alone decides"),
+    switch("disable_amp", "run.precision", on="fp32", off="fp16",
+           fixed={"run.weight_dtype": "fp32", "run.frozen_dtype": "same", "run.tf32": True},
+           about="float32; without it fp16 under autocast with a loss scale"),
+    switch("amp", outcome="without effect", default=True, about="disable_amp alone decides"),
     Row("gpuid", "whole", 0, "refused",
         about="a process trains on the first GPU that it sees; leave it out, and put CUDA_VISIBLE_DEVICES=N before the "
         "line"),
-    _switch("load_settings_every_epoch", "run.live.path", "run.live.dialect", "run.live.line",
+    switch("load_settings_every_epoch", "run.live.path", "run.live.dialect", "run.live.line",
             about="train.json is read at the start of each epoch; the line stays on top"),
     Row("plugins", "texts", None, "refused",
         about="plugins are Python classes of that trainer, which cannot be run here; leave them out"),
@@ -192,22 +193,25 @@ _SAVING = (
         about="at the epoch's end; below 1 is never"),
     Row("save_ckpts_from_n_epochs", "whole", 0, "computed", ("run.export.from_epoch",),
         about="models saved by epoch wait"),
-    _switch("save_full_precision", "run.export.single_file_dtype", about="single files in fp32, without it fp16"),
-    _switch("save_optimizer", outcome="without effect",
+    switch("save_full_precision", "run.export.single_file_dtype", on="fp32", off="fp16",
+            about="single files in fp32, without it fp16"),
+    switch("save_optimizer", outcome="without effect",
             about="a checkpoint always holds the optimizer; exported models never do"),
-    Row("save_ckpt_dir", "text", None, "computed", ("run.export.single_file_folder",),
+    Row("save_ckpt_dir", "text", None, "computed", ("run.export.single_file_folder",), values={None: "."},
         about="where single files lie; without it the folder one stands in"),
-    _switch("no_save_ckpt", "run.export.single_file", about="no single file"),
-    _switch("no_prepend_last", "run.export.name", about="the last model is named like the others"),
+    switch("no_save_ckpt", "run.export.single_file", on=False, off=True, about="no single file"),
+    switch("no_prepend_last", "run.export.name", on=NAME, off=f"{{last}}{NAME}",
+            about="the last model is named like the others"),
 )
 
 _SHOWING = (
-    Row("log_step", "whole", 25, "computed", ("run.log_every",), about="batches; scalars alone"),
-    Row("sample_steps", "whole", 250, "computed", ("run.preview.every",), about="batches"),
+    Row("log_step", "whole", 25, "computed", ("run.log_every",), least=1, unit="steps",
+        about="batches; scalars alone"),
+    Row("sample_steps", "whole", 250, "computed", ("run.preview.every",), least=1, unit="steps", about="batches"),
     Row("sample_prompts", "text", "sample_prompts.txt", "computed", ("sample.file",),
         about="a .txt or .json; where the default is not there, captions of the data set"),
     Row("run_name", "text", None, "without effect", about="curves are named by their folder"),
-    _switch("wandb", "run.wandb.mode", outcome="computed", about="TensorBoard's files are written as well"),
+    switch("wandb", "run.wandb.mode", outcome="computed", about="TensorBoard's files are written as well"),
 )
 
 _IDLE = (
@@ -286,15 +290,15 @@ _VALIDATION = (
     Row("val_data_root", "text", None, "computed", ("data.holdout.path",), about="old for manual_data_root"),
     Row("extra_manual_datasets", "texts", None, "computed", ("data.holdout.path",), from_json=_sets,
         about="further folders by name; logged as val/NAME"),
-    _switch("stabilize_training_loss", "run.validation.training_share", about="trained pictures are measured, too"),
+    switch("stabilize_training_loss", "run.validation.training_share", about="trained pictures are measured, too"),
     Row("stabilize_split_proportion", "number", 0.15, "computed", ("run.validation.training_share",), about="how many"),
-    _switch("validate_training", "run.validation.every", default=True, about="false measures nothing"),
+    switch("validate_training", "run.validation.every", default=True, about="false measures nothing"),
     Row("every_n_epochs", "number", 1.0, "computed", ("run.validation.every",), about="1 at the most often here"),
     Row("seed", "whole", 555, "without effect",
         about="what is held out is drawn by run.seed, and the noise of a picture is always the same"),
     Row("batch_size", "whole", None, "without effect",
         about="the loss is the mean over pictures; it does not depend on it"),
-    _switch("use_relative_loss", outcome="without effect", about="it has no effect there either"),
+    switch("use_relative_loss", outcome="without effect", about="it has no effect there either"),
 )
 # fmt: on
 

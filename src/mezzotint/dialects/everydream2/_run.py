@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import re
 
-from mezzotint.dialects.base import Draft
-from mezzotint.dialects.everydream2._optimizer import in_steps
+from mezzotint.dialects.base import Draft, safe_name
+from mezzotint.dialects.everydream2._optimizer import tell_division
 from mezzotint.dialects.shared import setting_files
-from mezzotint.recipe.counting import counted
 
 STAMP = "{stamp}"
 """What the time of the start stands for in a run folder's name."""
 
-NAME = "{name}-ep{epoch:02}-gs{micro_step:05}{ema}"
 _MINUTES = 20
 _ALL = 1_000_000
 """More pictures than anybody holds out."""
@@ -32,18 +30,18 @@ def run(draft: Draft) -> None:
 
 def _place(draft: Draft) -> str:
     """The run folder, with the stamp still to come."""
-    project = re.sub(r"[^A-Za-z0-9._-]+", "-", draft.text("project_name")).lstrip("._-")[:100] or "run"
+    project = safe_name(draft.text("project_name"))
     if project != draft.text("project_name"):
         draft.note("project_name", f"is written {project}, since it names folders and files")
     folder = f"{draft.text('logdir').rstrip('/')}/{project}-{STAMP}"
     draft.set("run.name", project, "project_name")
-    if draft.given["wandb"]:
+    if draft.values["wandb"]:
         draft.set("run.wandb.mode", "online", "wandb")
         draft.set("run.wandb.project", project, "project_name")
     draft.set("run.folder", folder, "project_name", "logdir")
     draft.set("run.export.link", "ckpts", "logdir")
-    draft.set("run.schedule_file", bool(draft.given["write_schedule"]), "write_schedule")
-    if draft.given["write_schedule"]:
+    draft.set("run.schedule_file", bool(draft.values["write_schedule"]), "write_schedule")
+    if draft.values["write_schedule"]:
         draft.set("run.schedule_place", "run", "write_schedule")
     draft.set("run.tensorboard", True, "logdir")
     return folder
@@ -65,7 +63,7 @@ def _begin(draft: Draft, folder: str) -> None:
         else:
             draft.note("resume_ckpt", "a new run begins from it; a run folder of Mezzotint would be gone on with")
     start = draft.text("ema_resume_model")
-    if not start or (draft.given["ema_decay_rate"] is None and draft.given["ema_strength_target"] is None):
+    if not start or (draft.values["ema_decay_rate"] is None and draft.values["ema_strength_target"] is None):
         return
     if start == "findlast" and model == "findlast":
         draft.note("ema_resume_model", "the average is part of the run that goes on")
@@ -85,7 +83,7 @@ def _seed(draft: Draft) -> None:
 
 def _saving(draft: Draft) -> None:
     """Checkpoints and models by epoch and by minutes."""
-    epochs, minutes = draft.given["save_every_n_epochs"], draft.given["ckpt_every_n_minutes"]
+    epochs, minutes = draft.values["save_every_n_epochs"], draft.values["ckpt_every_n_minutes"]
     if epochs is None and minutes is None:
         minutes = _MINUTES
     every = []
@@ -100,12 +98,9 @@ def _saving(draft: Draft) -> None:
     for path in ("run.save.every", "run.export.every"):
         draft.set(path, every, "save_every_n_epochs", "ckpt_every_n_minutes")
     draft.set("run.export.from_epoch", max(0, draft.whole("save_ckpts_from_n_epochs")), "save_ckpts_from_n_epochs")
-    draft.set("run.export.name", NAME if draft.given["no_prepend_last"] else f"{{last}}{NAME}", "no_prepend_last")
+    draft.lay("no_prepend_last")
     draft.set("run.export.when_stopped", True, "save_every_n_epochs")
-    draft.set("run.export.single_file", not draft.given["no_save_ckpt"], "no_save_ckpt")
-    dtype = "fp32" if draft.given["save_full_precision"] else "fp16"
-    draft.set("run.export.single_file_dtype", dtype, "save_full_precision")
-    draft.set("run.export.single_file_folder", draft.text("save_ckpt_dir") or ".", "save_ckpt_dir")
+    draft.lay("no_save_ckpt", "save_full_precision", "save_ckpt_dir")
     for flag in ("logdir", "save_ckpt_dir"):
         path = draft.text(flag)
         if os.sep == "/" and re.match(r"[A-Za-z]:[\\/]", path):
@@ -114,16 +109,10 @@ def _saving(draft: Draft) -> None:
 
 def _showing(draft: Draft) -> None:
     """Scalars and samples."""
-    for flag, path in (("log_step", "run.log_every"), ("sample_steps", "run.preview.every")):
-        batches = draft.whole(flag)
-        if batches < 1:
-            draft.refuse(flag, f"must be 1 or more, got {batches}", code="E1017")
-            continue
-        steps = in_steps(draft, batches)
-        draft.set(path, steps if path == "run.log_every" else f"{steps} steps", flag)
-        if batches > 1 and draft.whole("grad_accum") > 1:
-            many = counted(draft.whole("grad_accum"), "batch")
-            draft.note(flag, f"{counted(batches, 'batch')}, here {counted(steps, 'step')} of {many}")
+    for flag in ("log_step", "sample_steps"):
+        draft.lay(flag)
+        if draft.whole(flag) > 1:
+            tell_division(draft, flag)
     _prompts(draft)
     draft.set("sample.steps", 30, "sample_prompts")
     draft.set("sample.guidance", [7.0, 4.0, 1.01], "sample_prompts")
@@ -143,9 +132,9 @@ def _prompts(draft: Draft) -> None:
 def _validation(draft: Draft) -> None:
     """What is held out and measured."""
     before = "validation:"
-    given = {key.removeprefix(before): value for key, value in draft.given.items() if key.startswith(before)}
+    given = {key.removeprefix(before): value for key, value in draft.values.items() if key.startswith(before)}
     name = "validation_config"
-    if draft.given[name] is None or given["validate_training"] is False:
+    if draft.values[name] is None or given["validate_training"] is False:
         draft.set("run.validation.every", None, name, "validation:validate_training")
         return
     mode = given["val_split_mode"]
@@ -198,9 +187,9 @@ def _texts(value: object) -> tuple[str, ...]:
 def _live(draft: Draft) -> None:
     """train.json read anew at each epoch, below what the line says."""
     flag = "load_settings_every_epoch"
-    if not draft.given[flag]:
+    if not draft.values[flag]:
         return
-    if draft.given["config"] is None:
+    if draft.values["config"] is None:
         draft.note(flag, "without --config there is no file to read")
         return
     draft.set("run.live.path", draft.text("config"), flag)

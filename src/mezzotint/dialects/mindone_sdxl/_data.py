@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mezzotint.dialects.base import Draft
+from mezzotint.dialects.base import Draft, bucket_step
 from mezzotint.dialects.mindone_sdxl import _caches
 from mezzotint.dialects.mindone_sdxl._targets import BATCH_TRANSFORM, DATASET, TRANSFORM
 from mezzotint.dialects.shared.targets import Config, Node, Param, flag_of, lists
@@ -68,7 +68,7 @@ def _captions(config: Config, dataset: Node) -> None:
 def _files(config: Config, dataset: Node) -> None:
     draft = config.draft
     is_web = dataset.name.startswith("T2I_Webdataset")
-    folder, latents, text = draft.text("data_path"), draft.given["cache_latent"], draft.given["cache_text_embedding"]
+    folder, latents, text = draft.text("data_path"), draft.values["cache_latent"], draft.values["cache_text_embedding"]
     cache = draft.text("cache_path")
     theirs = next((name for name in (cache, folder) if name and _caches.is_theirs(name)), "")
     if theirs and (latents or text or theirs == folder) and draft.text("task") == "txt2img":
@@ -103,7 +103,7 @@ def _taken_over(draft: Draft, flag: str) -> None:
 
 def _cached(config: Config) -> None:
     draft = config.draft
-    latents, text = bool(draft.given["cache_latent"]), bool(draft.given["cache_text_embedding"])
+    latents, text = bool(draft.values["cache_latent"]), bool(draft.values["cache_text_embedding"])
     draft.set("data.cache.latents", latents, "cache_latent")
     draft.set("data.cache.text", text, "cache_text_embedding")
     if latents or text or draft.text("task") == "cache":
@@ -231,9 +231,8 @@ def _square(config: Config, dataset: Node, single: Sequence[Node], batched: Sequ
         return
     draft = config.draft
     draft.set("data.resolution", side, resize.flag("size"))
-    step = next(step for step in (64, 32, 16, 8) if side % step == 0)
     draft.set("data.buckets.shape", "square", flag_of((*here,)))
-    draft.set("data.buckets.step", step, resize.flag("size"))
+    draft.set("data.buckets.step", bucket_step(side), resize.flag("size"))
     draft.set("data.crop", crops[order[1]], flag_of((*named[order[1]].place, "target")))
     _filter(config, resize)
     _flip(config, [one for one in single if one.name == "RandomHorizontalFlip"])

@@ -28,13 +28,13 @@ SHIPPED = ASSETS / "mindone"
 
 def compute(draft: Draft) -> None:
     """What needs the YAML, or more than one flag; and the notes that belong to it."""
-    if not draft.above_zero("gradient_accumulation_steps"):
+    if not draft.fits("gradient_accumulation_steps"):
         return
     config = _config(draft)
     if config is None:
         return
     known = {"version", "model", "optim", "data"}
-    for key in config.tree.keys() - known:
+    for key in sorted(config.tree.keys() - known, key=str):
         config.refuse((key,), "unknown section", f"known are {', '.join(sorted(known))}", "E1016")
     _model.model(config)
     section = _data.data(config)
@@ -57,11 +57,8 @@ def _shipped_before(draft: Draft) -> None:
 
 
 def _objective(draft: Draft) -> None:
-    strategy = draft.text("timestep_bias_strategy") or "none"
-    draft.set("objective.timestep_bias.strategy", strategy, "timestep_bias_strategy")
+    draft.lay("timestep_bias_strategy", "snr_gamma")
     timestep_bias.notes(draft)
-    draft.set("objective.min_snr_gamma", draft.given["snr_gamma"], "snr_gamma")
-    draft.set("objective.min_snr_form", "x0", "snr_gamma")
 
 
 def _config(draft: Draft) -> Config | None:
@@ -110,8 +107,9 @@ DIALECT = Dialect(
     compute=compute,
     scripts=(SCRIPT,),
     expand=_launch.expand,
+    accumulation="gradient_accumulation_steps",
     tools=TOOLS,
-    strangers=MappingProxyType(
+    other_scripts=MappingProxyType(
         {
             "train_dreambooth.py": DREAMBOOTH,
             "train_textual_inversion.py": INVERSION,

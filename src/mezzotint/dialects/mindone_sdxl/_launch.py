@@ -17,7 +17,7 @@ from typing import Any
 from mezzotint import outside
 from mezzotint.dialects.mindone_sdxl import _caches
 from mezzotint.dialects.shared import setting_files
-from mezzotint.dialects.shared.launchers import Pasted, Server
+from mezzotint.dialects.shared.launchers import ParsedCommand, Server
 from mezzotint.errors import Problem
 
 _WEIGHT = "checkpoints/sd_xl_base_1.0_ms.ckpt"
@@ -54,7 +54,7 @@ _SHELLS = frozenset(("bash", "sh"))
 _LIMIT = 1_000_000
 
 
-def expand(words: Sequence[str]) -> Pasted | None:
+def expand(words: Sequence[str]) -> ParsedCommand | None:
     """A line that begins with one of the scripts, as its flags and its servers; None for any other line. What is wrong
     is in `problems`, E1084."""
     rest = list(words)
@@ -63,28 +63,28 @@ def expand(words: Sequence[str]) -> Pasted | None:
     name = setting_files.short(rest[0]) if rest else ""
     if not name.endswith(".sh"):
         return None
-    pasted = Pasted([], tool="bash", script="train.py", dropped=list(words))
+    command = ParsedCommand([], tool="bash", script="train.py", dropped=list(words))
     if name not in SCRIPTS:
-        _wrong(pasted, name, "is no script of the documents", f"known are {', '.join(SCRIPTS)}")
-        return pasted
+        _wrong(command, name, "is no script of the documents", f"known are {', '.join(SCRIPTS)}")
+        return command
     arguments = rest[1:]
     most = 6 if "cache" in name else 5
     if not 5 <= len(arguments) <= most:
         more = " [CACHE]" if most == 6 else ""
-        _wrong(pasted, name, f"takes {_FORM}{more}, got {len(arguments)} arguments", "")
-        return pasted
+        _wrong(command, name, f"takes {_FORM}{more}, got {len(arguments)} arguments", "")
+        return command
     table, first, end, world, data = arguments[:5]
-    pasted.words = [*SCRIPTS[name], "--data_path", data]
+    command.words = [*SCRIPTS[name], "--data_path", data]
     if len(arguments) == 6:
-        pasted.words += ["--cache_path", arguments[5]]
-    pasted.verb = "cache" if name == "cache_data.sh" else "train"
+        command.words += ["--cache_path", arguments[5]]
+    command.verb = "cache" if name == "cache_data.sh" else "train"
     if "cache" not in name:
-        _use_cache(pasted, data)
-    _ranks(pasted, table, (first, end, world))
-    return pasted
+        _use_cache(command, data)
+    _ranks(command, table, (first, end, world))
+    return command
 
 
-def _use_cache(pasted: Pasted, data: str) -> None:
+def _use_cache(command: ParsedCommand, data: str) -> None:
     """The document's line that trains with a cache is the one that trains without: where one of this data lies, it is
     used."""
     cache = _caches.DEFAULT
@@ -94,49 +94,49 @@ def _use_cache(pasted: Pasted, data: str) -> None:
         return
     if is_theirs and not _caches.holds(cache, data):
         more = f"{cache} holds what MindONE has encoded, and not of {data}; name it as DATA to train on it"
-        pasted.more_notes.append(("cache_path", more))
+        command.more_notes.append(("cache_path", more))
         return
-    pasted.words += _caches.FLAGS.split()
+    command.words += _caches.FLAGS.split()
     whose = "MindONE" if is_theirs else "Mezzotint"
-    pasted.more_notes.append(
+    command.more_notes.append(
         ("cache_path", f"{cache} holds what {whose} has encoded, and is trained on; without this folder pictures are")
     )
 
 
-def _wrong(pasted: Pasted, where: str, what: str, remedy: str) -> None:
-    pasted.problems.append(Problem(where, what, remedy, "E1084"))
+def _wrong(command: ParsedCommand, where: str, what: str, remedy: str) -> None:
+    command.problems.append(Problem(where, what, remedy, "E1084"))
 
 
-def _ranks(pasted: Pasted, table: str, numbers: tuple[str, str, str]) -> None:
+def _ranks(command: ParsedCommand, table: str, numbers: tuple[str, str, str]) -> None:
     """Which ranks are this server's, and which servers there are."""
     if not all(one.isdecimal() for one in numbers):
-        _wrong(pasted, "START END WORLD", f"must be whole numbers, got {' '.join(numbers)}", "")
+        _wrong(command, "START END WORLD", f"must be whole numbers, got {' '.join(numbers)}", "")
         return
     first, end, world = (int(one) for one in numbers)
     cards = end - first
     if not (0 <= first < end <= world) or world % cards or first % cards:
         what = f"{first} {end} {world}: ranks START to END, of WORLD, are those of one server, and all have as many"
-        _wrong(pasted, "START END WORLD", what, "for two servers of 8 cards write 0 8 16 and 8 16 16")
+        _wrong(command, "START END WORLD", what, "for two servers of 8 cards write 0 8 16 and 8 16 16")
         return
-    pasted.processes, pasted.machines = cards, world // cards
-    found = _servers(pasted, table)
-    if found is not None and sum(server.cards for server in found) != world:
-        total = sum(server.cards for server in found)
-        _wrong(pasted, table, f"has {total} cards, and WORLD is {world}", "make the table anew, or write its number")
+    command.processes, command.machines = cards, world // cards
+    servers = _servers(command, table)
+    if servers is not None and sum(server.cards for server in servers) != world:
+        total = sum(server.cards for server in servers)
+        _wrong(command, table, f"has {total} cards, and WORLD is {world}", "make the table anew, or write its number")
         return
-    if found is not None and any(server.cards != cards for server in found):
-        _wrong(pasted, table, "has servers of different numbers of cards", f"each has to have {cards}")
+    if servers is not None and any(server.cards != cards for server in servers):
+        _wrong(command, table, "has servers of different numbers of cards", f"each has to have {cards}")
         return
-    if found is None:
-        found = [Server(f"ADDRESS_{number + 1}", cards) for number in range(pasted.machines)]
-        why = "" if pasted.machines == 1 else "; write the servers' addresses in the place of ADDRESS_1"
-        pasted.more_notes.append(("", f"there is no rank table {table} here{why}"))
-    pasted.servers, pasted.here = tuple(found), first // cards
-    if pasted.machines > 1:
-        pasted.given = {"master_addr": found[0].address, "master_port": "29500", "node_rank": str(pasted.here)}
+    if servers is None:
+        servers = [Server(f"ADDRESS_{number + 1}", cards) for number in range(command.machines)]
+        why = "" if command.machines == 1 else "; write the servers' addresses in the place of ADDRESS_1"
+        command.more_notes.append(("", f"there is no rank table {table} here{why}"))
+    command.servers, command.here = tuple(servers), first // cards
+    if command.machines > 1:
+        command.options = {"master_addr": servers[0].address, "master_port": "29500", "node_rank": str(command.here)}
 
 
-def _servers(pasted: Pasted, table: str) -> list[Server] | None:
+def _servers(command: ParsedCommand, table: str) -> list[Server] | None:
     """The servers of a rank table in the order of their ranks; None when it is not there or not to be read."""
     path = Path(table).expanduser()
     if not path.is_file():
@@ -146,20 +146,20 @@ def _servers(pasted: Pasted, table: str) -> list[Server] | None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         why = str(error) if isinstance(error, ValueError) and not isinstance(error, json.JSONDecodeError) else ""
         what = f"is no rank table{f': {why}' if why else ''}"
-        _wrong(pasted, table, what, "it holds server_list, of server_id and device with rank_id")
-        return [Server("", pasted.processes)] * pasted.machines if isinstance(pasted.processes, int) else None
+        _wrong(command, table, what, "it holds server_list, of server_id and device with rank_id")
+        return [Server("", command.processes)] * command.machines if isinstance(command.processes, int) else None
 
 
 def _listed(tree: Any) -> list[Server]:
     """Raises KeyError, TypeError, ValueError for what is no table."""
-    found = []
+    ranked = []
     for server in tree["server_list"]:
         ranks = sorted(int(device["rank_id"]) for device in server["device"])
         if ranks != list(range(ranks[0], ranks[0] + len(ranks))):
             raise ValueError(f"the ranks of {server['server_id']} are not in a row")
-        found.append((ranks[0], Server(str(server["server_id"]), len(ranks))))
-    found.sort(key=lambda one: one[0])
-    starts = [first for first, _ in found]
-    if starts != [sum(one.cards for _, one in found[:index]) for index in range(len(found))]:
+        ranked.append((ranks[0], Server(str(server["server_id"]), len(ranks))))
+    ranked.sort(key=lambda one: one[0])
+    starts = [first for first, _ in ranked]
+    if starts != [sum(one.cards for _, one in ranked[:index]) for index in range(len(ranked))]:
         raise ValueError("its ranks do not go from 0 up without gaps")
-    return [server for _, server in found]
+    return [server for _, server in ranked]

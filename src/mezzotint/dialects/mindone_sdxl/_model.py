@@ -173,8 +173,8 @@ def _conditioner(config: Config) -> None:
 
 
 def _key(config: Config, node: Node) -> str:
-    found = config.at((*node.place, "input_key")) or config.at((*node.place, "input_keys"))
-    return str(found[0] if isinstance(found, list) and found else found)
+    key = config.at((*node.place, "input_key")) or config.at((*node.place, "input_keys"))
+    return str(key[0] if isinstance(key, list) and key else key)
 
 
 def _trained(config: Config, text: Sequence[Node]) -> None:
@@ -195,13 +195,13 @@ def _trained(config: Config, text: Sequence[Node]) -> None:
 
 def _dropped(config: Config, embedders: Sequence[Node], text: Sequence[Node]) -> None:
     """Dropped captions, where the YAML asks for them at the embedders."""
-    told = [(config.at((*one.place, "ucg_rate")) or 0.0, config.at((*one.place, "legacy_ucg_value"))) for one in text]
+    drops = [(config.at((*one.place, "ucg_rate")) or 0.0, config.at((*one.place, "legacy_ucg_value"))) for one in text]
     sizes = [config.at((*one.place, "ucg_rate")) for one in embedders[len(text) :]]
     place = (*text[0].place, "ucg_rate")
-    if any(sizes) or any(one != told[0] for one in told):
+    if any(sizes) or any(one != drops[0] for one in drops):
         config.refuse(place, "is dropped for all text encoders together, and sizes are never", code="E1081")
         return
-    rate, legacy = told[0]
+    rate, legacy = drops[0]
     if not rate:
         return
     if not isinstance(rate, (int, float)) or not 0 <= rate <= 1 or legacy not in (None, ""):
@@ -232,8 +232,8 @@ def _diffusion(config: Config) -> None:
     inside = (*loss.place, "params", "loss_weighting_config")  # where Stability's files have it
     outside = (*denoiser.place, "params", "weighting_config")
     weighting = config.node(inside if config.at(inside) is not None else outside, WEIGHTING)
-    for place, found in ((*denoiser.place, "params", "scaling_config"), scaling), (outside, weighting):
-        if found is None:
+    for place, one in ((*denoiser.place, "params", "scaling_config"), scaling), (outside, weighting):
+        if one is None:
             _require(config, place)
     if sigmas is None or scaling is None or weighting is None:
         return
@@ -303,11 +303,11 @@ def _weighting(config: Config, scaling: Node, weighting: Node, loss: Node) -> No
     draft.set("objective.weighting", plain if is_plain else kind, flag_of((*weighting.place, "target")))
     if is_plain and not is_squared:
         draft.formerly["objective.weighting"] = "prediction"
-    told = {node.values["sigma_data"]: node for node in (scaling, weighting) if "sigma_data" in node.values}
-    if len(told) > 1:
+    by_sigma = {node.values["sigma_data"]: node for node in (scaling, weighting) if "sigma_data" in node.values}
+    if len(by_sigma) > 1:
         here = (*weighting.place, "params", "sigma_data")
         config.refuse(here, "scaling and weighting have one sigma_data", code="E1081")
-    for value, node in told.items():
+    for value, node in by_sigma.items():
         draft.set("objective.sigma_data", value, node.flag("sigma_data"))
 
 

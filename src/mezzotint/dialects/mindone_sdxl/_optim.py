@@ -6,10 +6,9 @@ up, so that the rate reaches the same place after the same pictures.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from mezzotint.dialects.base import Draft
+from mezzotint.dialects.base import Draft, dividing
 from mezzotint.dialects.mindone_sdxl._targets import OPTIMIZER, SCHEDULER
 from mezzotint.dialects.shared.targets import Config, Node, Param, flag_of
 from mezzotint.recipe.reading.yaml_rules import Place
@@ -24,11 +23,6 @@ OPTIM = {
 _CONSTANT = {"kind": "constant", "warmup_steps": 0}
 
 
-def in_steps(draft: Draft, batches: int) -> int:
-    """Batches as optimizer steps."""
-    return math.ceil(batches / max(1, draft.whole("gradient_accumulation_steps")))
-
-
 def optim(config: Config, batch_size: int) -> None:
     """Everything of `optim` in the recipe. batch_size: of one card."""
     draft = config.draft
@@ -36,15 +30,14 @@ def optim(config: Config, batch_size: int) -> None:
     _optimizer(config)
     peak = _schedule(config)
     rate, flag = section.values["base_learning_rate"] * peak, flag_of(("optim", "base_learning_rate"))
-    if draft.given["scale_lr"]:
+    if draft.values["scale_lr"]:
         times = draft.launched.processes * batch_size * draft.whole("gradient_accumulation_steps")
         draft.note("scale_lr", f"{rate:g} × {times} = {rate * times:g}")
         rate, flag = rate * times, "scale_lr"
     draft.set("optim.lr", rate, flag)
-    draft.set("optim.accumulation", draft.whole("gradient_accumulation_steps"), "gradient_accumulation_steps")
+    draft.lay("gradient_accumulation_steps")
     _clip(draft)
-    draft.set("optim.ema.rule", "saturating" if draft.given["use_ema"] else "none", "use_ema")
-    draft.set("optim.ema.decay", 0.9999, "use_ema")
+    draft.lay("use_ema")
 
 
 def _optimizer(config: Config) -> None:
@@ -73,9 +66,7 @@ def shared(config: Config, place: Place, *, parameters: bool, size: int | None =
         draft.note(flag, "one process is running, which shares with nobody")
         return
     if size is not None and (size < 1 or processes % size):
-        fitting = ", ".join(str(n) for n in range(1, processes + 1) if processes % n == 0)
-        here = (*place, "params", "shard_size")
-        config.refuse(here, f"is {size}, which does not divide the {processes} processes", f"write one of {fitting}")
+        config.refuse((*place, "params", "shard_size"), *dividing(size, processes))
         return
     draft.set("run.runtime", "fsdp", flag)
     draft.set("run.shard.parameters", parameters, flag)
@@ -103,15 +94,15 @@ def _schedule(config: Config) -> float:
     """Sets the schedule; returns the peak as a multiple of the base rate."""
     place = ("optim", "scheduler_config")
     node, draft = config.node(place, SCHEDULER), config.draft
-    peak, made = 1.0, dict(_CONSTANT)
+    peak, schedule = 1.0, dict(_CONSTANT)
     if node is not None:
-        peak, made = _made(config, node)
-    for key, value in made.items():
+        peak, schedule = _curve(config, node)
+    for key, value in schedule.items():
         draft.set(f"optim.schedule.{key}", value, flag_of((*place, "target") if node else place))
     return peak
 
 
-def _made(config: Config, node: Node) -> tuple[float, dict[str, Any]]:
+def _curve(config: Config, node: Node) -> tuple[float, dict[str, Any]]:
     """(peak, settings of the schedule) of a scheduler."""
     draft, given = config.draft, node.values
     if node.name == "MultiStepLR":
@@ -123,7 +114,7 @@ def _made(config: Config, node: Node) -> tuple[float, dict[str, Any]]:
         here = (*node.place, "params", "warm_up_steps")
         config.refuse(here, f"must be above 0, got {warmup}", "leave scheduler_config out for a constant rate", "E1017")
         return 1.0, {}
-    steps = in_steps(draft, warmup)
+    steps = draft.in_steps(warmup)
     if steps != warmup:
         draft.note(node.flag("warm_up_steps"), f"{warmup} batches are {steps} steps")
     if node.name == "LambdaWarmUpScheduler":
@@ -133,10 +124,10 @@ def _made(config: Config, node: Node) -> tuple[float, dict[str, Any]]:
         here = (*node.place, "params", "lr_max")
         config.refuse(here, "lr_start and lr_min must lie between 0 and lr_max, which is above 0", code="E1017")
         return 1.0, {}
-    made = {"kind": "cosine", "warmup_steps": steps, "warmup_from": start / peak, "floor": floor / peak}
+    schedule = {"kind": "cosine", "warmup_steps": steps, "warmup_from": start / peak, "floor": floor / peak}
     if given["max_decay_steps"] > 0:
-        made["decay_steps"] = in_steps(draft, given["max_decay_steps"])
-    return peak, made
+        schedule["decay_steps"] = draft.in_steps(given["max_decay_steps"])
+    return peak, schedule
 
 
 def _milestones(config: Config, node: Node) -> dict[str, Any]:
@@ -145,7 +136,7 @@ def _milestones(config: Config, node: Node) -> dict[str, Any]:
     if not steps or not all(isinstance(one, int) and one > 0 for one in steps) or sorted(set(steps)) != list(steps):
         config.refuse(here, f"holds rising whole numbers, got {steps}", code="E1017")
         return {}
-    at = {in_steps(config.draft, one): gamma ** (index + 1) for index, one in enumerate(steps)}
+    at = {config.draft.in_steps(one): gamma ** (index + 1) for index, one in enumerate(steps)}
     return {"kind": "piecewise", "warmup_steps": 0, "points": [[step, factor] for step, factor in at.items()]}
 
 
@@ -163,8 +154,8 @@ def _rounds(config: Config, node: Node) -> dict[str, Any]:
     curve = "linear" if node.name == "LambdaLinearScheduler" else "cosine"
     rounds = [
         {
-            "steps": in_steps(config.draft, int(length)),
-            "warmup_steps": in_steps(config.draft, int(warmup)),
+            "steps": config.draft.in_steps(int(length)),
+            "warmup_steps": config.draft.in_steps(int(warmup)),
             "start": start,
             "peak": peak,
             "end": end,
@@ -177,7 +168,7 @@ def _rounds(config: Config, node: Node) -> dict[str, Any]:
 
 def _clip(draft: Draft) -> None:
     norm = draft.number("max_grad_norm")
-    if not draft.given["clip_grad"]:
+    if not draft.values["clip_grad"]:
         draft.set("optim.clip.norm", None, "clip_grad")
         if "max_grad_norm" in draft.named:
             draft.note("max_grad_norm", "without --clip_grad True nothing is clipped")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from mezzotint.dialects.base import Draft, run_name
-from mezzotint.dialects.mindone_sdxl._optim import in_steps
 from mezzotint.dialects.shared.targets import Config, Node, flag_of
 from mezzotint.recipe.sections.sample import SDXL_SIZES
 
@@ -20,7 +19,7 @@ _AHEAD = 10
 def batch_size(config: Config, section: Node) -> int:
     """The batch of one card, set for all of them."""
     draft = config.draft
-    is_said = draft.given["per_batch_size"] is not None
+    is_said = draft.values["per_batch_size"] is not None
     flag = "per_batch_size" if is_said else flag_of(("data", "per_batch_size"))
     each = draft.whole("per_batch_size") if is_said else section.values["per_batch_size"]
     if each is None:
@@ -29,10 +28,7 @@ def batch_size(config: Config, section: Node) -> int:
     if each < 1:
         draft.refuse(flag, f"must be above 0, got {each}", code="E1017")
         return 1
-    processes = draft.launched.processes
-    draft.set("data.batch_size", each * processes, flag)
-    if processes > 1:
-        draft.note(flag, f"{each} on each of {processes} cards: a batch of {each * processes}")
+    draft.set_batch(flag, each, "cards")
     return each
 
 
@@ -46,10 +42,7 @@ def run(config: Config, section: Node) -> None:
     _memory(draft)
     _saving(draft)
     _showing(draft)
-    if draft.whole("seed") < 0:
-        draft.refuse("seed", f"must be 0 or more, got {draft.whole('seed')}", code="E1017")
-    draft.set("run.seed", draft.whole("seed"), "seed")
-    draft.set("sample.seed", draft.whole("seed"), "seed")
+    draft.lay("seed")
 
 
 def _length(config: Config, section: Node) -> None:
@@ -66,7 +59,7 @@ def _length(config: Config, section: Node) -> None:
     if batches < 1:
         config.refuse(("data", "total_step"), f"must be above 0, got {batches}", code="E1017")
         return
-    steps = in_steps(draft, batches)
+    steps = draft.in_steps(batches)
     draft.set("run.steps", steps, flag)
     said = f"{batches} batches are {steps} steps; " if steps != batches else ""
     draft.note(flag, f"{said}the run ends there, and there at the end of an epoch")
@@ -74,7 +67,7 @@ def _length(config: Config, section: Node) -> None:
 
 def _place(draft: Draft) -> None:
     folder = draft.text("save_path").rstrip("/\\") or "."
-    is_stamped = bool(draft.given["save_path_with_time"])
+    is_stamped = bool(draft.values["save_path_with_time"])
     draft.set("run.folder", f"{folder}/{STAMP}" if is_stamped else folder, "save_path", "save_path_with_time")
     draft.set("run.name", run_name(draft.text("version")), "version")
     draft.set("run.export.link", "weights", "save_path")
@@ -97,18 +90,14 @@ def _weights(draft: Draft) -> None:
         draft.set("model.over", files[1:], "weight")
         draft.note("weight", f"{', '.join(files[1:])}: laid over {files[0]} in this order, the last counts")
     step = draft.whole("resume_step")
-    if step < 0:
-        draft.refuse("resume_step", f"must be 0 or more, got {step}", code="E1017")
-    elif step:
-        draft.set("run.start.step", in_steps(draft, step), "resume_step")
+    if draft.fits("resume_step") and step:
+        draft.set("run.start.step", draft.in_steps(step), "resume_step")
         draft.note(
             "resume_step",
             "pictures and rate go on behind it; their file has no random numbers and no average. A run of Mezzotint "
             "named by --weight goes on entirely",
         )
-    draft.set("run.export.mindspore_optimizer", bool(draft.given["save_optimizer"]), "save_optimizer")
-    if draft.text("optimizer_weight"):
-        draft.set("run.start.optimizer", draft.text("optimizer_weight"), "optimizer_weight")
+    draft.lay("save_optimizer", "optimizer_weight")
 
 
 def _precision(draft: Draft) -> None:
@@ -117,10 +106,10 @@ def _precision(draft: Draft) -> None:
     draft.set("run.precision", "fp16" if is_half else "fp32", "ms_amp_level")
     draft.set("run.half", _HALVES[level], "ms_amp_level")
     draft.set("run.frozen_dtype", "same" if is_half else "fp32", "ms_amp_level")
-    draft.set("run.weight_dtype", "same" if draft.given["param_fp16"] and is_half else "fp32", "param_fp16")
+    draft.set("run.weight_dtype", "same" if draft.values["param_fp16"] and is_half else "fp32", "param_fp16")
     draft.set("run.scaler.kind", "static", "ms_amp_level")
     draft.set("run.scaler.init", _SCALE, "ms_amp_level")
-    if draft.given["param_fp16"]:
+    if draft.values["param_fp16"]:
         draft.note(
             "param_fp16",
             "makes training unstable, and is not recommended: leave it out, or at least take the autoencoder that is "
@@ -129,26 +118,23 @@ def _precision(draft: Draft) -> None:
         )
         if not is_half:
             draft.note("param_fp16", "with --ms_amp_level O0 weights stay float32")
-    if is_half and draft.given["overflow_still_update"]:
+    if is_half and draft.values["overflow_still_update"]:
         draft.note("overflow_still_update", "a step that is not finite never moves weights; there, it does")
 
 
 def _memory(draft: Draft) -> None:
-    draft.set("run.device", "cpu" if draft.text("device_target") == "CPU" else "auto", "device_target")
-    if draft.text("max_device_memory"):
-        draft.set("run.device_memory", draft.text("max_device_memory"), "max_device_memory")
+    draft.lay("device_target", "max_device_memory")
     ahead = draft.whole("sink_queue_size")
     if ahead == 0 or ahead < -1:
         draft.refuse("sink_queue_size", f"must be above 0, or -1, got {ahead}", code="E1017")
-    elif draft.given["data_sink"]:
+    elif draft.values["data_sink"]:
         draft.set("run.device_prefetch", _AHEAD if ahead == -1 else ahead, "sink_queue_size", "data_sink")
         draft.note("data_sink", "batches are kept ahead on the device; steps, logs and saves are as without it")
-    for flag in ("sink_size", "sink_queue_size"):
-        if not draft.given["data_sink"] and draft.says(flag):
-            draft.note(flag, "without --data_sink True it has no effect")
+    draft.fits("sink_size")
+    draft.fits("sink_queue_size")
     if "runtime" not in draft.settings.get("run", {}):  # the YAML may ask for shared weights
         draft.set("run.runtime", "auto", "is_parallel")
-    if draft.launched.processes > 1 and not draft.given["is_parallel"]:
+    if draft.launched.processes > 1 and not draft.values["is_parallel"]:
         draft.refuse(
             "is_parallel",
             f"is False, and {draft.launched.processes} processes are running",
@@ -158,16 +144,9 @@ def _memory(draft: Draft) -> None:
 
 
 def _saving(draft: Draft) -> None:
-    if draft.above_zero("save_ckpt_interval"):
-        steps = in_steps(draft, draft.whole("save_ckpt_interval"))
-        draft.set("run.save.every", f"{steps} steps", "save_ckpt_interval")
-        draft.set("run.export.every", f"{steps} steps", "save_ckpt_interval")
-    if draft.given["max_num_ckpt"] is None or draft.above_zero("max_num_ckpt"):
-        draft.set("run.save.keep", draft.given["max_num_ckpt"], "max_num_ckpt")
-        if draft.says("max_num_ckpt"):
-            draft.note("max_num_ckpt", "so many checkpoints stay to go on from; exported models in weights/ all stay")
-    if draft.above_zero("log_interval"):
-        draft.set("run.log_every", in_steps(draft, draft.whole("log_interval")), "log_interval")
+    draft.lay("save_ckpt_interval", "max_num_ckpt", "log_interval")
+    if draft.says("max_num_ckpt"):
+        draft.note("max_num_ckpt", "so many checkpoints stay to go on from; exported models in weights/ all stay")
     if draft.whole("gradient_accumulation_steps") > 1:
         draft.note("gradient_accumulation_steps", "intervals are counted in batches there, and are divided by it here")
 
@@ -180,14 +159,14 @@ def _showing(draft: Draft) -> None:
     if ratio not in SDXL_SIZES:
         draft.refuse("sd_xl_base_ratios", f"takes {', '.join(SDXL_SIZES)}, got {ratio!r}", code="E1017")
         return
-    if not draft.given["infer_during_train"]:
+    if not draft.values["infer_during_train"]:
         draft.set("run.preview.every", None, "infer_during_train")
         for flag in ("infer_interval", "sd_xl_base_ratios"):
             if draft.says(flag):
                 draft.note(flag, "without --infer_during_train True nothing is drawn")
         return
-    if draft.above_zero("infer_interval"):
-        steps = in_steps(draft, draft.whole("infer_interval"))
+    if draft.fits("infer_interval"):
+        steps = draft.in_steps(draft.whole("infer_interval"))
         draft.set("run.preview.every", f"{steps} steps", "infer_interval", "infer_during_train")
     draft.set("sample.prompts", [PROMPT], "infer_during_train")
     draft.set("sample.size", list(SDXL_SIZES[ratio]), "sd_xl_base_ratios", "infer_during_train")

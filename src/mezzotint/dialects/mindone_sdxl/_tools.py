@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from mezzotint.assets import ASSETS
-from mezzotint.dialects.base import Draft, Outcome, Row, Tool
+from mezzotint.dialects.base import Draft, Row, Tool, switch
 from mezzotint.dialects.mindone_sdxl._model import model
 from mezzotint.dialects.mindone_sdxl._targets import TARGETS
 from mezzotint.dialects.shared.targets import Config, read_text
@@ -34,10 +34,6 @@ SAMPLERS = MappingProxyType(
     }
 )  # fmt: skip
 """Their samplers by our solvers."""
-
-
-def _switch(flag: str, default: bool, outcome: Outcome = "computed", about: str = "") -> Row:
-    return Row(flag, "switch", default, outcome, about=about)
 
 
 def _idle(flag: str, default: str | int | None, about: str) -> Row:
@@ -91,7 +87,8 @@ _SAMPLE = (
     Row("prompt", "text", "Astronaut in a jungle, cold color palette, muted colors, detailed, 8k", "computed",
         about="a text, or a .txt file with one a line"),
     Row("negative_prompt", "text", "", "computed", may_be_empty=True, about="of the refiner alone"),
-    _switch("support_long_prompts", False, "refused", "prompts of more than 77 tokens are not supported; leave it out"),
+    switch("support_long_prompts", outcome="refused",
+           about="prompts of more than 77 tokens are not supported; leave it out"),
     Row("sd_xl_base_ratios", "text", "1.0", "computed", about="the size of txt2img"),
     *(Row(flag, "whole", None, "computed", about="what the model is told of sizes") for flag in _NUMBERS),
     Row("aesthetic_score", "number", 6.0, "computed", about="what the refiner is told"),
@@ -99,7 +96,7 @@ _SAMPLE = (
     Row("sampler", "text", "EulerEDMSampler", "computed", choices=tuple(SAMPLERS), about="the solver"),
     Row("guider", "text", "VanillaCFG", "computed", choices=("VanillaCFG", "IdentityGuider"), about="whether to guide"),
     Row("guidance_scale", "number", 5.0, "computed", about="held between 0 and 100"),
-    _switch("thresholding", False, about="bounds what guidance works on"),
+    switch("thresholding", about="bounds what guidance works on"),
     Row("dynamic_thresholding_ratio", "number", 0.995, "computed", about="the share that is left alone"),
     Row("sample_max_value", "number", 1.0, "computed", about="the largest bound"),
     Row("discretization", "text", None, "computed",
@@ -112,32 +109,32 @@ _SAMPLE = (
     _idle("num_rows", 1, "num_cols counts, there as here"),
     Row("num_cols", "whole", 1, "computed", about="pictures of a prompt, by seeds in a row, 10 at most"),
     Row("seed", "whole", 42, "computed", about="of the first picture"),
-    _switch("deterministic", True, "without effect", "a seed draws the same picture anyway"),
+    switch("deterministic", default=True, outcome="without effect", about="a seed draws the same picture anyway"),
     Row("init_latent_path", "text", None, "refused", about="noise is drawn by seeds; leave it out"),
     Row("init_noise_scheduler_path", "text", None, "refused", about="levels of noise are settings; leave it out"),
-    _switch("precision_keep_origin_dtype", False, "without effect", "types are those of ms_amp_level"),
+    switch("precision_keep_origin_dtype", outcome="without effect", about="types are those of ms_amp_level"),
     Row("save_path", "text", "outputs/demo/", "computed", about="where pictures lie"),
     Row("img", "text", None, "computed", about="the picture of img2img"),
     Row("strength", "number", 0.75, "computed", about="how much of it is drawn anew"),
-    _switch("add_pipeline", False, about="a refiner draws the end"),
+    switch("add_pipeline", about="a refiner draws the end"),
     _idle("pipeline_config", "configs/inference/sd_xl_refiner.yaml", "the refiner is known by its weights"),
     Row("pipeline_weight", "text", "checkpoints/sd_xl_refiner_1.0_ms.ckpt", "computed", about="the refiner"),
     Row("stage2strength", "number", 0.15, "computed", about="the refiner's share"),
-    _switch("finish_denoising", True, about="the base model stops where the refiner begins"),
+    switch("finish_denoising", default=True, about="the base model stops where the refiner begins"),
     Row("controlnet_mode", "text", None, "refused", about="ControlNet is not supported yet"),
     Row("control_image_path", "text", None, "refused", about="ControlNet is not supported yet"),
     _idle("low_threshold", 100, "ControlNet alone reads it"),
     _idle("high_threshold", 200, "ControlNet alone reads it"),
-    _switch("save_detected_map", False, "without effect", "ControlNet alone reads it"),
+    switch("save_detected_map", outcome="without effect", about="ControlNet alone reads it"),
     Row("textual_inversion_weight", "text", None, "refused", about="textual inversion is not supported yet"),
     _idle("placeholder_token", None, "textual inversion alone reads it"),
     _idle("num_vectors", None, "textual inversion alone reads it"),
     Row("device_target", "text", "Ascend", "computed", choices=("Ascend", "GPU", "CPU"), about="where to draw"),
     _idle("ms_mode", 1, "it changes no numbers"),
-    _switch("ms_jit", True, "without effect", "it changes no numbers"),
+    switch("ms_jit", default=True, outcome="without effect", about="it changes no numbers"),
     Row("ms_amp_level", "text", "O2", "computed", choices=("O0", "O1", "O2", "O3"), about="O0 is float32, others fp16"),
-    _switch("ms_enable_graph_kernel", False, "without effect", "it changes no numbers"),
-    _switch("enable_modelarts", False, "without effect", _CLOUD),
+    switch("ms_enable_graph_kernel", outcome="without effect", about="it changes no numbers"),
+    switch("enable_modelarts", outcome="without effect", about=_CLOUD),
     *(_idle(flag, None, _CLOUD) for flag in ("ckpt_url", "train_url", "multi_data_url", "pretrain_url", "ckpt_dir")),
 )  # fmt: skip
 
@@ -151,7 +148,7 @@ def _sample(draft: Draft) -> list[str]:
         *_prompts(draft, is_refiner=is_refiner),
         *_numbers(draft),
         *_levels(draft),
-        *_told(draft),
+        *_framing(draft),
         *_picture(draft),
         *_second(draft),
         *_computing(draft, read),
@@ -179,10 +176,10 @@ def _inference(draft: Draft) -> tuple[bool, Mapping[str, str]]:
     model(config, is_drawn=True)
     embedders = config.at(("model", "params", "conditioner_config", "params", "emb_models"))
     is_refiner = any(isinstance(one, dict) and one.get("input_key") == "aesthetic_score" for one in embedders or [])
-    run, told = draft.settings.get("run", {}), draft.settings.get("model", {})
+    run, model_settings = draft.settings.get("run", {}), draft.settings.get("model", {})
     read = {"run.vae_dtype": run["vae_dtype"]} if "vae_dtype" in run else {}
-    if told.get("prediction", "epsilon") != "epsilon":
-        read["model.prediction"] = told["prediction"]
+    if model_settings.get("prediction", "epsilon") != "epsilon":
+        read["model.prediction"] = model_settings["prediction"]
     return is_refiner, read
 
 
@@ -249,26 +246,26 @@ def _levels(draft: Draft) -> list[str]:
         for flag in ("sigma_min", "sigma_max", "rho"):
             if flag in draft.named:
                 draft.note(flag, "is for --discretization EDMDiscretization")
-    if draft.given["thresholding"]:
+    if draft.values["thresholding"]:
         words.append(f"sample.thresholding.ratio={draft.number('dynamic_thresholding_ratio'):g}")
         words.append(f"sample.thresholding.max={draft.number('sample_max_value'):g}")
     return words
 
 
-def _told(draft: Draft) -> list[str]:
+def _framing(draft: Draft) -> list[str]:
     """Sizes and scores that the model is told, where they are not those of what is drawn."""
     words = []
     for name, flags in (
         ("original_size", ("orig_width", "orig_height")),
         ("target_size", ("target_width", "target_height")),
     ):
-        pair = [draft.given[flag] for flag in flags]
+        pair = [draft.values[flag] for flag in flags]
         if None not in pair:
             words.append(f"sample.framing.{name}=[{pair[0]},{pair[1]}]")
         elif pair != [None, None]:
             missing = flags[pair.index(None)]
             draft.refuse(missing, "is missing beside its other side", code="E1017")
-    corner = [draft.given["crop_coords_top"], draft.given["crop_coords_left"]]
+    corner = [draft.values["crop_coords_top"], draft.values["crop_coords_left"]]
     if corner != [None, None]:
         words.append(f"sample.framing.crop_top_left=[{corner[0] or 0},{corner[1] or 0}]")
     for flag in ("aesthetic_score", "negative_aesthetic_score"):
@@ -289,12 +286,12 @@ def _picture(draft: Draft) -> list[str]:
 
 
 def _second(draft: Draft) -> list[str]:
-    if not draft.given["add_pipeline"]:
+    if not draft.values["add_pipeline"]:
         return []
     return [
         f"sample.refiner.path={draft.text('pipeline_weight')}",
         f"sample.refiner.strength={draft.number('stage2strength'):g}",
-        f"sample.refiner.finish={'true' if draft.given['finish_denoising'] else 'false'}",
+        f"sample.refiner.finish={'true' if draft.values['finish_denoising'] else 'false'}",
     ]
 
 

@@ -7,15 +7,14 @@ begins at the next epoch, the same noise on all processes, rates and averages th
 
 from __future__ import annotations
 
-import re
 from pathlib import PurePath
 from types import MappingProxyType
 
-from mezzotint.dialects.base import Dialect, Draft
+from mezzotint.dialects.base import Dialect, Draft, bucket_step, dividing, run_name
 from mezzotint.dialects.open_sora_plan._rows import ROWS, SCHEDULES
 
 SCRIPT = "train_t2v.py"
-STRANGERS = MappingProxyType(
+OTHER_SCRIPTS = MappingProxyType(
     {
         "train_causalvae.py": "trains the autoencoder, which is not supported",
         "train_t2v_diffusers.py": "belongs to a later version, whose flags differ",
@@ -25,21 +24,11 @@ STRANGERS = MappingProxyType(
 )
 _FILES = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
 _PAIRS = 28
-_GROUPS = MappingProxyType(
-    {
-        "norm_and_bias": ["@norm-and-bias"],
-        "unclip": ["@norm-and-bias", "~*label_emb*", "~*time_embed*", "~*emb_layers*"],
-        "None": ["*bias", "~*layernorm*"],
-        "none": ["*bias", "~*layernorm*"],
-    }
-)
-"""By what is in names; those that LatteT2V has not, other models of theirs have."""
 
 
 def compute(draft: Draft) -> None:
     """What needs more than one flag, or more than copying; and the notes that belong to it."""
-    draft.set("model.family", "latte", "model")
-    draft.set("model.train", ["denoiser"], "model")
+    draft.lay("model")
     _weights(draft)
     _clips(draft)
     _stills(draft)
@@ -55,22 +44,6 @@ def compute(draft: Draft) -> None:
     _quirks(draft)
 
 
-def _steps(draft: Draft, flag: str, count: int) -> int:
-    """A count of micro-batches in optimizer steps, rounded up."""
-    times = max(1, draft.whole("gradient_accumulation_steps"))
-    steps = -(-count // times)
-    if times > 1 and count and draft.says(flag):
-        draft.note(flag, f"{count} micro-batches there are {steps} optimizer steps of {times}")
-    return steps
-
-
-def _at_least(draft: Draft, flag: str, least: int) -> bool:
-    if draft.given[flag] is None or draft.number(flag) >= least:
-        return True
-    draft.refuse(flag, f"must be {least} or more, got {draft.given[flag]}", code="E1017")
-    return False
-
-
 def _weights(draft: Draft) -> None:
     path = draft.text("pretrained")
     if not path:
@@ -84,12 +57,12 @@ def _weights(draft: Draft) -> None:
     if PurePath(path).name == "train_resume.ckpt":
         draft.note("pretrained", "the weights are read; of their optimizer and step nothing is")
     factor = draft.whole("compress_kv_factor")
-    if not _at_least(draft, "compress_kv_factor", 1):
+    if not draft.fits("compress_kv_factor"):
         return
-    is_on = bool(draft.given["compress_kv"])
+    is_on = bool(draft.values["compress_kv"])
     if factor > 1 and not is_on:
         draft.note("compress_kv_factor", "without --compress_kv True nothing is compressed")
-    if is_on and factor > 1 and draft.given["use_rope"]:
+    if is_on and factor > 1 and draft.values["use_rope"]:
         draft.refuse("use_rope", "excludes --compress_kv: shrunk keys have no positions to turn by", "leave one out")
     draft.set("model.latte.compress_kv", factor if is_on else 1, "compress_kv", "compress_kv_factor")
     overlap = draft.number("tile_overlap_factor")
@@ -122,17 +95,15 @@ def _clips(draft: Draft) -> None:
     draft.set("model.latte.video_length", frames // 4 + 1, "num_frames")
     draft.set("data.resolution", side, "max_image_size")
     draft.set("data.buckets.shape", "square", "max_image_size")
-    step = next((step for step in (64, 32, 16) if side % step == 0), 8)
-    draft.set("data.buckets.step", step, "max_image_size")
+    draft.set("data.buckets.step", bucket_step(side), "max_image_size")
     draft.set("data.resize", "open-sora-plan", "max_image_size")
-    draft.set("data.flip", 0.5 if draft.given["enable_flip"] else 0.0, "enable_flip")
-    draft.set("data.clips.missing", "skip" if draft.given["filter_nonexistent"] else "count", "filter_nonexistent")
+    draft.lay("enable_flip", "filter_nonexistent")
 
 
 def _stills(draft: Draft) -> None:
     count, frames = draft.whole("use_image_num"), draft.whole("num_frames")
-    from_clips = bool(draft.given["use_img_from_vid"])
-    if not _at_least(draft, "use_image_num", 0) or frames == 1:
+    from_clips = bool(draft.values["use_img_from_vid"])
+    if not draft.fits("use_image_num") or frames == 1:
         if count and frames == 1:
             draft.note("use_image_num", "with --num_frames 1 pictures alone are trained, each by itself")
         return
@@ -146,7 +117,7 @@ def _stills(draft: Draft) -> None:
     draft.set("data.clips.stills", count, "use_image_num")
     if not count:
         for flag in ("image_data", "use_img_from_vid"):
-            if draft.says(flag) and draft.given[flag]:
+            if draft.says(flag) and draft.values[flag]:
                 draft.note(flag, "without --use_image_num no pictures are trained beside clips")
         return
     draft.set("data.clips.stills_from", "clips" if from_clips else "images", "use_img_from_vid", "image_data")
@@ -158,27 +129,21 @@ def _stills(draft: Draft) -> None:
 
 
 def _text(draft: Draft) -> None:
-    is_cached = bool(draft.given["text_embed_cache"])
-    draft.set("data.cache.text", is_cached, "text_embed_cache")
-    draft.set("data.clips.texts", is_cached, "text_embed_cache")
+    is_cached = bool(draft.values["text_embed_cache"])
+    draft.lay("text_embed_cache")
     draft.set("data.captions.clean", True, "text_encoder_name")
     draft.set("data.captions.dropout", 0.0, "text_encoder_name")
     if not is_cached or draft.says("text_encoder_name"):
         draft.set("model.text_encoder", draft.text("text_encoder_name"), "text_encoder_name", "text_embed_cache")
-    _at_least(draft, "model_max_length", 2)
+    draft.fits("model_max_length")
 
 
 def _batches(draft: Draft) -> None:
-    processes, each = draft.launched.processes, draft.whole("batch_size")
-    if _at_least(draft, "batch_size", 1):
-        draft.set("data.batch_size", each * processes, "batch_size")
-        if processes > 1:
-            draft.note("batch_size", f"{each} on each of {processes} processes: a batch of {each * processes}")
-    draft.set("data.remainder", "drop", "batch_size")
-    _at_least(draft, "gradient_accumulation_steps", 1)
-    ahead = draft.given["dataloader_prefetch_size"]
-    is_sinking = bool(draft.given["dataset_sink_mode"])
-    if ahead is not None and _at_least(draft, "dataloader_prefetch_size", 1):
+    draft.lay("batch_size")
+    draft.fits("gradient_accumulation_steps")
+    ahead = draft.values["dataloader_prefetch_size"]
+    is_sinking = bool(draft.values["dataset_sink_mode"])
+    if ahead is not None and draft.fits("dataloader_prefetch_size"):
         draft.set("data.prefetch", ahead, "dataloader_prefetch_size")
     draft.set("run.device_prefetch", (ahead or 2) if is_sinking else 0, "dataset_sink_mode", "dataloader_prefetch_size")
     size = draft.whole("sink_size")
@@ -186,38 +151,33 @@ def _batches(draft: Draft) -> None:
         draft.refuse("sink_size", f"must be -1 or above 0, got {size}", code="E1017")
     if draft.says("sink_size") and not is_sinking:
         draft.note("sink_size", "acts with --dataset_sink_mode True alone")
-    interval = draft.whole("log_interval")
     if is_sinking and size > 0:
-        draft.set("run.log_every", _steps(draft, "sink_size", size), "sink_size")
+        draft.set("run.log_every", draft.steps_of("sink_size"), "sink_size")
         draft.note("sink_size", "sets how often is logged, and nothing else: steps and saves are as without it")
-    elif _at_least(draft, "log_interval", 1):
-        draft.set("run.log_every", _steps(draft, "log_interval", interval), "log_interval")
+    else:
+        draft.lay("log_interval")
         if is_sinking:
             draft.note("dataset_sink_mode", "there the loss is shown once an epoch; here by --log_interval")
 
 
 def _rate(draft: Draft) -> None:
-    start, end, kind = (
-        draft.number("start_learning_rate"),
-        draft.number("end_learning_rate"),
-        draft.text("lr_scheduler"),
-    )
+    start, end = draft.number("start_learning_rate"), draft.number("end_learning_rate")
+    kind = draft.text("lr_scheduler")
     if start <= 0 or end < 0 or (end > start and kind in ("cosine_decay", "polynomial_decay")):
         draft.refuse("end_learning_rate", f"the rate falls from {start:g} to {end:g}", "start above the end", "E1017")
         return
     floor = end / start
-    if draft.given["scale_lr"]:
+    if draft.values["scale_lr"]:
         times = draft.whole("batch_size") * draft.whole("gradient_accumulation_steps") * draft.launched.processes
         draft.note("scale_lr", f"both rates × {times}: {start * times:g} and {end * times:g}")
         start *= times
-    draft.set("optim.lr", start, "scale_lr" if draft.given["scale_lr"] else "start_learning_rate")
+    draft.set("optim.lr", start, "scale_lr" if draft.values["scale_lr"] else "start_learning_rate")
     draft.set("optim.schedule.kind", SCHEDULES[kind], "lr_scheduler")
     if kind == "multi_step_decay":
         draft.note("lr_scheduler", "multi_step_decay has no milestones there: the rate stays as it starts")
-    warmup = _steps(draft, "lr_warmup_steps", max(0, draft.whole("lr_warmup_steps")))
-    decay = _steps(draft, "lr_decay_steps", max(0, draft.whole("lr_decay_steps")))
+    warmup, decay = draft.steps_of("lr_warmup_steps"), draft.steps_of("lr_decay_steps")
     for flag in ("lr_warmup_steps", "lr_decay_steps"):
-        _at_least(draft, flag, 0)
+        draft.fits(flag)
     draft.set("optim.schedule.warmup_steps", warmup, "lr_warmup_steps")
     if kind not in ("cosine_decay", "polynomial_decay"):
         if draft.says("lr_decay_steps") and decay:
@@ -231,27 +191,23 @@ def _rate(draft: Draft) -> None:
 
 
 def _update(draft: Draft) -> None:
-    kind = draft.text("optim")
-    draft.set("optim.optimizer.kind", "adamw" if kind == "adamw" else "adam-weight-decay", "optim")
-    if kind == "adamw":
+    draft.lay("optim")
+    if draft.text("optim") == "adamw":
         draft.note(
             "optim", "adamw is torch's; the port's own rule, without bias correction, is --optim AdamWeightDecay"
         )
-    betas = draft.given["betas"]
+    betas = draft.values["betas"]
     if not isinstance(betas, tuple) or len(betas) != 2:
         draft.refuse("betas", f"are two numbers, got {betas}", "such as 0.9 0.999", "E1017")
     else:
         draft.set("optim.optimizer.betas", list(betas), "betas")
-    draft.set("optim.optimizer.no_decay", _GROUPS[draft.text("group_strategy")], "group_strategy")
-    norm = draft.number("max_grad_norm")
-    if norm <= 0:
-        draft.refuse("max_grad_norm", f"must be above 0, got {norm:g}", code="E1017")
-    elif not draft.given["clip_grad"] and draft.says("max_grad_norm"):
-        draft.note("max_grad_norm", "without --clip_grad True nothing is shortened")
-    draft.set("optim.clip.norm", norm if draft.given["clip_grad"] else None, "clip_grad", "max_grad_norm")
+    draft.lay("group_strategy")
+    draft.fits("max_grad_norm")
+    norm = draft.values["max_grad_norm"] if draft.values["clip_grad"] else None
+    draft.set("optim.clip.norm", norm, "clip_grad", "max_grad_norm")
     draft.set("optim.clip.scope", "all", "clip_grad")
-    draft.set("optim.ema.rule", "saturating" if draft.given["use_ema"] else "none", "use_ema")
-    if draft.given["use_ema"] and draft.whole("gradient_accumulation_steps") > 1:
+    draft.lay("use_ema")
+    if draft.values["use_ema"] and draft.whole("gradient_accumulation_steps") > 1:
         draft.note("use_ema", "moves once a step, at the rate as written; there, with every micro-batch")
     draft.set("run.preview.every", None, "use_ema")
 
@@ -259,25 +215,21 @@ def _update(draft: Draft) -> None:
 def _precision(draft: Draft) -> None:
     half = draft.text("precision") != "fp32"
     level = "most" if draft.text("amp_level") == "O2" else "products"
-    if draft.given["global_bf16"]:
+    if draft.values["global_bf16"]:
         level = "all"
         if draft.text("precision") != "bf16":
             draft.refuse("global_bf16", f"and --precision {draft.text('precision')} exclude each other", "take one")
     draft.set("run.half", level if half else "autocast", "global_bf16", "amp_level", "precision")
     draft.set("run.weight_dtype", "fp32", "precision")
-    draft.set("model.latte.vae_norms", "fp32" if draft.given["vae_keep_gn_fp32"] else "same", "vae_keep_gn_fp32")
-    scaling = ("loss_scaler_type", "loss_scale_factor", "scale_window", "init_loss_scale")
-    if draft.text("precision") != "fp16":
-        for flag in scaling:
-            if draft.says(flag):
-                draft.note(flag, "acts in fp16 alone")
+    draft.lay("vae_keep_gn_fp32")
+    for flag in ("loss_scaler_type", "loss_scale_factor", "scale_window", "init_loss_scale"):
+        if draft.text("precision") != "fp16" and draft.says(flag):
+            draft.note(flag, "acts in fp16 alone")
     factor = draft.number("loss_scale_factor")
     if not 1 < factor <= 16:
         draft.refuse("loss_scale_factor", f"must be above 1 and at most 16, got {factor:g}", code="E1017")
     draft.set("run.scaler.growth", factor, "loss_scale_factor")
-    for flag, path in (("scale_window", "run.scaler.growth_interval"), ("init_loss_scale", "run.scaler.init")):
-        if _at_least(draft, flag, 1):
-            draft.set(path, draft.given[flag], flag)
+    draft.lay("scale_window", "init_loss_scale")
 
 
 def _memory(draft: Draft) -> None:
@@ -286,11 +238,11 @@ def _memory(draft: Draft) -> None:
         draft.refuse(
             "num_no_recompute", f"lies between 0 and {_PAIRS}, the pairs of blocks; got {exempt}", code="E1017"
         )
-    if exempt and not draft.given["use_recompute"]:
+    if exempt and not draft.values["use_recompute"]:
         draft.note("num_no_recompute", "acts with --use_recompute True alone")
-    draft.set("run.recompute.exempt_last", exempt if draft.given["use_recompute"] else 0, "num_no_recompute")
+    draft.set("run.recompute.exempt_last", exempt if draft.values["use_recompute"] else 0, "num_no_recompute")
     device, mode = draft.text("device").lower(), draft.whole("mode")
-    draft.set("run.device", "cpu" if device == "cpu" else "auto", "device")
+    draft.lay("device")
     if mode not in (0, 1):
         draft.refuse("mode", f"is 0, compiled, or 1, eager; got {mode}", code="E1017")
     is_compiled = mode == 0 and device != "cpu"
@@ -301,10 +253,10 @@ def _memory(draft: Draft) -> None:
 
 def _processes(draft: Draft) -> None:
     processes, mode = draft.launched.processes, draft.text("parallel_mode")
-    if processes > 1 and not draft.given["use_parallel"]:
+    if processes > 1 and not draft.values["use_parallel"]:
         draft.refuse("use_parallel", f"is False, and {processes} processes are running", "write --use_parallel True")
     if processes == 1:
-        if draft.given["use_parallel"]:
+        if draft.values["use_parallel"]:
             draft.note("use_parallel", "one process is running; torchrun starts several")
         draft.set("run.runtime", "auto", "use_parallel")
         return
@@ -319,76 +271,57 @@ def _processes(draft: Draft) -> None:
     if not draft.says("optimizer_weight_shard_size") and size > processes:
         size = processes
     if size < 1 or processes % size:
-        fitting = ", ".join(str(n) for n in range(1, processes + 1) if processes % n == 0)
-        draft.refuse(
-            "optimizer_weight_shard_size", f"is {size}, which does not divide the {processes} processes",
-            f"write one of {fitting}", "E1017",
-        )  # fmt: skip
+        draft.refuse("optimizer_weight_shard_size", *dividing(size, processes), "E1017")
     draft.set("run.shard.group", size, "optimizer_weight_shard_size")
 
 
 def _length(draft: Draft) -> None:
-    if draft.given["max_train_steps"] is not None:
-        if _at_least(draft, "max_train_steps", 1):
-            steps = _steps(draft, "max_train_steps", draft.whole("max_train_steps"))
-            draft.set("run.steps", steps, "max_train_steps")
-            draft.set("run.whole_epochs", True, "max_train_steps")
-            draft.note("max_train_steps", "the whole epochs within it are trained; run.whole_epochs=false ends exactly")
+    if draft.values["max_train_steps"] is not None:
+        draft.lay("max_train_steps")
+        draft.note("max_train_steps", "the whole epochs within it are trained; run.whole_epochs=false ends exactly")
         if draft.says("epochs"):
             draft.note("epochs", "--max_train_steps counts")
-    elif _at_least(draft, "epochs", 1):
-        draft.set("run.epochs", draft.whole("epochs"), "epochs")
-    if draft.given["checkpointing_steps"] is not None:
-        if _at_least(draft, "checkpointing_steps", 1):
-            steps = _steps(draft, "checkpointing_steps", draft.whole("checkpointing_steps"))
-            draft.set("run.save.every", f"{steps} steps", "checkpointing_steps")
+    else:
+        draft.lay("epochs")
+    if draft.values["checkpointing_steps"] is not None:
+        draft.lay("checkpointing_steps")
         if draft.says("ckpt_save_interval"):
             draft.note("ckpt_save_interval", "--checkpointing_steps counts")
-    elif _at_least(draft, "ckpt_save_interval", 1):
+    elif draft.fits("ckpt_save_interval"):
         count = draft.whole("ckpt_save_interval")
         draft.set("run.save.every", f"{count} epoch{'s' * (count > 1)}", "ckpt_save_interval")
-    _at_least(draft, "ckpt_max_keep", 1)
+    draft.fits("ckpt_max_keep")
 
 
 def _saving(draft: Draft) -> None:
     named = "output_path" if draft.text("output_path") else "output_dir"
     folder = draft.text(named)
     draft.set("run.folder", folder, named)
-    draft.set("run.name", _name(folder), named)
+    draft.set("run.name", run_name(folder), named)
     draft.set("run.export.link", "ckpt", named)
-    seed = draft.whole("seed")
-    if seed < 0:
-        draft.refuse("seed", f"must be 0 or more, got {seed}", code="E1017")
-    draft.set("run.seed", max(seed, 0), "seed")
-    draft.set("sample.seed", max(seed, 0), "seed")
+    draft.lay("seed")
     draft.set("run.resume", _resume(draft), "resume_from_checkpoint")
-    if draft.given["profile"]:
-        draft.set("run.profile.steps", 3, "profile")
-        draft.set("run.profile.folder", "profile_data", "profile")
+    draft.lay("profile")
+    if draft.values["profile"]:
         draft.note("profile", "three steps are looked at, and the run goes on")
 
 
 def _resume(draft: Draft) -> str:
-    given = draft.text("resume_from_checkpoint")
-    match given.lower():
+    path = draft.text("resume_from_checkpoint")
+    match path.lower():
         case "false" | "0" | "":
             return "never"
         case "true" | "1":
             return "auto"
-    if PurePath(given).name == "train_resume.ckpt":
+    if PurePath(path).name == "train_resume.ckpt":
         draft.note(
             "resume_from_checkpoint", "a checkpoint of the port: its weights begin a new run, and nothing else of it"
         )
-        draft.set("model.path", given, "resume_from_checkpoint")
+        draft.set("model.path", path, "resume_from_checkpoint")
         draft.set("model.config", "latte-17f", "resume_from_checkpoint")
         draft.settings["model"].pop("weights", None)
         return "auto"
-    return given
-
-
-def _name(folder: str) -> str:
-    last = re.split(r"[/\\]", folder.rstrip("/\\"))[-1]
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).lstrip("._-")[:100] or "run"
+    return path
 
 
 def _quirks(draft: Draft) -> None:
@@ -405,5 +338,7 @@ DIALECT = Dialect(
     rows=ROWS,
     compute=compute,
     scripts=(SCRIPT,),
-    strangers=STRANGERS,
+    other_scripts=OTHER_SCRIPTS,
+    accumulation="gradient_accumulation_steps",
+    division="{count} micro-batches there are {steps} optimizer steps of {times}",
 )

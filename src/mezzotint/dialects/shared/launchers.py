@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint import outside
+from mezzotint.dialects.shared import setting_files
 from mezzotint.errors import Problem, RecipeError
 from mezzotint.recipe.reading import yaml_rules
 
@@ -48,16 +49,16 @@ class Server:
 
 
 @dataclass(slots=True)
-class Pasted:
+class ParsedCommand:
     """What a line begins with. words: the script's own flags. tool: "python", "accelerate", "torchrun", "mpirun",
-    "msrun", "bash", or "" when the line begins with a flag. processes: per machine, "gpu" for one a device. given: the
-    launcher's own options. servers: those of a rank table, and here: which of them the line is for. verb: what it does
+    "msrun", "bash", or "" when the line begins with a flag. processes: per machine, "gpu" for one a device. options:
+    the launcher's own. servers: those of a rank table, and here: which of them the line is for. verb: what it does
     here. more_notes: (flag, sentence)."""
 
     words: list[str]
     tool: str = ""
     script: str = ""
-    given: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
     processes: int | str = 1
     machines: int = 1
     mixed_precision: str | None = None
@@ -70,16 +71,16 @@ class Pasted:
     more_notes: list[tuple[str, str]] = field(default_factory=list)
 
     @property
-    def wanted(self) -> int | str:
+    def total_processes(self) -> int | str:
         """How many processes the line starts, "gpu" for one a device."""
         return self.processes if isinstance(self.processes, str) else self.processes * self.machines
 
     def insist(self, dialect: str, running: int) -> None:
         """Raises RecipeError E1019 when the line wants other processes than there are."""
-        wanted = self.wanted
-        if wanted in (1, running) or (wanted == "gpu" and running > 1):
+        total = self.total_processes
+        if total in (1, running) or (total == "gpu" and running > 1):
             return
-        many = "a process on each GPU" if wanted == "gpu" else f"{wanted} processes"
+        many = "a process on each GPU" if total == "gpu" else f"{total} processes"
         raise RecipeError(
             f"the line starts {many}, and {running} {'is' if running == 1 else 'are'} running; "
             f"type{self._each()}: {self.torchrun(dialect)}",
@@ -97,19 +98,19 @@ class Pasted:
         if self.machines == 1:
             return [("", self.torchrun(dialect))]
         names = [server.address for server in self.servers] or [f"server {n + 1}" for n in range(self.machines)]
-        found = []
+        lines = []
         for rank, name in enumerate(names):
-            there = replace(self, given={**self.given, "node_rank": str(rank)})
-            found.append((name, there.torchrun(dialect)))
-        return found
+            there = replace(self, options={**self.options, "node_rank": str(rank)})
+            lines.append((name, there.torchrun(dialect)))
+        return lines
 
     def torchrun(self, dialect: str) -> str:
         """The line that starts as many processes as this one asks for."""
         where = ["--nnodes", str(self.machines)] if self.machines > 1 else []
         for key, option in _CARRIED.items():
             alone = self.machines == 1 and key in ("machine_rank", "node_rank", "rdzv_backend")
-            if key in self.given and not alone and self.given[key]:
-                where += [f"--{option}", self.given[key]]
+            if key in self.options and not alone and self.options[key]:
+                where += [f"--{option}", self.options[key]]
         own = any(word.partition("=")[0] == "--mixed_precision" for word in self.words)
         precision = [f"--mixed_precision={self.mixed_precision}"] if self.mixed_precision and not own else []
         words = ["torchrun", *where, "--nproc-per-node", str(self.processes), "-m", "mezzotint", self.verb, "--as"]
@@ -126,28 +127,24 @@ class Pasted:
         return [("", f"`{shlex.join(self.dropped)}` at the beginning of the line is dropped: {why}{said}")]
 
 
-def strip(words: Sequence[str], scripts: Sequence[str]) -> Pasted:
+def strip(words: Sequence[str], scripts: Sequence[str]) -> ParsedCommand:
     """Takes launcher and script off a line. A line that begins with a flag has none. scripts: names that are known."""
     if not words or words[0].startswith("-"):
-        return Pasted(list(words))
+        return ParsedCommand(list(words))
     at = next((index for index, word in enumerate(words) if word.endswith(".py")), None)
     if at is None:
-        return Pasted(list(words))  # the parser says what it makes of the first word
+        return ParsedCommand(list(words))  # the parser says what it makes of the first word
     before = list(words[:at])
-    pasted = Pasted(list(words[at + 1 :]), script=_name(words[at]), dropped=list(words[: at + 1]))
+    command = ParsedCommand(list(words[at + 1 :]), script=setting_files.short(words[at]), dropped=list(words[: at + 1]))
     while before and _ENVIRONMENT.fullmatch(before[0]):
         before.pop(0)
-    pasted.tool = _tool(before)
-    _read(pasted, before)
-    return pasted
-
-
-def _name(path: str) -> str:
-    return re.split(r"[/\\]", path)[-1]
+    command.tool = _tool(before)
+    _read(command, before)
+    return command
 
 
 def _tool(words: Sequence[str]) -> str:
-    names = [_name(word) for word in words]
+    names = [setting_files.short(word) for word in words]
     if any(_ACCELERATE.fullmatch(name) for name in names) or "accelerate-launch" in names:
         return "accelerate"
     if _MPI & set(names):
@@ -159,36 +156,36 @@ def _tool(words: Sequence[str]) -> str:
     return "python"
 
 
-def _read(pasted: Pasted, words: Sequence[str]) -> None:
-    if pasted.tool == "python":
+def _read(command: ParsedCommand, words: Sequence[str]) -> None:
+    if command.tool == "python":
         return
     options = _options(words)
-    if pasted.tool == "mpirun":
-        _read_mpi(pasted, words)
+    if command.tool == "mpirun":
+        _read_mpi(command, words)
         return
-    if pasted.tool == "msrun":
-        _read_msrun(pasted, options)
+    if command.tool == "msrun":
+        _read_msrun(command, options)
         return
-    if pasted.tool == "accelerate" and options.get("config_file"):
-        options = _config(pasted, options["config_file"]) | options
-    pasted.given = options
+    if command.tool == "accelerate" and options.get("config_file"):
+        options = _config(command, options["config_file"]) | options
+    command.options = options
     machines = options.get("num_machines") or options.get("nnodes") or "1"
     per_node = options.get("nproc_per_node")
     total = options.get("num_processes")
-    pasted.machines = _count(pasted, "num_machines", machines)
-    if pasted.tool == "torchrun":
-        pasted.processes = (
-            per_node if per_node in ("gpu", "auto") else _count(pasted, "nproc_per_node", per_node or "1")
+    command.machines = _count(command, "num_machines", machines)
+    if command.tool == "torchrun":
+        command.processes = (
+            per_node if per_node in ("gpu", "auto") else _count(command, "nproc_per_node", per_node or "1")
         )
     elif total:
-        pasted.processes = max(1, _count(pasted, "num_processes", total) // pasted.machines)
+        command.processes = max(1, _count(command, "num_processes", total) // command.machines)
     elif "multi_gpu" in options:
-        pasted.processes = "gpu"
-    pasted.mixed_precision = _precision(pasted, options.get("mixed_precision"))
-    pasted.cpu = options.get("cpu", options.get("use_cpu", "false")).lower() in ("", "true")
+        command.processes = "gpu"
+    command.mixed_precision = _precision(command, options.get("mixed_precision"))
+    command.cpu = options.get("cpu", options.get("use_cpu", "false")).lower() in ("", "true")
 
 
-def _read_mpi(pasted: Pasted, words: Sequence[str]) -> None:
+def _read_mpi(command: ParsedCommand, words: Sequence[str]) -> None:
     """`mpirun -n 8`: that many on this machine. Where hosts are listed, torchrun is started on each of them."""
     for index, word in enumerate(words):
         name, _, value = word.lstrip("-").partition("=")
@@ -196,35 +193,35 @@ def _read_mpi(pasted: Pasted, words: Sequence[str]) -> None:
         if not word.startswith("-"):
             continue
         if name in ("n", "np", "c"):
-            pasted.processes = _count(pasted, name, value or after)
+            command.processes = _count(command, name, value or after)
         elif name in _MPI_HOSTS:
             what = f"lists hosts ({value or after}), which torchrun does not start"
             remedy = "start torchrun on each: --nnodes N --node-rank R --nproc-per-node CARDS --master-addr FIRST"
-            pasted.problems.append(Problem(word.partition("=")[0], what, remedy, "E1019"))
+            command.problems.append(Problem(word.partition("=")[0], what, remedy, "E1019"))
 
 
-def _read_msrun(pasted: Pasted, options: dict[str, str]) -> None:
+def _read_msrun(command: ParsedCommand, options: dict[str, str]) -> None:
     """`msrun --worker_num=16 --local_worker_num=8 --node_rank=0 --master_addr=…`."""
-    world = _count(pasted, "worker_num", options.get("worker_num", "8"))
-    local = _count(pasted, "local_worker_num", options.get("local_worker_num", str(world)))
-    pasted.processes, pasted.machines, pasted.given = local, max(1, world // local), options
+    world = _count(command, "worker_num", options.get("worker_num", "8"))
+    local = _count(command, "local_worker_num", options.get("local_worker_num", str(world)))
+    command.processes, command.machines, command.options = local, max(1, world // local), options
     if world % local:
         what = f"must be a multiple of --local_worker_num, got {world} and {local}"
-        pasted.problems.append(Problem("--worker_num", what, "", "E1019"))
+        command.problems.append(Problem("--worker_num", what, "", "E1019"))
 
 
 def _options(words: Sequence[str]) -> dict[str, str]:
     """The launcher's options, "" for a switch; hyphens and underscores are the same to it."""
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for index, word in enumerate(words):
         if word.startswith("--"):
             name, sign, value = word[2:].partition("=")
             after = words[index + 1] if index + 1 < len(words) else "-"
-            found[name.replace("-", "_")] = value if sign else ("" if after.startswith("-") else after)
-    return found
+            options[name.replace("-", "_")] = value if sign else ("" if after.startswith("-") else after)
+    return options
 
 
-def _config(pasted: Pasted, name: str) -> dict[str, str]:
+def _config(command: ParsedCommand, name: str) -> dict[str, str]:
     """The values of the configuration that the line names, as texts."""
     try:
         tree: dict[str, Any] = yaml_rules.load(outside.read_text(Path(name).expanduser()), name).tree
@@ -232,32 +229,32 @@ def _config(pasted: Pasted, name: str) -> dict[str, str]:
         reason = getattr(error, "strerror", None) or "it is no text"
         what = f"the launcher's configuration {name} cannot be read: {reason}"
         remedy = "make it with `accelerate config --config_file`, or say --num_processes instead"
-        pasted.problems.append(Problem("--config_file", what, remedy, "E1019"))
+        command.problems.append(Problem("--config_file", what, remedy, "E1019"))
         return {}
     except RecipeError as error:
         what = f"the launcher's configuration {name} is no YAML"
-        pasted.problems.append(Problem("--config_file", what, error.message, "E1019"))
+        command.problems.append(Problem("--config_file", what, error.message, "E1019"))
         return {}
     plain = {key: value for key, value in tree.items() if isinstance(value, (str, int, bool))}
     kind = str(plain.pop("distributed_type", "NO")).upper()
     if kind not in ("NO", "MULTI_GPU", "MULTI_CPU"):
         what = f"the configuration {name} asks for {kind}, which is not done here"
-        pasted.problems.append(Problem("--config_file", what, "take MULTI_GPU or NO", "E1019"))
+        command.problems.append(Problem("--config_file", what, "take MULTI_GPU or NO", "E1019"))
     if kind == "NO":
         plain.pop("num_processes", None)
     return {key: str(value) for key, value in plain.items()}
 
 
-def _count(pasted: Pasted, option: str, text: str) -> int:
+def _count(command: ParsedCommand, option: str, text: str) -> int:
     if text.isdecimal() and int(text) > 0:
         return int(text)
-    pasted.problems.append(Problem(f"--{option}", f"must be a whole number above 0, got {text!r}", "", "E1019"))
+    command.problems.append(Problem(f"--{option}", f"must be a whole number above 0, got {text!r}", "", "E1019"))
     return 1
 
 
-def _precision(pasted: Pasted, text: str | None) -> str | None:
+def _precision(command: ParsedCommand, text: str | None) -> str | None:
     word = {"False": "no", "false": "no"}.get(text or "", text)
     if word is None or word in ("no", "fp16", "bf16"):
         return word
-    pasted.problems.append(Problem("--mixed_precision", f"takes no, fp16 or bf16, got {word!r}", "", "E1019"))
+    command.problems.append(Problem("--mixed_precision", f"takes no, fp16 or bf16, got {word!r}", "", "E1019"))
     return None

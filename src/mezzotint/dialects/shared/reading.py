@@ -40,9 +40,9 @@ class Spec:
 
 @dataclass(slots=True)
 class Parsed:
-    """given: what was written, by flag without dashes. under: what counts below it. notes: (flag, sentence)."""
+    """values: what was written, by flag without dashes. under: what counts below it. notes: (flag, sentence)."""
 
-    given: dict[str, Value] = field(default_factory=dict)
+    values: dict[str, Value] = field(default_factory=dict)
     under: dict[str, Value] = field(default_factory=dict)
     notes: list[tuple[str, str]] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -90,7 +90,7 @@ def parse(words: Sequence[str], specs: Mapping[str, Spec]) -> Parsed:
             taken.append(rest.pop(0))
         _take(spec, taken, parsed)
     for spec in specs.values():
-        if spec.required and spec.flag not in parsed.given and not _is_told(spec.flag, parsed):
+        if spec.required and spec.flag not in parsed.values and not _is_told(spec.flag, parsed):
             parsed.problems.append(Problem(f"--{spec.flag}", "is missing; the script needs it", "", "E1017"))
     return parsed
 
@@ -137,9 +137,9 @@ def _take(spec: Spec, taken: list[str], parsed: Parsed) -> None:
     if problem:
         parsed.problems.append(Problem(f"--{spec.flag}", problem, "", "E1017"))
         return
-    if spec.flag in parsed.given:
+    if spec.flag in parsed.values:
         parsed.notes.append((spec.flag, f"given more than once; the last counts: {shown(value)}"))
-    parsed.given[spec.flag] = value
+    parsed.values[spec.flag] = value
 
 
 def value_of(spec: Spec, taken: Sequence[str]) -> tuple[Value, str]:
@@ -182,14 +182,14 @@ def _number(text: str, *, whole: bool) -> tuple[Value, str]:
 
 
 def _numbers(texts: Sequence[str]) -> tuple[Value, str]:
-    found: list[float] = []
+    numbers: list[float] = []
     for text in texts:
         value, problem = _number(text, whole=False)
         if problem:
             return None, problem
         assert isinstance(value, float)
-        found.append(value)
-    return tuple(found), ""
+        numbers.append(value)
+    return tuple(numbers), ""
 
 
 def shown(value: Value) -> str:

@@ -48,7 +48,7 @@ def read(name: str, flag: str, specs: Mapping[str, Spec]) -> Parsed:
         if what:
             parsed.problems.append(Problem(where, what, "", "E1017"))
         else:
-            parsed.given[key] = value
+            parsed.values[key] = value
     return parsed
 
 
@@ -58,11 +58,11 @@ def _load(name: str) -> tuple[dict[str, Any], str]:
     twice: list[str] = []
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        entries = dict(pairs)
+        if len(entries) < len(pairs):
             keys = [key for key, _ in pairs]
-            twice.extend(key for key in found if keys.count(key) > 1)
-        return found
+            twice.extend(key for key in entries if keys.count(key) > 1)
+        return entries
 
     try:
         tree = outside.parse_json(outside.read_text(path, limit=_LIMIT, encoding="utf-8-sig"), pairs=once)

@@ -97,44 +97,44 @@ class Config:
 
     def section(self, place: Place, params: Mapping[str, Param]) -> Node:
         """A plain mapping of keys, without a target."""
-        found = self.at(place)
-        if found is not None and not isinstance(found, dict):
-            self.refuse(place, f"must hold keys, got {_word(found)}", code="E1017")
-            found = None
-        values, written = self._values(place, found or {}, params)
+        tree = self.at(place)
+        if tree is not None and not isinstance(tree, dict):
+            self.refuse(place, f"must hold keys, got {_word(tree)}", code="E1017")
+            tree = None
+        values, written = self._values(place, tree or {}, params)
         return Node("", place, values, written)
 
     def node(self, place: Place, role: str) -> Node | None:
         """The object at a place, whose target has a role; None when there is none or it is wrong."""
-        found = self.at(place)
-        if found is None:
+        tree = self.at(place)
+        if tree is None:
             return None
-        if not isinstance(found, dict) or not isinstance(found.get("target"), str):
+        if not isinstance(tree, dict) or not isinstance(tree.get("target"), str):
             self.refuse(place, "must be an object with `target:`", code="E1017")
             return None
-        name = found["target"].rpartition(".")[2]
-        target = self._target(place, found["target"], name, role)
+        name = tree["target"].rpartition(".")[2]
+        target = self._target(place, tree["target"], name, role)
         if target is None:
             return None
-        given = found.get("params")
-        if given is not None and not isinstance(given, dict):
-            self.refuse((*place, "params"), f"must hold keys, got {_word(given)}", code="E1017")
+        entries = tree.get("params")
+        if entries is not None and not isinstance(entries, dict):
+            self.refuse((*place, "params"), f"must hold keys, got {_word(entries)}", code="E1017")
             return None
-        beside = sorted(found.keys() - {"target", "params"} - BESIDE.get(role, frozenset()))
+        beside = sorted(tree.keys() - {"target", "params"} - BESIDE.get(role, frozenset()))
         for key in beside:
             self.refuse((*place, key), "stands beside target and params, where nothing is read", code="E1016")
-        values, written = self._values((*place, "params"), given or {}, target.params)
+        values, written = self._values((*place, "params"), entries or {}, target.params)
         return Node(name, place, values, written)
 
     def nodes(self, place: Place, role: str) -> Iterator[Node]:
         """The objects of a list."""
-        found = self.at(place)
-        if found is None:
+        items = self.at(place)
+        if items is None:
             return
-        if not isinstance(found, list):
-            self.refuse(place, f"must be a list, got {_word(found)}", code="E1017")
+        if not isinstance(items, list):
+            self.refuse(place, f"must be a list, got {_word(items)}", code="E1017")
             return
-        for index in range(len(found)):
+        for index in range(len(items)):
             node = self.node((*place, index), role)
             if node is not None:
                 yield node
@@ -156,12 +156,12 @@ class Config:
         return target
 
     def _values(
-        self, place: Place, given: Mapping[str, Any], params: Mapping[str, Param]
+        self, place: Place, entries: Mapping[str, Any], params: Mapping[str, Param]
     ) -> tuple[dict[str, Any], frozenset[str]]:
         values = {key: param.default for key, param in params.items()}
         self.draft.files = {**self.draft.files, **{flag_of((*place, key)): self.file for key in params}}
         written = set()
-        for key, raw in given.items():
+        for key, raw in entries.items():
             param = params.get(key)
             if param is None:
                 remedy = did_you_mean(str(key), params, f"known are {', '.join(params) or 'none'}")

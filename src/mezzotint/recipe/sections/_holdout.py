@@ -51,8 +51,8 @@ class HoldoutSettings(Section):
 
     rule: Annotated[Literal["exact", "chance"], ALLOW] = "exact"
     """How many that are: `exact` holds out ⌈share · n⌉ of n pictures, those with the smallest draws; `chance` holds out
-    each with the chance `share`, so that a small set may lose far more or fewer, and no picture's lot depends on the
-    others. A run that was begun before there was this choice goes on by chance."""
+    each with the chance `share`, so that a small set may lose far more or fewer, and whether a picture is held out does
+    not depend on the others. A run that was begun before there was this choice goes on by chance."""
 
     max_samples: Annotated[PositiveInt, ALLOW] = 64
     """At most so many pictures are held out, however large the share. Of each folder of `data.holdout.path`, and for
