@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -26,8 +27,13 @@ Run = Callable[[Sequence[str]], int]
 def verb(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run], None]:
     """Puts a function in the place of every verb's page."""
 
+    import_module = importlib.import_module
+
     def put(run: Run) -> None:
-        monkeypatch.setattr("mezzotint.cli.importlib.import_module", lambda _: SimpleNamespace(run=run))
+        def imported(name: str) -> Any:
+            return SimpleNamespace(run=run) if name.startswith("mezzotint.tasks.") else import_module(name)
+
+        monkeypatch.setattr(importlib, "import_module", imported)
 
     return put
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from installed import install
 
 import mezzotint
 from mezzotint import registry
+from mezzotint.cli import main
 from mezzotint.errors import RecipeError
 
 
@@ -55,3 +58,47 @@ def test_an_unknown_name_answers_with_the_nearest(folder: str, name: str, words:
         registry.find(folder, name)
     assert caught.value.code == "E1010"
     assert words in str(caught.value)
+
+
+# --- other packages ---------------------------------------------------------------------------------------------------
+
+GROUPS = {
+    "mezzotint.families": {"sd": "thief"},
+    "mezzotint.formats": {"torn": "torn_format"},
+    "mezzotint.dialects": {"gone": "nowhere.dialect"},
+    "mezzotint.optimizers": {"torn": "torn_format"},
+    "mezzotint.recipe.optimizers": {"torn": "torn_format"},
+    "mezzotint.callbacks": {"torn": "torn_format"},
+}
+"""An own name, a module that fails as it is imported, and one that is not there."""
+
+
+@pytest.fixture
+def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"torn_format.py": "raise ImportError('half an upload')\n", "thief.py": "raise SystemExit\n"}
+    install(tmp_path / "site", monkeypatch, files, GROUPS)
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_broken_package_is_named_and_harms_nothing(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls"]) == 0
+    listed = capsys.readouterr().out
+    assert listed.count("torn") == listed.count("from the package strangers 1.2\n") == 3
+    assert "from the package strangers 1.2, whose module nowhere is not there" in listed
+    assert registry.find("families", "sd").__name__ == "mezzotint.families.sd", "the own one comes first"
+    assert world.train("run", run__steps=1) == 0
+    capsys.readouterr()
+    assert world.train("torn", run__steps=1, data__format="torn") == 2
+    said = capsys.readouterr().err
+    assert "error[E1163]: torn comes from the package strangers 1.2, and its module torn_format cannot" in said
+    assert "half an upload" in said
+    assert main(["translate", "--as", "gone", "--", "--x"]) == 2
+    assert "E1163" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("broken")
+def test_nothing_of_another_package_is_imported_before_it_is_named() -> None:
+    assert "torn" in registry.names("data/formats")
+    assert "torn" not in registry.names("data/formats", at_hand=True)
+    assert registry.about("training/callbacks")["torn"] == "from the package strangers 1.2"
+    assert "torn_format" not in sys.modules

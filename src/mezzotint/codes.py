@@ -129,6 +129,9 @@ CODES: dict[str, str] = {
     "E1162": "A new run would write its recipe.yaml into a folder in which a recipe.yaml lies that no run has written, "
     "such as your own. Nothing is written over: choose another run.folder or run.name, or give the file "
     "another name.",
+    "E1163": "A recipe or a line names a family, format, dialect, optimizer or callback that another installed package "
+    "brings by an entry point, and importing its module fails. `mezzotint ls` shows which package it is. Update that "
+    "package, or remove it; what Mezzotint itself has is not touched by it.",
     "E1200": "The data set cannot be used as it is. The message names the file and what to do with it.",
     "E1201": "A folder of data.path is not there, is a file, or cannot be read; or data.path is empty. "
     "Relative paths are looked up beside the recipe, then in the current folder.",

@@ -5,55 +5,64 @@ file, or a folder whose `__init__` imports what the choice offers; it may lie in
 No list has to be kept: what is a module in the folder can be chosen; `base`, `shared` and names with an underscore
 cannot. A folder whose `__init__` offers nothing is a group: `dialects/diffusers/sdxl.py` is the choice
 `diffusers-sdxl`.
+
+Other installed packages bring choices by entry points: of the group `mezzotint.families`, `.formats`, `.dialects`,
+`.optimizers` or `.callbacks`, and of `mezzotint.recipe.families`, `.formats` or `.optimizers` for the files without
+torch. Their names are read from the package's metadata; nothing of it is imported before a recipe names it.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
+import importlib.metadata
 import importlib.util
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 
 from mezzotint.errors import RecipeError, did_you_mean
 
 _NO_CHOICES = ("base", "shared")
-_OUTSIDE: dict[str, dict[str, str]] = {}
 
 
-def add(folder: str, name: str, module: str) -> None:
-    """Lets a choice come from outside of the package: `module` is imported when `name` is asked for. One that is in
-    the folder comes first."""
-    _OUTSIDE.setdefault(folder, {})[name] = module
-
-
-def names(folder: str) -> tuple[str, ...]:
+def names(folder: str, *, at_hand: bool = False) -> tuple[str, ...]:
     """The choices in a folder of the package ("families", "data/formats", "runtimes", "weights/layouts", "dialects"),
-    sorted.
+    sorted. at_hand: of those that other packages bring only the ones that have been imported already.
 
     Nothing is imported. A name is written with hyphens where its module has underscores.
     """
-    return tuple(sorted({*_choices(folder), *_OUTSIDE.get(folder, ())}))
+    choices = _choices(folder).items()
+    return tuple(sorted(name for name, one in choices if not (at_hand and one.origin) or one.module in sys.modules))
 
 
 def about(folder: str) -> dict[str, str]:
     """What each choice in a folder is, by name: the head of its module's docstring up to the first full stop,
-    semicolon or colon, without the words that name it. Nothing is imported."""
-    outside = {name: f"from {module}" for name, module in _OUTSIDE.get(folder, {}).items()}
-    return dict(sorted((outside | {name: _head(choice.path) for name, choice in _choices(folder).items()}).items()))
+    semicolon or colon, without the words that name it; or the package that brings it, and whether its module is there.
+    Nothing is imported."""
+    return {name: choice.about() for name, choice in sorted(_choices(folder).items())}
 
 
 def find(folder: str, name: str) -> ModuleType:
-    """Imports the module behind a choice. Raises RecipeError E1010 with the nearest name when there is none."""
+    """Imports the module behind a choice. Raises RecipeError E1010 with the nearest name when there is none, E1163
+    where another package brings it and cannot be imported."""
     choice = _choices(folder).get(name.replace("_", "-"))
-    if choice is None and (module := _OUTSIDE.get(folder, {}).get(name.replace("_", "-"))) is not None:
-        return importlib.import_module(module)
     if choice is None:
         raise RecipeError(unknown(folder, name), code="E1010")
-    return importlib.import_module(choice.module)
+    if not choice.origin:
+        return importlib.import_module(choice.module)
+    try:
+        return importlib.import_module(choice.module)
+    except Exception as error:  # whatever a stranger's module raises
+        raise RecipeError(
+            f"{name} comes from the package {choice.origin}, and its module {choice.module} cannot be imported "
+            f"({type(error).__name__}: {error}); update or remove that package",
+            code="E1163",
+        ) from error
 
 
 def unknown(folder: str, name: str) -> str:
@@ -65,22 +74,45 @@ def unknown(folder: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """A module that can be chosen. module: its dotted name."""
+    """A module that can be chosen. module: its dotted name. path: its file, None where another package brings it;
+    origin: that package and its version, "" for our own."""
 
     module: str
-    path: Path
+    path: Path | None
+    origin: str = ""
+
+    def about(self) -> str:
+        """What it is, in some words."""
+        if self.path is not None:
+            return _head(self.path)
+        top = self.module.partition(".")[0]
+        missing = "" if importlib.util.find_spec(top) is not None else f", whose module {top} is not there"
+        return f"from the package {self.origin}{missing}"
 
 
 def _choices(folder: str) -> dict[str, _Choice]:
-    """What can be chosen, by name: of the folder, and of whatever else its package's `__path__` names."""
+    """What can be chosen, by name: of the folder, of whatever else its package's `__path__` names, and of other
+    packages."""
     package = ".".join(("mezzotint", *folder.split("/")))
     choices: dict[str, _Choice] = {}
     for place in _places(package):
         for name, choice in _modules(Path(place), package):
+            assert choice.path is not None
             if choice.path.name != "__init__.py" or _offers(choice.path):
                 choices.setdefault(name, choice)
             else:
                 choices |= {f"{name}-{word}": inner for word, inner in _modules(choice.path.parent, choice.module)}
+    group = package.replace("mezzotint.data.", "mezzotint.").replace("mezzotint.training.", "mezzotint.")
+    return _of_packages(group, tuple(sys.path)) | choices
+
+
+@lru_cache(maxsize=64)
+def _of_packages(group: str, _path: tuple[str, ...]) -> dict[str, _Choice]:
+    """What installed packages bring to a group, by name. _path: where Python looks, so that it is asked once."""
+    choices = {}
+    for point in importlib.metadata.entry_points(group=group):
+        origin = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.module
+        choices[point.name.replace("_", "-")] = _Choice(point.module, None, origin)
     return choices
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import install
 
-import mezzotint.dialects
 from mezzotint import registry
 from mezzotint.cli import main
 from mezzotint.dialects.base import Launched
@@ -19,22 +19,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to-add.md"
 
 
 @pytest.fixture
-def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file of the page as `dialects/example.py`, in a folder that belongs to the package for this test alone."""
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file of the page in another installed package."""
     text = re.search(r"^```python run dialect\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     assert text is not None
-    file = tmp_path / "dialects" / "example.py"
-    file.parent.mkdir()
-    file.write_text(text[1], "utf-8")
-    inside = registry._modules
-
-    def modules(folder: Path) -> list[tuple[str, Path]]:
-        here = Path(mezzotint.dialects.__file__).parent
-        return [*inside(folder), *([("example", here / "example.py")] if folder == here else [])]
-
-    monkeypatch.setattr(registry, "_modules", modules)
-    monkeypatch.setattr(mezzotint.dialects, "__path__", [*mezzotint.dialects.__path__, str(file.parent)])
-    return file
+    groups = {"mezzotint.dialects": {"example": "example_dialect"}}
+    install(tmp_path / "site", monkeypatch, {"example_dialect.py": text[1]}, groups)
 
 
 @pytest.mark.usefixtures("example")
@@ -42,6 +32,8 @@ def test_a_file_in_the_folder_is_a_dialect_whose_line_is_translated_and_trained(
     world: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "example" in registry.names("dialects")
+    assert main(["ls", "dialects"]) == 0
+    assert "from the package strangers 1.2" in capsys.readouterr().out
     line = ["python", "train.py", f"--model={world.model}", "--batch=2", "--fast"]
     read = foreign.reading("example", line, (), Launched(processes=2))
     assert (read.recipe.data.batch_size, read.origin["data.batch_size"]) == (4, "--batch")

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import install
 
-from mezzotint import outside, registry
+from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading import paths
@@ -90,13 +91,10 @@ class Family(StableFamily):
 
 @pytest.fixture
 def dimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The two files of the family, known to the registry, and forgotten afterwards."""
-    (tmp_path / "dimmed_facts.py").write_text(FACTS)
-    (tmp_path / "dimmed.py").write_text(NETWORK)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(registry, "_OUTSIDE", {})
-    registry.add("recipe/families", "dimmed", "dimmed_facts")
-    registry.add("families", "dimmed", "dimmed")
+    """The two files of the family in another installed package, forgotten afterwards."""
+    files = {"dimmed_facts.py": FACTS, "dimmed.py": NETWORK}
+    groups = {"mezzotint.recipe.families": {"dimmed": "dimmed_facts"}, "mezzotint.families": {"dimmed": "dimmed"}}
+    install(tmp_path / "site", monkeypatch, files, groups)
     yield
     for name in ("dimmed", "dimmed_facts"):
         sys.modules.pop(name, None)
@@ -111,7 +109,7 @@ def dimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("dimmed")
 def test_it_is_listed_and_its_settings_are_its_own(capsys: Any) -> None:
     assert main(["ls", "families"]) == 0
-    assert "dimmed  from dimmed" in capsys.readouterr().out
+    assert "dimmed  from the package strangers 1.2" in capsys.readouterr().out
     recipe = read_text("schema: 1\nmodel: {family: dimmed, dimmed: {share: 0.25}}").recipe
     assert recipe.model_dump()["model"]["dimmed"] == {"share": 0.25}
     for line, why in (

@@ -87,5 +87,5 @@ class Recipe(Section):
 
 
 def _that_allow_sharding() -> list[str]:
-    every = {name: registry.find("recipe/optimizers", name) for name in registry.names("recipe/optimizers")}
-    return [name for name, module in every.items() if module.Settings.allows_sharding]
+    names = registry.names("recipe/optimizers", at_hand=True)
+    return [name for name in names if registry.find("recipe/optimizers", name).Settings.allows_sharding]

@@ -36,9 +36,16 @@ def _kinds() -> dict[str, Callable[[], dict[str, str]]]:
         "models": _models,
         "families": lambda: registry.about("families"),
         "formats": lambda: registry.about("data/formats"),
-        "dialects": lambda: {name: foreign.dialect(name).about for name in registry.names("dialects")},
+        "dialects": _dialects,
         "runtimes": lambda: registry.about("runtimes"),
+        "optimizers": lambda: registry.about("recipe/optimizers"),
+        "callbacks": lambda: registry.about("training/callbacks"),
     }
+
+
+def _dialects() -> dict[str, str]:
+    own = registry.names("dialects", at_hand=True)
+    return registry.about("dialects") | {name: foreign.dialect(name).about for name in own}
 
 
 def title(path: Path) -> str:

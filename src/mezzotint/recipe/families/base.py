@@ -78,8 +78,8 @@ class FamilySpec:
 
 
 def specs() -> tuple[FamilySpec, ...]:
-    """All families, sorted by name."""
-    return tuple(registry.find(FOLDER, name).SPEC for name in registry.names(FOLDER))
+    """All families, sorted by name; of those that other packages bring the ones that a recipe has named."""
+    return tuple(registry.find(FOLDER, name).SPEC for name in registry.names(FOLDER, at_hand=True))
 
 
 def family_spec(name: str) -> FamilySpec:

@@ -80,7 +80,7 @@ def _dialect_of(words: Sequence[str]) -> str | None:
         return None
     flags = {word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")}
     best, most = None, 0
-    for name in registry.names("dialects"):
+    for name in registry.names("dialects", at_hand=True):
         dialect: Dialect = registry.find("dialects", name).DIALECT
         names_model = any("model.path" in row.to and row.flag in flags for row in dialect.rows)
         count = sum(row.flag in flags for row in dialect.rows)

@@ -313,8 +313,8 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "ls",
-        "list shipped recipes and models, families, formats, dialects, runtimes",
-        "[recipes|models|families|formats|dialects|runtimes]",
+        "list shipped recipes and models, families, formats, dialects, runtimes, …",
+        "[recipes|models|families|formats|dialects|runtimes|optimizers|callbacks]",
         (
             ("mezzotint ls", "everything that can be named in a recipe"),
             ("mezzotint ls recipes", "the shipped recipes"),
