@@ -319,7 +319,7 @@ def test_compile_runs_every_block_compiled(prepare: Prepare, monkeypatch: pytest
 def test_compile_leaves_no_block_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     # traced and guarded as ever, but run without a C++ compiler
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
-    family = sd.Family.load(ModelSettings(path=shipped("tiny-sd"), weights="random"))  # with blocks enough
+    family = sd.Family.of(ModelSettings(path=shipped("tiny-sd"), weights="random"))  # with blocks enough
     limits = {"recompile_limit": 8, "accumulated_recompile_limit": 256, "fail_on_recompile_limit_hit": True}
     with torch._dynamo.config.patch(limits), torch.no_grad():
         assert base.compile_blocks(family.blocks()) > 16

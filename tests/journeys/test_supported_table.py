@@ -118,7 +118,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "the line of diffusers' train_text_to_image.py, 0.26.3 or head": (
         f"{LINE}::test_check_reads_the_line_and_tells_its_notes",
-        "tests/dialects/test_diffusers_sd.py::test_every_flag_of_both_versions_has_one_row_with_its_documented_default",
+        "tests/dialects/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
         f"{LINE}::test_the_result_is_a_pipeline_in_output_dir_whose_unet_is_the_average",
         "tests/tasks/test_bench.py::test_a_foreign_line_has_two_rows_and_the_published_target",
         f"{HERE}::test_the_line_trains_in_two_processes_that_torchrun_started",
@@ -126,8 +126,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "the line of diffusers' train_text_to_image_sdxl.py, 0.26.3 or head": (
         f"{XL_LINE}::test_check_reads_the_line_and_bench_measures_it",
-        "tests/dialects/test_diffusers_sdxl.py::"
-        "test_every_flag_of_both_versions_has_one_row_with_its_documented_default",
+        "tests/dialects/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
         f"{XL_LINE}::test_the_line_trains_the_unet_alone_and_leaves_a_pipeline_with_the_average",
         f"{XL_LINE}::test_check_reads_the_line_and_bench_measures_it",
         f"{XL_LINE}::test_the_line_trains_in_two_processes",

@@ -126,7 +126,7 @@ def test_the_weights_are_those_of_the_record(weights: dict[str, Tensor]) -> None
 
 
 def test_every_tensor_of_the_file_has_its_place(settings: ModelSettings, weights: dict[str, Tensor]) -> None:
-    single = open_single(settings.path, Family.kin.layout, config=settings.config)
+    single = open_single(settings.path, Family.files.layout, config=settings.config)
     assert single.besides.unknown == ()
     taken = sum(len(table.present(weights)) for table in single.tables.values())
     assert taken == len(weights) - len(single.besides.extras)
@@ -161,7 +161,7 @@ def test_prediction_and_gradients_are_the_recorded_ones(settings: ModelSettings)
     loss.backward()
     assert x.grad is not None
     same(x.grad, "grad_x", atol=2e-7)
-    single = open_single(settings.path, family.kin.layout, config=settings.config)
+    single = open_single(settings.path, family.files.layout, config=settings.config)
     names = [name for name in RECORD if name.startswith("grad.")]
     assert len(names) == 5
     for name in names:

@@ -256,7 +256,13 @@ def test_zero_terminal_snr_of_the_recipe_is_sampled_as_it_was_trained(trained: A
     request = Request("a", Size(32, 32))
     assert opened.objective.schedule.zero_terminal
     settings = SampleSettings(steps=2, guidance=(1.0,), solver="ddim")
-    list(sample(opened.family, [request], Sampling(opened.objective.schedule, opened.objective.form, "cpu", settings)))
+    list(
+        sample(
+            opened.family,
+            [request],
+            Sampling(opened.objective.schedule, opened.objective.parameterization, "cpu", settings),
+        )
+    )
     assert seen[0] == 999
     with pytest.raises(RecipeError) as caught:
         verb.run([str(trained.root / "zero"), "--prompt=a", "--solver=heun", *QUICK, f"--out={out}"])

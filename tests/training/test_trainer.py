@@ -373,7 +373,7 @@ def test_the_loop_costs_little_over_a_bare_one(
 ) -> None:
     """Our step against the same UNet, loss, clip and fused AdamW written bare, in alternation, in CPU seconds."""
     whole = ModelSettings(path=shipped("tiny-sd"), weights="random")  # four levels: what is not arithmetic counts less
-    ours, bare = Family.load(whole), Family.load(whole)
+    ours, bare = Family.of(whole), Family.of(whole)
     latents, text = latents_at(1, 8), text_of(ours, 4)
     states = torch.cat([text.states] * 2)
     step = step_batches([batch_of(latents, TextEmbedding(states))], 1)

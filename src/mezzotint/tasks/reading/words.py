@@ -80,9 +80,9 @@ class Words:
     def written(self, *, leaving: Sequence[str] = ()) -> list[str]:
         """The words as they may be typed, without the switches named in `leaving`, the foreign line at the end."""
         kept = [(switch, value) for switch, value in self.switches if switch.name not in leaving]
-        ours = [f"{switch.name}={value}" if switch.takes_value else switch.name for switch, value in kept]
-        is_foreign = any(switch is AS for switch, _ in kept)
-        return [*self.plain, *ours, *(["--", *self.foreign] if is_foreign else [])]
+        dialect = [word for switch, value in kept if switch is AS for word in (AS.name, value)]
+        ours = [f"{one.name}={value}" if one.takes_value else one.name for one, value in kept if one is not AS]
+        return [*dialect, *self.plain, *ours, *(["--", *self.foreign] if dialect else [])]
 
     def wrong(self, what: str) -> RecipeError:
         """What is wrong with the line, to be raised: E1012."""
