@@ -150,7 +150,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "the line of Open-Sora-Plan's train_t2v.py, v1.1": (
         f"{SORA_LINE}::test_check_reads_the_line_and_everything_beside_it",
-        "tests/dialects/test_open_sora_plan.py::test_every_documented_option_has_one_row_with_its_default",
+        "tests/dialects/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
         f"{SORA_LINE}::test_killed_it_goes_on_to_the_same_bits_and_leaves_both_models_in_ckpt",
         f"{SORA_LINE}::test_the_line_is_measured",
         f"{SORA_LINE}::test_two_that_share_end_as_one_does_and_one_goes_on_from_both",
