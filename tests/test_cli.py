@@ -271,7 +271,7 @@ def test_words_may_be_typed_again_without_a_verbs_own_switches() -> None:
     line = parse(foreign, "check")
     assert (line.dialect, line.packages, line.whole("--processes", 1)) == ("diffusers-sd", ("x",), 2)
     again = line.written(leaving=["--processes"])
-    assert again == ["optim.lr=1", "--as=diffusers-sd", "--allow-package=x", "--", "--processes=3"]
+    assert again == ["--as", "diffusers-sd", "optim.lr=1", "--allow-package=x", "--", "--processes=3"]
     assert parse(again, "train").foreign == ("--processes=3",)
 
 

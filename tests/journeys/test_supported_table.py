@@ -142,7 +142,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "the line of MindONE's train.py for SDXL, with its YAML": (
         f"{MINDONE_LINE}::test_check_and_bench_read_the_line",
-        "tests/dialects/test_mindone_sdxl.py::test_every_flag_has_one_row_with_its_documented_default",
+        "tests/dialects/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
         f"{MINDONE_LINE}::test_the_document_from_its_cache_to_its_model",
         f"{MINDONE_LINE}::test_check_and_bench_read_the_line",
         f"{MINDONE_LINE}::test_the_line_trains_in_two_processes",
@@ -157,7 +157,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{SORA_LINE}::test_two_that_share_end_as_one_does_and_one_goes_on_from_both",
     ),
     "lines of diffusers' other scripts": (
-        "tests/dialects/test_diffusers_sd.py::"
+        "tests/dialects/test_contract.py::"
         "test_other_scripts_of_the_project_are_refused_by_name_and_an_own_name_is_noted",
     ) * 6,
     # files that are something else
