@@ -1,11 +1,12 @@
 """`make docs`: writes what in docs/ comes from the source: the recipe reference, its JSON Schema, the error codes, the
-list of decisions, and the marked tables of the options of other trainers, of metrics.md and of resume.md.
+list of decisions, and the marked tables of the options of other trainers, of metrics.md, resume.md and structure.md.
 
 `pages()` is the truth; a test holds the files equal to it.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from mezzotint.recipe import reference
 from mezzotint.training.callbacks._scalars import TAGS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+SOURCE = DOCS.parent / "src" / "mezzotint"
 REFERENCE = DOCS / "reference"
 OPTIONS = REFERENCE / "options"
 ERROR_PAGES: dict[str, dict[str, str]] = {
@@ -45,6 +47,7 @@ def pages() -> dict[Path, str]:
         **{REFERENCE / "errors" / name: text for name, text in error_pages().items()},
         metrics: with_part(metrics, "tags", tag_table()),
         resume: with_part(resume, "rules", rule_table()),
+        DOCS / "structure.md": with_part(DOCS / "structure.md", "rooms", room_table()),
         **option_pages(),
         DOCS / "decisions" / "README.md": decisions_page(),
     }
@@ -91,6 +94,16 @@ def decisions_page() -> str:
         titles.append(f"- [{int(path.name[:4])}. {title[0].upper()}{title[1:]}]({path.name})")
     text = ["# Decisions", "", "What was decided for good, and why. This list is written by `make docs`.", ""]
     return "\n".join([*text, *titles, ""])
+
+
+def room_table() -> list[str]:
+    """Every folder inside of a package: what lives there, and how many files."""
+    rows = []
+    for init in sorted(SOURCE.glob("*/*/__init__.py")):
+        about = ast.get_docstring(ast.parse(init.read_text("utf-8"))) or ""
+        folder = init.parent.relative_to(SOURCE).as_posix()
+        rows.append((f"`{folder}/`", _line(about.partition("\n\n")[0]), str(len(list(init.parent.glob("*.py"))) - 1)))
+    return table(("folder", "what lives there", "files"), rows)
 
 
 def kinds() -> list[type[MezzotintError]]:
