@@ -99,10 +99,10 @@ def test_a_cache_of_a_seed_that_is_not_drawn_yet_is_refused(world: Any) -> None:
 def test_an_exported_average_can_be_trained_on_its_own(world: Any) -> None:
     given = {"optim__ema__rule": "constant", "optim__ema__decay": 0.7, "run__steps": 2}
     assert world.train("first", **given) == 0
-    [average] = (world.root / "first" / "exports").glob("*-ema")
-    assert world.train("second", model__path=average, model__weights="files", run__steps=1, optim__lr=1e-5) == 0
+    [export] = (world.root / "first" / "exports").glob("*-ema")
+    assert world.train("second", model__path=export, model__weights="files", run__steps=1, optim__lr=1e-5) == 0
     average = state.read(next((world.root / "first" / "checkpoints").iterdir())).tensors
-    exported = tensor_files.read(average / "unet" / "diffusion_pytorch_model.safetensors")
+    exported = tensor_files.read(export / "unet" / "diffusion_pytorch_model.safetensors")
     trained = state.read(next((world.root / "second" / "checkpoints").iterdir())).tensors
     for name, tensor in exported.items():
         assert torch.equal(tensor, average[f"ema/denoiser/{name}"])
