@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from installed import install
 
 from mezzotint import errors, registry
 from mezzotint.data.catalogue import catalogue
@@ -323,17 +324,18 @@ def test_the_reader_of_the_page_reads_what_is_written_and_notices_damage(load: L
 
 
 @pytest.fixture
-def caption_table(load: Load, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The format of the page, as if its two files lay in the tree."""
-    written = {}
-    for folder, kind in (("data/formats", "format"), ("recipe/formats", "format-spec")):
-        module = load(f"caption_table_{kind}".replace("-", "_"), block("docs/how-to-add.md", f"python run {kind}"))
-        dotted = f"mezzotint.{folder.replace('/', '.')}.caption_table"
-        monkeypatch.setitem(sys.modules, dotted, module)
-        written[folder] = {"caption-table": registry._Choice(dotted, SOURCE / folder / "caption_table.py")}
-    listed = registry._choices
-    monkeypatch.setattr(registry, "_choices", lambda folder: listed(folder) | written.get(folder, {}))
+def caption_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The format of the page in another installed package."""
+    kinds = {"caption_table.py": "python run format", "caption_table_spec.py": "python run format-spec"}
+    groups = {
+        "mezzotint.formats": {"caption-table": "caption_table"},
+        "mezzotint.recipe.formats": {"caption-table": "caption_table_spec"},
+    }
+    files = {name: block("docs/how-to-add.md", words) for name, words in kinds.items()}
+    install(tmp_path / "site", monkeypatch, files, groups)
     yield
+    for name in ("caption_table", "caption_table_spec"):
+        sys.modules.pop(name, None)
     format_spec.cache_clear()
 
 

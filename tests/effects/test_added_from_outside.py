@@ -1,8 +1,7 @@
-"""What `docs/how-to-add.md` shows is all that an optimizer or a callback needs: files that no list names."""
+"""What `docs/how-to-add.md` shows is all that an optimizer or a callback needs, from another package as well."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from installed import install
 
 from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.training import state
@@ -23,23 +23,22 @@ def shown(words: str) -> str:
     return PAGE.partition(f"```python run {words}\n")[2].partition("```")[0]
 
 
+def group_of(folder: str) -> str:
+    """The entry points that bring choices to a folder."""
+    return f"mezzotint.{folder.replace('training/', '').replace('/', '.')}"
+
+
 class Outside:
-    """A place beside the package, whose files are found as the package's own are."""
+    """Other installed packages, one for each file."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.modules, self._patch = root, list[str](), monkeypatch
 
     def add(self, folder: str, name: str, text: str) -> None:
-        package = importlib.import_module(".".join(("mezzotint", *folder.split("/"))))
-        place = self.root / folder
-        place.mkdir(parents=True, exist_ok=True)
-        (place / f"{name}.py").write_text(text, "utf-8")
-        if str(place) not in package.__path__:
-            self._patch.setattr(package, "__path__", [*package.__path__, str(place)])
-            assert package.__spec__ is not None
-            self._patch.setattr(package.__spec__, "submodule_search_locations", package.__path__)
-        self.modules.append(f"{package.__name__}.{name}")
-        importlib.invalidate_caches()
+        module = f"{name}_of_{folder.replace('/', '_')}"
+        points = {group_of(folder): {name: module}}
+        install(self.root / module, self._patch, {f"{module}.py": text}, points, name=module)
+        self.modules.append(module)
 
 
 @pytest.fixture
@@ -48,8 +47,6 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outside
     yield place
     for name in place.modules:
         sys.modules.pop(name, None)
-        package, _, last = name.rpartition(".")
-        vars(sys.modules[package]).pop(last, None)
 
 
 def test_an_optimizer_of_two_files_trains_and_goes_on(outside: Outside, shared_world: Any) -> None:

@@ -31,9 +31,8 @@ from mezzotint.training.trainer import Trainer
 
 @dataclass(frozen=True, slots=True)
 class TrainHost(RunHost):
-    """The owner of a run in a folder. digest: of the recipe. recorded: what the recipe left
-    open, for the history and checkpoints. changes:
-    settings that are replaced while the run goes. say: prints in the first process."""
+    """The owner of a run in a folder. digest: of the recipe. recorded: what the recipe left open, for the history and
+    checkpoints. changes: settings that are replaced while the run goes. say: prints in the first process."""
 
     recipe: Recipe
     digest: str
