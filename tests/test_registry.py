@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from installed import install
 
-import mezzotint
 from mezzotint import registry
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
@@ -23,7 +22,7 @@ def test_names_are_the_modules_of_a_folder_without_base_and_private_ones(
     folder.mkdir()
     for name in ("base.py", "_shared.py", "__init__.py", "image_folder.py", "csv.py", "notes.txt"):
         (folder / name).write_text("")
-    monkeypatch.setattr(mezzotint, "__path__", [*mezzotint.__path__, str(tmp_path)])
+    monkeypatch.setattr(registry, "_HERE", tmp_path)
     assert registry.names("kinds") == ("csv", "image-folder")
 
 

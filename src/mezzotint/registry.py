@@ -1,6 +1,5 @@
 """A folder is a registry: `find("families", "sdxl")` imports `mezzotint.families.sdxl`. To add a choice is to add a
-file, or a folder whose `__init__` imports what the choice offers; it may lie in any place that the package's
-`__path__` names.
+file, or a folder whose `__init__` imports what the choice offers.
 
 No list has to be kept: what is a module in the folder can be chosen; `base`, `shared` and names with an underscore
 cannot. A folder whose `__init__` offers nothing is a group: `dialects/diffusers/sdxl.py` is the choice
@@ -19,7 +18,6 @@ import importlib.metadata
 import importlib.util
 import re
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +25,7 @@ from types import ModuleType
 
 from mezzotint.errors import RecipeError, did_you_mean
 
+_HERE = Path(__file__).parent
 _NO_CHOICES = ("base", "shared")
 
 
@@ -91,17 +90,15 @@ class _Choice:
 
 
 def _choices(folder: str) -> dict[str, _Choice]:
-    """What can be chosen, by name: of the folder, of whatever else its package's `__path__` names, and of other
-    packages."""
+    """What can be chosen, by name: of the folder, and of other packages."""
     package = ".".join(("mezzotint", *folder.split("/")))
     choices: dict[str, _Choice] = {}
-    for place in _places(package):
-        for name, choice in _modules(Path(place), package):
-            assert choice.path is not None
-            if choice.path.name != "__init__.py" or _offers(choice.path):
-                choices.setdefault(name, choice)
-            else:
-                choices |= {f"{name}-{word}": inner for word, inner in _modules(choice.path.parent, choice.module)}
+    for name, choice in _modules(_HERE / folder, package):
+        assert choice.path is not None
+        if choice.path.name != "__init__.py" or _offers(choice.path):
+            choices[name] = choice
+        else:
+            choices |= {f"{name}-{word}": inner for word, inner in _modules(choice.path.parent, choice.module)}
     group = package.replace("mezzotint.data.", "mezzotint.").replace("mezzotint.training.", "mezzotint.")
     return _of_packages(group, tuple(sys.path)) | choices
 
@@ -114,16 +111,6 @@ def _of_packages(group: str, _path: tuple[str, ...]) -> dict[str, _Choice]:
         origin = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.module
         choices[point.name.replace("_", "-")] = _Choice(point.module, None, origin)
     return choices
-
-
-def _places(package: str) -> Sequence[str]:
-    """The folders that make a package; none where there is no such package. Only the packages around it are imported,
-    which hold nothing."""
-    try:
-        spec = importlib.util.find_spec(package)
-    except ModuleNotFoundError:
-        return ()
-    return spec.submodule_search_locations or () if spec is not None else ()
 
 
 def _modules(folder: Path, package: str) -> list[tuple[str, _Choice]]:
