@@ -1,0 +1,4 @@
+"""Adapters: small changes of a model's layers (LoRA, DoRA, LoHa, LoKr), their files and what is computed from them.
+
+From outside: `modules`, `names`, `files`, `merging`, `extraction`.
+"""

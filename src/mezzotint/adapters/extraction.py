@@ -1,0 +1,104 @@
+"""Adapters found in differences of weights by singular values: extracted from two models, or brought to another rank.
+
+The best approximation of a rank is given by the largest singular values (Eckart and Young 1936). Each factor takes the
+root of them, and nothing is clamped: a difference that has the rank comes back as it was, to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mezzotint.adapters.files import Adapter
+from mezzotint.adapters.modules import AdapterModule
+from mezzotint.adapters.names import Layer
+
+
+@dataclass(frozen=True, slots=True)
+class Remainder:
+    """What an approximation leaves of one layer's difference. rank: that was taken. norm: Frobenius, of the difference.
+    share: of that norm that is left out, 0 … 1."""
+
+    layer: Layer
+    rank: int
+    norm: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankRule:
+    """How many singular values are kept: at most `rank`; with `share`, as few as leave out at most that share of the
+    difference's norm. convolutions: the limit for windows larger than one pixel; None is `rank`."""
+
+    rank: int
+    share: float = 0.0
+    convolutions: int | None = None
+
+    def choose(self, values: Tensor, shape: tuple[int, ...]) -> int:
+        """The number to keep, at least 1. values: singular values, largest first. shape: of the weight."""
+        window = len(shape) > 2 and any(side > 1 for side in shape[2:])
+        limit = min(self.rank if self.convolutions is None or not window else self.convolutions, len(values))
+        if self.share <= 0:
+            return max(1, limit)
+        total = values.square().sum()
+        left = (total - values.square().cumsum(0)).clamp(min=0).sqrt()  # after 1, 2, … of them
+        enough = int((left > self.share * total.sqrt()).sum()) + 1
+        return max(1, min(limit, enough))
+
+
+def extracted(
+    pairs: Iterable[tuple[Layer, Tensor, Tensor]], rule: RankRule, *, least: float = 0.0
+) -> tuple[Adapter, list[Remainder]]:
+    """A LoRA that leads from one model to another, and what it leaves out of each layer.
+
+    pairs: layer, weight of the first model, weight of the second, (out, in) or (out, in, k, k). least: layers that no
+    number of which differs by more than this are left alone; 0 leaves out those that are equal. Scale is 1.
+    """
+    modules: dict[Layer, AdapterModule] = {}
+    remainders = []
+    for layer, base, tuned in pairs:
+        difference = tuned.float() - base.float()
+        if not difference.numel() or float(difference.abs().max()) <= least:
+            continue
+        modules[layer], remainder = approximated(layer, difference, rule)
+        remainders.append(remainder)
+    return Adapter(modules), remainders
+
+
+def resized(
+    adapter: Adapter, rule: RankRule, weights: Mapping[Layer, Tensor], shapes: Mapping[Layer, tuple[int, ...]]
+) -> tuple[Adapter, list[Remainder]]:
+    """The adapter in another rank, as a LoRA, and what that leaves out of each layer.
+
+    weights: of the base, needed for layers that are DoRA; others take their shapes alone.
+    """
+    modules: dict[Layer, AdapterModule] = {}
+    remainders = []
+    for layer, module in adapter.modules.items():
+        if module.is_dora:
+            difference = module.adapted(weights[layer]) - weights[layer].float()
+        else:
+            difference = module.difference(shapes[layer])
+        modules[layer], remainder = approximated(layer, difference, rule)
+        remainders.append(remainder)
+    return Adapter(modules, adapter.metadata, adapter.layout), remainders
+
+
+def approximated(layer: Layer, difference: Tensor, rule: RankRule) -> tuple[AdapterModule, Remainder]:
+    """The LoRA nearest to a difference of weights, float32, and what it leaves out."""
+    shape = tuple(difference.shape)
+    left, values, right = torch.linalg.svd(difference.flatten(1), full_matrices=False)
+    rank = rule.choose(values, shape)
+    root = values[:rank].sqrt()
+    up, down = left[:, :rank] * root, root[:, None] * right[:rank]
+    tail = (1,) * (len(shape) - 2)
+    tensors = {
+        "lora_down.weight": down.reshape(rank, *shape[1:]).contiguous(),
+        "lora_up.weight": up.reshape(shape[0], rank, *tail).contiguous(),
+    }
+    norm = float(values.square().sum().sqrt())
+    lost = float(values[rank:].square().sum().sqrt())
+    return AdapterModule("lora", tensors), Remainder(layer, rank, norm, lost / norm if norm else 0.0)

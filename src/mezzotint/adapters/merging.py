@@ -1,0 +1,90 @@
+"""Adapters put into a model's weights, and several adapters into one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from mezzotint.adapters.files import Adapter
+from mezzotint.adapters.modules import AdapterModule
+from mezzotint.adapters.names import Layer
+from mezzotint.errors import WeightsError
+
+Weighted = Sequence[tuple[Adapter, float]]
+"""Adapters with their strengths; 1 is as trained, 0 nothing, below 0 the other way."""
+
+
+def merged(component: str, weights: Mapping[str, Tensor], adapters: Weighted) -> dict[str, Tensor]:
+    """A component's weights with adapters in them: W + Σ strength · (adapted − W).
+
+    component: of a model folder. weights: by the names of its files; some or all. Computed in float32, and cast once to
+    each weight's own type. Weights that no adapter changes are returned as they are. Raises WeightsError E1416 when a
+    sum is too large for its type.
+    """
+    result = dict(weights)
+    by_path = [(adapter.of(component), strength) for adapter, strength in adapters]
+    for name, weight in weights.items():
+        path = name.removesuffix(".weight")
+        changes = [(modules[path], strength) for modules, strength in by_path if path in modules and strength]
+        if not changes or not name.endswith(".weight"):
+            continue
+        base = weight.float()
+        total = base + sum(
+            (module.adapted(weight, strength) - base for module, strength in changes), start=torch.zeros(())
+        )
+        result[name] = total.to(weight.dtype)
+        if not torch.isfinite(result[name]).all() and torch.isfinite(total).all():
+            raise WeightsError(
+                f"{component}.{name}: the sum reaches {float(total.abs().max()):.3g}, too large for "
+                f"{str(weight.dtype).removeprefix('torch.')}; merge into fp32 or bf16, or with less strength",
+                code="E1416",
+            )
+    return result
+
+
+def joined(adapters: Weighted) -> Adapter:
+    """One LoRA that changes weights as several with their strengths do, exactly: its rank is the sum of theirs.
+
+    Raises WeightsError E1436 for what does not add up so: DoRA, LoHa, LoKr, convolutions in three factors.
+    """
+    layers: dict[Layer, list[tuple[AdapterModule, float]]] = {}
+    for adapter, strength in adapters:
+        for layer, module in adapter.modules.items():
+            if module.kind != "lora" or module.is_dora or "lora_mid.weight" in module.tensors:
+                raise WeightsError(
+                    f"{layer} is no plain LoRA, and only those can be joined without loss; merge them into the model, "
+                    "or `mezzotint extract` one from the model they make",
+                    code="E1436",
+                )
+            layers.setdefault(layer, []).append((module, strength))
+    return Adapter({layer: _side_by_side(parts) for layer, parts in layers.items()})
+
+
+def _side_by_side(parts: Sequence[tuple[AdapterModule, float]]) -> AdapterModule:
+    downs = [module.tensors["lora_down.weight"].float() for module, _ in parts]
+    ups = [module.tensors["lora_up.weight"].float() * (module.scale * strength) for module, strength in parts]
+    ups = [up.reshape(*up.shape[:2], *(1,) * (downs[0].ndim - 2)) for up in ups]
+    downs = [down.reshape(down.shape[0], *downs[0].shape[1:]) for down in downs]
+    return AdapterModule("lora", {"lora_down.weight": torch.cat(downs), "lora_up.weight": torch.cat(ups, dim=1)})
+
+
+def scaled(adapter: Adapter, strength: float) -> Adapter:
+    """The same adapter with another strength as its own; exact for LoRA, LoHa and LoKr.
+
+    Raises WeightsError E1436 for a DoRA, whose change is no multiple of its factors.
+    """
+    modules = {}
+    for layer, module in adapter.modules.items():
+        if module.is_dora:
+            raise WeightsError(f"{layer} is a DoRA, whose strength cannot be written into its file", code="E1436")
+        modules[layer] = replace(module, alpha=module.plain_alpha * strength, rank_stabilized=False)
+    return replace(adapter, modules=modules)
+
+
+def differences(adapter: Adapter, weights: Mapping[Layer, Tensor]) -> Iterator[tuple[Layer, Tensor]]:
+    """adapted − W of each layer, float32. weights: at least of the layers that it changes."""
+    for layer, module in adapter.modules.items():
+        yield layer, module.adapted(weights[layer]) - weights[layer].float()

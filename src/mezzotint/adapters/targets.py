@@ -1,0 +1,48 @@
+"""Which layers of a model an adapter changes: presets and patterns of names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from mezzotint.adapters.names import Layer, LayerNames
+from mezzotint.errors import WeightsError, did_you_mean
+
+Preset = Literal["attention", "attention+mlp", "all-linear", "all"]
+
+_ATTENTION = re.compile(r".*\.(to_q|to_k|to_v|to_out\.0|[qkv]_proj|out_proj|[qkvo])")
+_MLP = re.compile(r".*\.(ff\.net\.\d+(\.proj)?|mlp\.fc[12]|attentions\.\d+\.proj_(in|out)|DenseReluDense\.w\w+)")
+_OUTER = re.compile(r"(conv_in|conv_out|time_embedding\..*|add_embedding\..*|.*projection.*|time_embed\..*)")
+"""Layers at a network's ends, which no preset takes."""
+
+
+def chosen(names: LayerNames, component: str, targets: Preset | Sequence[str]) -> list[Layer]:
+    """The layers of a component that are adapted, in its order.
+
+    targets: `attention` is the projections to and from queries, keys and values, as the scripts of diffusers take them;
+    `attention+mlp` all that stands in attention blocks, as kohya's networks; `all-linear` every matrix but those at
+    the network's ends; `all` convolutions too, as kohya's with `conv_dim`. Or patterns of paths, `*` for any part.
+    Raises WeightsError E1437 for a pattern that fits no layer.
+    """
+    shapes = {layer: shape for layer, shape in names.weights.items() if layer.component == component}
+    if not isinstance(targets, str):
+        for pattern in targets:
+            if not any(fnmatchcase(layer.path, pattern) for layer in shapes):
+                raise WeightsError(
+                    f"no layer of {component} is called {pattern!r}; "
+                    + did_you_mean(pattern, [each.path for each in shapes], "`*` stands for any part of a name"),
+                    code="E1437",
+                )
+        return [layer for layer in shapes if any(fnmatchcase(layer.path, pattern) for pattern in targets)]
+    inner = {layer: shape for layer, shape in shapes.items() if not _OUTER.fullmatch(layer.path)}
+    match targets:
+        case "attention":
+            return [layer for layer in inner if _ATTENTION.fullmatch(layer.path)]
+        case "attention+mlp":
+            return [layer for layer in inner if _ATTENTION.fullmatch(layer.path) or _MLP.fullmatch(layer.path)]
+        case "all-linear":
+            return [layer for layer, shape in inner.items() if len(shape) == 2]
+        case _:
+            return list(inner)

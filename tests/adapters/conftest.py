@@ -1,0 +1,45 @@
+"""The two small models of the records, their layers and weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from torch import Tensor
+
+from mezzotint.adapters.names import Layer, LayerNames
+from mezzotint.weights.files import tensor_files
+
+DATA = Path(__file__).parents[1] / "parity" / "data"
+RECORDS = DATA / "adapters"
+
+
+class Base(NamedTuple):
+    """A model folder, its layers, and its weights by component and name."""
+
+    folder: Path
+    names: LayerNames
+    weights: dict[str, dict[str, Tensor]]
+
+
+def opened(folder: Path) -> Base:
+    """A model folder of the records."""
+    files = {c.name: next(c.glob("*.safetensors")) for c in folder.iterdir() if c.name in COMPONENTS}
+    weights = {component: tensor_files.read(file) for component, file in files.items()}
+    shapes = {c: {name: tuple(tensor.shape) for name, tensor in held.items()} for c, held in weights.items()}
+    return Base(folder, LayerNames(shapes), {c: {n: t.float() for n, t in held.items()} for c, held in weights.items()})
+
+
+COMPONENTS = ("unet", "text_encoder", "text_encoder_2")
+
+
+@pytest.fixture(scope="session")
+def bases() -> dict[str, Base]:
+    """The small models by the word that names of records begin with."""
+    return {"sd": opened(DATA / "diffusers" / "tiny_sd"), "sdxl": opened(RECORDS / "tiny_sdxl")}
+
+
+def layer(names: LayerNames, ending: str) -> Layer:
+    """The first layer whose path ends so."""
+    return next(each for each in names.weights if each.path.endswith(ending))

@@ -1,0 +1,117 @@
+"""Adapters in a model's weights, and several in one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rounding import within
+from safetensors.torch import load_file
+from torch import Tensor
+
+from mezzotint.adapters import files, merging
+from mezzotint.adapters.files import Adapter
+from mezzotint.errors import WeightsError
+
+RECORDS = Path(__file__).parents[1] / "parity" / "data" / "adapters"
+FILES = {
+    "sd_dora_r4_a8.lycoris.safetensors": 1,
+    "sd_loha_r2_a4.lycoris.safetensors": 1,
+    "sd_lokr_r2_a4_factor4.lycoris.safetensors": 1,
+    "sd_lora_text_r4.kohya.safetensors": 1,
+    "sd_lora_text_r4.diffusers": 1,
+    "sd_lora_r4_a8.kohya.safetensors": 4096,  # its numbers are float16
+    "sdxl_dora_r4_a8.lycoris.safetensors": 1,
+    "sdxl_lokr_r2_a4_factor4.lycoris.safetensors": 1,
+    "sdxl_lora_text_r4.kohya.safetensors": 1,
+    "sdxl_lora_text_r4.diffusers": 1,
+    "sdxl_lora_r4_a8.kohya.safetensors": 4096,
+}
+"""Files that other tools wrote, and how much coarser than float32 their numbers are."""
+
+
+def read(name: str, bases: dict[str, Any]) -> tuple[Adapter, Any]:
+    """A file of the records, and the model that it is for."""
+    base = bases[name.split("_")[0]]
+    return files.read(RECORDS / "files" / name, base.names), base
+
+
+def statistics(weights: dict[str, Tensor]) -> Tensor:
+    """Sum, absolute sum, norm and an inner product of each weight in the order of their names, as the records have."""
+    rows = []
+    for name in sorted(weights):
+        flat = weights[name].double().flatten()
+        waves = torch.cos(0.7 * torch.arange(len(flat), dtype=torch.float64) + 1)
+        rows.append(torch.stack((flat.sum(), flat.abs().sum(), flat.norm(), flat @ waves)))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_merged_weights_are_those_of_the_record(name: str, bases: dict[str, Any]) -> None:
+    adapter, base = read(name, bases)
+    merged = {}
+    for component in adapter.components:
+        weights = merging.merged(component, base.weights[component], [(adapter, 1.0)])
+        merged |= {
+            f"{component}.{path.removeprefix('text_model.')}": weights[f"{path}.weight"]
+            for path in adapter.of(component)
+        }
+    record = load_file(RECORDS / f"{name.split('.')[0]}.safetensors")["stats.merged_scale_1"].double()
+    # float32's rounding of a sum of so many numbers, by the absolute sum of each row
+    bound = FILES[name] * 4 * torch.finfo(torch.float32).eps * record[:, 1:2]
+    assert record.shape == (len(merged), 4)
+    assert ((statistics(merged) - record).abs() <= bound).all()
+
+
+def test_other_weights_are_untouched_and_types_stay(bases: dict[str, Any]) -> None:
+    adapter, base = read("sd_lora_text_r4.kohya.safetensors", bases)
+    half = {name: weight.half() for name, weight in base.weights["unet"].items()}
+    merged = merging.merged("unet", half, [(adapter, 0.5)])
+    changed = {name for name in half if merged[name] is not half[name]}
+    assert changed == {f"{path}.weight" for path in adapter.of("unet")}
+    assert {tensor.dtype for tensor in merged.values()} == {torch.float16}
+
+
+def test_strength_0_is_the_model_to_the_bit(bases: dict[str, Any]) -> None:
+    adapter, base = read("sd_dora_r4_a8.lycoris.safetensors", bases)
+    merged = merging.merged("unet", base.weights["unet"], [(adapter, 0.0)])
+    assert all(merged[name] is weight for name, weight in base.weights["unet"].items())
+
+
+def test_a_sum_too_large_for_its_type_is_named(bases: dict[str, Any]) -> None:
+    adapter, base = read("sd_lora_text_r4.kohya.safetensors", bases)
+    half = {name: weight.half() for name, weight in base.weights["unet"].items()}
+    with pytest.raises(WeightsError, match=r"unet\..*too large for float16; merge into fp32 or bf16") as caught:
+        merging.merged("unet", half, [(adapter, 1e9)])
+    assert caught.value.code == "E1416"
+
+
+def test_joined_changes_weights_as_all_of_them_together(bases: dict[str, Any]) -> None:
+    one, base = read("sd_lora_text_r4.kohya.safetensors", bases)
+    two, _ = read("sd_lora_r4_a8.kohya.safetensors", bases)
+    parts = [(one, 0.7), (two, -1.2)]
+    joined = merging.joined(parts)
+    whole, both = (merging.merged("unet", base.weights["unet"], each) for each in ([(joined, 1.0)], parts))
+    for name in both:
+        within(whole[name], both[name], roundings=16)
+    assert {module.rank for module in joined.modules.values()} == {4, 8}
+
+
+def test_scaled_has_the_strength_in_itself(bases: dict[str, Any]) -> None:
+    adapter, base = read("sd_loha_r2_a4.lycoris.safetensors", bases)
+    own = merging.merged("unet", base.weights["unet"], [(merging.scaled(adapter, 0.25), 1.0)])
+    outside = merging.merged("unet", base.weights["unet"], [(adapter, 0.25)])
+    for name in own:
+        within(own[name], outside[name], roundings=4)
+
+
+def test_what_does_not_add_up_is_refused_by_layer(bases: dict[str, Any]) -> None:
+    dora, _ = read("sd_dora_r4_a8.lycoris.safetensors", bases)
+    for act in (lambda: merging.joined([(dora, 1.0)]), lambda: merging.scaled(dora, 0.5)):
+        with pytest.raises(WeightsError, match=r"^error\[E1436\]: unet\.down_blocks"):
+            act()
+    plain = replace(dora, modules={})
+    assert merging.joined([(plain, 1.0)]).modules == {}
