@@ -279,19 +279,23 @@ CODES: dict[str, str] = {
     "E1420": "A checkpoint of MindSpore's (.ckpt) is damaged, or holds what the format does not have. The message says "
     "at which byte: a file that was cut short, lengths or shapes that contradict each other, a name that comes twice, "
     "a checksum at its end that its content does not give. Nothing was loaded; fetch or save it again.",
-    "E1430": "The file holds no adapter: none of its tensors has a name that LoRA, DoRA, LoHa or LoKr have in diffusers' or "
-    "kohya's layout. A whole model is given as `model.path`.",
+    "E1430": "The file holds no adapter: none of its tensors has a name that LoRA, DoRA, LoHa or LoKr have in "
+    "diffusers' or kohya's layout. A whole model is given as `model.path`.",
     "E1431": "The adapter belongs to another model: some of its tensors name layers that this one does not have. The "
     "message says what it looks like. Adapters of SD 1, SD 2 and SDXL cannot be exchanged.",
-    "E1432": "A layer of the adapter has another shape than the model's. Adapters of SD 1 and SD 2 have the same names and "
-    "other widths (768 and 1024).",
+    "E1432": "A layer of the adapter has another shape than the model's. Adapters of SD 1 and SD 2 have the same names"
+    " and other widths (768 and 1024).",
     "E1433": "A layer of the adapter lacks one of its tensors, or has tensors of several kinds. The copy is not whole.",
     "E1434": "An adapter in diffusers' layout says its rank and alpha in its header, and what it says cannot be read. "
     "Without them its strength would be a guess.",
-    "E1435": "The layout that was asked for has no place for this adapter. diffusers' layout knows LoRA and DoRA; LoHa, "
-    "LoKr and convolutions in three factors are written in kohya's.",
+    "E1435": "The layout that was asked for has no place for this adapter. diffusers' layout knows LoRA and DoRA; "
+    "LoHa, LoKr and convolutions in three factors are written in kohya's.",
     "E1436": "The adapters cannot be made into one by adding. Only plain LoRA adds up without loss.",
-    "E1437": "A pattern of `targets` fits no layer of the part. Paths are those of the model's files, with `*` for any part.",
+    "E1437": "A pattern of `targets` fits no layer of the part. Paths are those of the model's files, with `*` for any"
+    " part.",
+    "E1438": 'Adapters are made of the package peft, which is not installed: `pip install "mezzotint[adapters]"`.',
+    "E1439": "An adapter is asked for on a layer that the network does not have.",
+    "E1440": "The adapter to go on from has other layers, another rank or another kind than the recipe asks for.",
     "E1450": "The model's noise schedule cannot be used: its scheduler_config.json asks for one that Mezzotint does "
     "not know, or for numbers that make no schedule. Known are linear, scaled_linear and squaredcos_cap_v2, and a list "
     "trained_betas of numbers above 0 and at most 1.",

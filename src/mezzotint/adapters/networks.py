@@ -1,0 +1,231 @@
+"""Adapters on networks that train: put on with peft, with initial values at addresses, and read off again.
+
+Needs the extra `adapters` (peft), which is imported at use.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mezzotint import draws
+from mezzotint.adapters.modules import MAGNITUDE, AdapterModule, Kind, row_lengths
+from mezzotint.diffusion import noise
+from mezzotint.errors import WeightsError
+
+if TYPE_CHECKING:
+    from peft import PeftConfig
+
+Method = Literal["lora", "rslora", "dora", "loha", "lokr"]
+Init = Literal["kaiming", "gaussian"]
+_NAME = "default"
+_LEAVES = {
+    "lora_A": "lora_down.weight",
+    "lora_B": "lora_up.weight",
+    "lora_magnitude_vector": MAGNITUDE,
+    **{
+        leaf: leaf
+        for leaf in (
+            "hada_w1_a", "hada_w1_b", "hada_w2_a", "hada_w2_b", "hada_t1", "hada_t2",
+            "lokr_w1", "lokr_w1_a", "lokr_w1_b", "lokr_w2", "lokr_w2_a", "lokr_w2_b", "lokr_t2",
+        )
+    },
+}  # fmt: skip
+"""Leaf of a file by peft's name of a tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterShape:
+    """What is put on the layers of one network.
+
+    layers: by path, as in files; the order is free. rank: at least 1. alpha: strength in multiples of the rank; None is
+    the rank. ranks, alphas: of single layers that have others, by path. factor: of a LoKr, how weights are split; −1 as
+    evenly as can be.
+    """
+
+    method: Method
+    layers: Sequence[str]
+    rank: int = 4
+    alpha: float | None = None
+    ranks: Mapping[str, int] = field(default_factory=dict)
+    alphas: Mapping[str, float] = field(default_factory=dict)
+    factor: int = -1
+
+
+class Trained(NamedTuple):
+    """A parameter of an adapter. path: of its layer, as in files. leaf: its name in kohya's layout."""
+
+    path: str
+    leaf: str
+    parameter: nn.Parameter
+
+
+def require_peft() -> None:
+    """Raises WeightsError E1438 where peft is not installed."""
+    if importlib.util.find_spec("peft") is None:
+        raise WeightsError(
+            'adapters need the package peft; install it with `pip install "mezzotint[adapters]"`', code="E1438"
+        )
+
+
+def put_on(network: nn.Module, shape: AdapterShape) -> None:
+    """Gives layers of a network an adapter each, and freezes everything else. The effect is none yet: one factor is 0.
+
+    The other factor has peft's own values, drawn from torch's generator, until `set_initial` or `load`. Raises
+    WeightsError E1438, E1439.
+    """
+    require_peft()
+    from peft import inject_adapter_in_model
+
+    network.requires_grad_(False)
+    own = {name for name, _ in network.named_modules()}
+    inject_adapter_in_model(_config(shape, [_own_path(path, own) for path in shape.layers]), network, _NAME)
+
+
+def trained(network: nn.Module) -> list[Trained]:
+    """The parameters of a network's adapters, sorted by layer and leaf."""
+    return sorted(_parameters(network), key=lambda each: each[:2])
+
+
+def set_initial(network: nn.Module, component: str, seed: int, init: Init = "kaiming") -> None:
+    """Sets the values that training begins with, each at an address of (seed, component, path, leaf).
+
+    So they do not depend on the machine, on the order of layers or on what else was drawn. LoRA: `kaiming`, evenly in
+    ±1/√(fan in) (peft's and kohya's); `gaussian`, deviation 1/rank (diffusers' scripts); the other factor is 0. LoHa
+    and LoKr: normal with deviations 1 and 0.1, w2_a of a LoHa and w2 (or w2_b) of a LoKr 0, as LyCORIS. The magnitude
+    of a DoRA is the length of the weight's rows.
+    """
+    bases = _base_weights(network)
+    for path, leaf, parameter in trained(network):
+        key = draws.key(seed, "adapter", f"{component}.{path}", leaf)
+        with torch.no_grad():
+            parameter.copy_(
+                _initial(leaf, parameter, key, init, bases[path]).to(parameter.dtype).reshape(parameter.shape)
+            )
+
+
+def load(network: nn.Module, modules: Mapping[str, AdapterModule]) -> None:
+    """Takes over values, by path and leaf. Raises WeightsError E1440 when layers, ranks or kinds are others."""
+    values = {(path, leaf): tensor for path, module in modules.items() for leaf, tensor in module.tensors.items()}
+    places = {(path, leaf): parameter for path, leaf, parameter in trained(network)}
+    other = values.keys() ^ places.keys()
+    other |= {place for place in values.keys() & places.keys() if values[place].numel() != places[place].numel()}
+    if other:
+        path, leaf = min(other)
+        raise WeightsError(
+            f"the adapter that was given differs from the one asked for in {len(other)} tensors, the first "
+            f"{path}.{leaf}; ask for the same kind, rank and layers as its file has",
+            code="E1440",
+        )
+    with torch.no_grad():
+        for place, parameter in places.items():
+            parameter.copy_(values[place].reshape(parameter.shape))
+
+
+def read_off(network: nn.Module, shape: AdapterShape) -> dict[str, AdapterModule]:
+    """The adapter of each layer with the values it has now, by path; tensors are copies on the CPU."""
+    tensors: dict[str, dict[str, Tensor]] = {}
+    for path, leaf, parameter in trained(network):
+        tensors.setdefault(path, {})[leaf] = parameter.detach().to("cpu", copy=True)
+    return {path: _as_module(shape, path, leaves) for path, leaves in tensors.items()}
+
+
+# --- peft -----------------------------------------------------------------------------------------------------------
+
+
+def _config(shape: AdapterShape, own_paths: Sequence[str]) -> PeftConfig:
+    import peft
+
+    own = dict(zip(shape.layers, own_paths, strict=True))
+    words: dict[str, Any] = {
+        "r": shape.rank,
+        "target_modules": "|".join(re.escape(path) for path in own_paths),
+        "rank_pattern": {f"^{re.escape(own[path])}$": rank for path, rank in shape.ranks.items()},
+        "alpha_pattern": {f"^{re.escape(own[path])}$": alpha for path, alpha in _alphas(shape).items()},
+    }
+    alpha: Any = shape.rank if shape.alpha is None else shape.alpha  # peft says int and takes any number
+    match shape.method:
+        case "loha":
+            return peft.LoHaConfig(alpha=alpha, **words)
+        case "lokr":
+            return peft.LoKrConfig(alpha=alpha, decompose_factor=shape.factor, **words)
+        case method:
+            words |= {"use_dora": method == "dora", "use_rslora": method == "rslora"}
+            return peft.LoraConfig(lora_alpha=alpha, **words)
+
+
+def _alphas(shape: AdapterShape) -> dict[str, float]:
+    """Alphas of layers whose own differs; without an alpha it follows the rank."""
+    follows = {path: float(rank) for path, rank in shape.ranks.items()} if shape.alpha is None else {}
+    return follows | dict(shape.alphas)
+
+
+def _own_path(path: str, own: set[str]) -> str:
+    """The path of a layer in the network at hand; encoders of newer transformers lack the level `text_model`."""
+    short = path.removeprefix("text_model.")
+    if path not in own and short not in own:
+        raise WeightsError(f"the network has no layer {path}", code="E1439")
+    return path if path in own else short
+
+
+def _file_path(path: str, network: nn.Module) -> str:
+    """The path in files of a layer of the network at hand."""
+    flat_encoder = type(network).__name__ == "CLIPTextModel" and not path.startswith("text_model.")
+    return f"text_model.{path}" if flat_encoder else path
+
+
+def _parameters(network: nn.Module) -> Iterator[Trained]:
+    for name, parameter in network.named_parameters():
+        words = name.split(".")
+        for number, word in enumerate(words):
+            if word in _LEAVES and words[number + 1] == _NAME:
+                yield Trained(_file_path(".".join(words[:number]), network), _LEAVES[word], parameter)
+
+
+def _base_weights(network: nn.Module) -> dict[str, Tensor]:
+    """The weights of adapted layers, by path in files."""
+    weights = dict(network.named_parameters())
+    ending = ".base_layer.weight"
+    return {
+        _file_path(name.removesuffix(ending), network): weight
+        for name, weight in weights.items()
+        if name.endswith(ending)
+    }
+
+
+def _as_module(shape: AdapterShape, path: str, leaves: dict[str, Tensor]) -> AdapterModule:
+    rank = shape.ranks.get(path, shape.rank)
+    alpha = _alphas(shape).get(path, float(rank if shape.alpha is None else shape.alpha))
+    kind: Kind = "lora" if shape.method in ("lora", "rslora", "dora") else shape.method  # type: ignore[assignment]
+    if MAGNITUDE in leaves:
+        up = leaves["lora_up.weight"]
+        leaves[MAGNITUDE] = leaves[MAGNITUDE].reshape(up.shape[0], *(1,) * (up.ndim - 1))
+    if {"lokr_w1", "lokr_w2"} <= leaves.keys():  # readers take such a module at scale 1
+        leaves["lokr_w1"] = leaves["lokr_w1"] * (alpha / rank)
+    return AdapterModule(kind, leaves, alpha, shape.method == "rslora")
+
+
+# --- initial values -------------------------------------------------------------------------------------------------
+
+
+def _initial(leaf: str, parameter: Tensor, key: int, init: Init, base: Tensor) -> Tensor:
+    where = torch.from_numpy(np.array([key], dtype=np.uint64).view(np.int64))
+    shape = tuple(parameter.shape)
+    if leaf == MAGNITUDE:
+        return row_lengths(base.detach().float())
+    if leaf in ("lora_up.weight", "hada_w2_a", "lokr_w2", "lokr_w2_b"):
+        return torch.zeros(shape)
+    if leaf == "lora_down.weight" and init == "kaiming":
+        return (2 * noise.uniform(where, shape)[0] - 1) / math.sqrt(parameter[0].numel())
+    deviation = (
+        1 / parameter.shape[0] if leaf == "lora_down.weight" else 0.1 if leaf.endswith(("w1_a", "t1", "t2")) else 1
+    )
+    return noise.normal(where, shape)[0] * deviation
