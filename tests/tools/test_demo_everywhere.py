@@ -29,9 +29,9 @@ def test_stored_runs_are_told_apart() -> None:
     assert len({(row["processor"], row["threads"], row["seed"]) for row in rows}) == len(rows) > 0
 
 
-@pytest.mark.xfail(strict=True, reason="in two of eight runs fewer than 90 % of the wugs were at the place asked for")
 def test_stored_runs_keep_what_the_demonstration_is_to_reach() -> None:
     rows = everywhere.stored()
+    assert everywhere.missing(rows) == []
     for name in everywhere.COLUMNS:
         assert everywhere.worst(rows, "new", name) >= 0.90
         assert everywhere.worst(rows, "old", name) >= 0.97
