@@ -105,7 +105,7 @@ def test_a_killed_process_ends_the_other_soon_and_by_name(shared_world: Any) -> 
 def test_more_processes_than_samples_are_refused(shared_world: Any) -> None:
     for child in shared_world.fork_group("many", 2, **SETTINGS | {"data__batch_size": 1}):
         assert shared_world.wait(child) == 2
-    assert "data.batch_size is 1, but 2 processes were started" in shared_world.out("many")
+    assert "data.batch_size is 1, too few for 2 processes" in shared_world.out("many")
 
 
 @pytest.mark.distributed

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from mezzotint import draws, fault_injection
 from mezzotint.data.buckets import buckets
-from mezzotint.data.cache.entries import LatentCache, TextCache
+from mezzotint.data.cache.entries import Caches, LatentCache, TextCache
 from mezzotint.data.cache.store import Store
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
@@ -32,7 +32,7 @@ from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache import cache
-from mezzotint.tasks.cache.cache import CacheSummary, fill
+from mezzotint.tasks.cache._filling import CacheSummary, Worker, fill
 from mezzotint.tasks.cache.inventory import latent_entries
 
 SIZES = [(32, 32), (40, 40), (64, 32), (32, 64), (48, 40), (33, 50)]
@@ -114,8 +114,9 @@ def filled(
         return cast(ModelFamily, encoders[-1])
 
     rows = changes.pop("rows", np.arange(len(catalogue), dtype=np.int32))
-    given: dict[str, Any] = {"device": torch.device("cpu"), "say": said.append} | changes
-    summary = fill(catalogue, rows, settings, latents=latents, text=text, load=load, **given)
+    given = {name: changes.pop(name) for name in ("extra_captions", "verify_bytes") if name in changes}
+    worker = Worker(catalogue, settings, load, torch.device("cpu"), say=said.append, **changes)
+    summary = fill(worker, rows, Caches(latents, text), **given)
     return Filled(summary, encoders, catalogue, latents, text, said)
 
 
@@ -130,10 +131,10 @@ def test_the_first_filling_makes_everything_and_the_second_nothing(root: Path) -
     assert first.pictures == 6
     assert first.captions == sorted(["", *(f"picture {i}" for i in range(6))])
     assert first.summary.why == ("6 pictures new", "7 captions new")
-    assert (first.summary.wanted, first.summary.present, first.summary.made, first.summary.encoded) == (13, 0, 13, 13)
+    assert (first.summary.needed, first.summary.present, first.summary.new, first.summary.encoded) == (13, 0, 13, 13)
     second = filled(root)
     assert second.encoders == []  # no part of the model was loaded
-    assert (second.summary.present, second.summary.made, second.summary.why) == (13, 0, ())
+    assert (second.summary.present, second.summary.new, second.summary.why) == (13, 0, ())
     assert "nothing to make" in second.summary.lines()[-1]
     assert str(root / "cache") in second.summary.lines()[0]
     assert second.summary.bytes > 0
@@ -198,7 +199,7 @@ def test_another_encoder_makes_its_own_entries_and_keeps_the_old(
     other = filled(root, **change)
     assert other.summary.why == why
     assert (other.pictures, len(other.captions)) == (pictures, captions)
-    assert filled(root).summary.made == 0
+    assert filled(root).summary.new == 0
 
 
 @pytest.mark.parametrize(
@@ -218,19 +219,19 @@ def test_whatever_decides_the_numbers_is_part_of_the_address(
     filled(root)
     again = filled(root, data(root, **change))
     assert sorted(again.summary.why) == sorted(why)
-    assert filled(root).summary.made == 0
-    assert filled(root, data(root, **change)).summary.made == 0
+    assert filled(root).summary.new == 0
+    assert filled(root, data(root, **change)).summary.new == 0
 
 
 def test_what_does_not_decide_the_numbers_is_not(root: Path) -> None:
     filled(root)
     settings = data(root, batch_size=5, repeats=3, workers=2, captions={"dropout": 0.5}, remainder="drop")
-    assert filled(root, settings).summary.made == 0
+    assert filled(root, settings).summary.new == 0
     (root / "pictures").rename(root / "moved")
     moved = data(root, path=[root / "moved"])
-    assert filled(root, moved).summary.made == 0
+    assert filled(root, moved).summary.new == 0
     (root / "cache").rename(root / "elsewhere")
-    assert filled(root, data(root, path=[root / "moved"], cache={"path": root / "elsewhere"})).summary.made == 0
+    assert filled(root, data(root, path=[root / "moved"], cache={"path": root / "elsewhere"})).summary.new == 0
 
 
 def test_new_pictures_are_told_from_changed_ones(root: Path) -> None:
@@ -247,7 +248,7 @@ def test_drawn_placements_make_as_many_entries_as_asked(root: Path) -> None:
     distinct = len(set(addresses_of(first, 3)))
     assert distinct > 6
     assert first.pictures == distinct
-    assert filled(root, settings).summary.made == 0
+    assert filled(root, settings).summary.new == 0
     assert filled(root, data(root, flip=1.0, cache={"crops": 3})).latents.views == 1
 
 
@@ -276,14 +277,14 @@ def test_a_damaged_entry_is_made_again_and_said_to_be(root: Path, what: str) -> 
         ("1 picture (entry damaged)",) if what == "latents" else ("1 caption (entry damaged)",)
     )
     assert again.summary.encoded == 1
-    assert filled(root).summary.made == 0
+    assert filled(root).summary.new == 0
 
 
 def test_damage_is_not_looked_for_above_the_limit_but_is_met_when_read(root: Path) -> None:
     filled(root)
     for path in (root / "cache" / "latents").rglob("*.rows"):
         path.write_bytes(bytes(path.stat().st_size))
-    assert filled(root, verify_bytes=100).summary.made == 0
+    assert filled(root, verify_bytes=100).summary.new == 0
     found = filled(root, verify_bytes=100)
     rows = np.arange(6, dtype=np.int32)
     with pytest.raises(CacheError, match="no sound entry"):
@@ -293,9 +294,9 @@ def test_damage_is_not_looked_for_above_the_limit_but_is_met_when_read(root: Pat
                 latents=found.latents, text=found.text,
             )
         )  # fmt: skip
-    assert filled(root, verify_bytes=100).summary.made > 0  # what was met is known from then on
-    assert filled(root).summary.made > 0
-    assert filled(root).summary.made == 0
+    assert filled(root, verify_bytes=100).summary.new > 0  # what was met is known from then on
+    assert filled(root).summary.new > 0
+    assert filled(root).summary.new == 0
 
 
 def test_a_deleted_cache_is_made_again(root: Path) -> None:
@@ -313,7 +314,7 @@ def test_a_latent_that_is_not_finite_names_the_file(root: Path) -> None:
     with pytest.raises(CacheError, match=re.escape(str(root / "pictures")) + r"/\d\.png: .*not finite") as caught:
         filled(root, spoil=spoil)
     assert caught.value.code == "E1304"
-    assert filled(root).summary.made > 0  # and the lock on the shard was given back
+    assert filled(root).summary.new > 0  # and the lock on the shard was given back
 
 
 def test_a_picture_replaced_under_the_index_is_noticed_when_it_is_read(root: Path) -> None:
@@ -325,11 +326,9 @@ def test_a_picture_replaced_under_the_index_is_noticed_when_it_is_read(root: Pat
     path.write_bytes(replacement.read_bytes())
     latents = LatentCache(settings.cache.path, settings, identity="vae", compute="fp32", seed=5)
     rows = np.arange(len(catalogue), dtype=np.int32)
+    worker = Worker(catalogue, settings, lambda what: cast(ModelFamily, Encoder(what)), torch.device("cpu"))
     with pytest.raises(DatasetError, match=r"3\.png: its content is not what the index says") as caught:
-        fill(
-            catalogue, rows, settings, latents=latents, text=None, device=torch.device("cpu"),
-            load=lambda asked: cast(ModelFamily, Encoder(asked)), say=lambda _: None,
-        )  # fmt: skip
+        fill(worker, rows, Caches(latents))
     assert caught.value.code == "E1251"
 
 
@@ -354,7 +353,7 @@ def test_a_full_cache_in_a_folder_that_cannot_be_written_is_good_enough(
 
     monkeypatch.setattr(os, "open", read_only)
     monkeypatch.setattr(catalogues, "build", lambda *_args, **_named: catalogue)
-    assert filled(root).summary.made == 0
+    assert filled(root).summary.new == 0
 
 
 def _fill_and_report(root: Path, fault: str, out: Any, **changes: Any) -> None:
@@ -384,7 +383,7 @@ def test_a_kill_loses_only_what_was_not_finished(root: Path, fault: str, left: i
     again = filled(root)
     assert 0 < again.summary.encoded < 13
     assert again.summary.present >= left
-    assert again.summary.encoded == again.summary.made == 13 - again.summary.present
+    assert again.summary.encoded == again.summary.new == 13 - again.summary.present
     whole, fresh = take(again), take(filled(root, data(root, cache={"path": root / "other"})))
     assert whole.keys() == fresh.keys()
     assert all(torch.equal(whole[key], fresh[key]) for key in fresh)
@@ -428,7 +427,7 @@ def test_processes_of_one_run_share_the_work(root: Path) -> None:
         ["", *(f"picture {i}" for i in range(6))]
     )
     assert all(encoded > 0 for _, _, encoded in reports)
-    assert filled(root).summary.made == 0
+    assert filled(root).summary.new == 0
 
 
 @pytest.mark.distributed
@@ -438,7 +437,7 @@ def test_two_runs_at_once_leave_one_whole_cache(root: Path) -> None:
     catalogues.build(data(root), root / "index", workers=1)
     assert _in_processes(*[lambda: _fill_and_report(root, "", out) for _ in range(3)]) == [0, 0, 0]
     after = filled(root, verify_bytes=None)
-    assert after.summary.made == 0
+    assert after.summary.new == 0
     for cached in (after.latents, after.text):
         for store in cached.stores:
             assert isinstance(store, Store)
@@ -457,10 +456,7 @@ def test_cached_numbers_are_those_that_the_model_gives_without_a_cache(root: Pat
     rows = np.arange(len(catalogue), dtype=np.int32)
     latents = LatentCache(plain.cache.path, plain, identity="tiny", compute="fp32", seed=5)
     text = TextCache(plain.cache.path, plain, identity="tiny", compute="fp32")
-    fill(
-        catalogue, rows, plain, latents=latents, text=text, load=lambda _: tiny, device=torch.device("cpu"),
-        say=lambda _: None,
-    )  # fmt: skip
+    fill(Worker(catalogue, plain, lambda _: tiny, torch.device("cpu")), rows, Caches(latents, text))
 
     def batches(**caches: Any) -> list[Any]:
         loader = open_loader(

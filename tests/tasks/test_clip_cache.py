@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from mezzotint import draws
-from mezzotint.data.cache.entries import LatentCache, TextCache, as_still
+from mezzotint.data.cache.entries import Caches, LatentCache, TextCache, as_still
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue, stills_settings
 from mezzotint.data.loading.worker import to_pixels
@@ -30,7 +30,7 @@ from mezzotint.shapes import Size
 from mezzotint.stages import Batch, TextEmbedding
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache
-from mezzotint.tasks.cache._filling import CacheSummary, fill
+from mezzotint.tasks.cache._filling import CacheSummary, Worker, fill
 from mezzotint.weights.files import text_cache_npz
 
 CPU = torch.device("cpu")
@@ -86,8 +86,7 @@ class World:
         told = []
         for one, section in sets:
             rows = np.arange(len(one), dtype=np.int32)
-            given: Any = {"load": self.load, "device": CPU, "say": lambda line: None}
-            told.append(fill(one, rows, section, latents=latents, text=text, **given))
+            told.append(fill(Worker(one, section, self.load, CPU), rows, Caches(latents, text)))
         return catalogue, latents, text, told
 
     def load(self, what: Encodes) -> ModelFamily:
@@ -127,7 +126,7 @@ def batches(catalogue: Catalogue, settings: DataSettings, **caches: Any) -> list
 def test_clips_and_stills_come_back_as_the_encoder_gave_them(world: World) -> None:
     settings = world.settings()
     catalogue, latents, text, told = world.filled(settings)
-    assert [one.wanted for one in told] == [
+    assert [one.needed for one in told] == [
         3 * 2 + 4,
         4 + 4 + 1,
     ]  # two windows of each clip; captions and the empty one
@@ -170,23 +169,23 @@ def test_a_second_filling_makes_nothing_and_frames_decide_the_address(world: Wor
     world.filled(world.settings())
     asked = len(world.encoder.asked)
     for same in (world.settings(), world.settings(batch_size=3), world.settings(clips={"stills": 3})):
-        assert sum(one.made for one in world.filled(same)[3]) == 0
+        assert sum(one.new for one in world.filled(same)[3]) == 0
     assert len(world.encoder.asked) == asked
     for other, stills in (
         ({"clips": {"interval": 1, "begin": "first"}}, 0), ({"clips": {"fps": 9.0}}, 0), ({"clips": {"frames": 5}}, 0),
         ({"resize": "bicubic"}, 4), ({"resize": "open-sora-plan"}, 4), ({"crop": "random"}, 4),
     ):  # fmt: skip
         _, _, _, (clips, pictures) = world.filled(world.settings(**cast("dict[str, Any]", other)))
-        assert clips.made >= 1, other  # a window that happens to be the same is shared
-        assert pictures.made >= stills, other
-    assert world.filled(world.settings(clips={"frames": 5}))[3][0].made == 0
+        assert clips.new >= 1, other  # a window that happens to be the same is shared
+        assert pictures.new >= stills, other
+    assert world.filled(world.settings(clips={"frames": 5}))[3][0].new == 0
 
 
 @pytest.mark.parametrize("cached", [False, True])
 def test_frames_of_the_clip_itself_are_kept_as_pictures(world: World, cached: bool) -> None:
     settings = world.settings(clips={"stills": 3, "stills_from": "clips", "stills_path": ()})
     catalogue, latents, text, (told,) = world.filled(settings)
-    assert told.wanted == 3 * 2 * (1 + 3) + 3 + 1
+    assert told.needed == 3 * 2 * (1 + 3) + 3 + 1
     if not cached:
         (batch, *_) = batches(catalogue, settings)
         assert batch.stills is not None

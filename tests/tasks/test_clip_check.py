@@ -13,9 +13,9 @@ from PIL import Image
 
 from mezzotint.families.base import Grid
 from mezzotint.recipe.reading.read import read_text
-from mezzotint.tasks import clip_rules
 from mezzotint.tasks.check import page as _check_page
 from mezzotint.tasks.check.check import Checked, check
+from mezzotint.tasks.check.notes import of_clips
 from mezzotint.tasks.reading.arguments import parse
 
 
@@ -93,9 +93,9 @@ def test_what_is_wrong_with_a_list_is_a_sentence(
 
 def test_frames_that_do_not_come_back_are_a_note() -> None:
     recipe = read_text("schema: 1", overrides=["data.format=clip-list", "data.clips.frames=19"]).recipe
-    (note,) = clip_rules.notes(recipe, Grid(channels=4, pixels=8, frames=4))
+    (note,) = of_clips(recipe, Grid(channels=4, pixels=8, frames=4))
     assert note == (
         "clips of 19 frames: the autoencoder gives 17 of them back; 4 k + 1 frames come back whole, such as 17 or 21"
     )
     whole = read_text("schema: 1", overrides=["data.format=clip-list", "data.clips.frames=17"]).recipe
-    assert clip_rules.notes(whole, Grid(channels=4, pixels=8, frames=4)) == []
+    assert of_clips(whole, Grid(channels=4, pixels=8, frames=4)) == []

@@ -13,7 +13,7 @@ from mezzotint.recipe.reading.read import read
 from mezzotint.tasks.cache import cache
 from mezzotint.tasks.check import check
 from mezzotint.tasks.check.memory import Activations, Outline
-from mezzotint.tasks.train import _settling, resume
+from mezzotint.tasks.train import resume
 from mezzotint.training import state
 from mezzotint.weights.files import tensor_files
 
@@ -80,7 +80,7 @@ def test_all_processes_take_the_first_ones_seed(world: Any) -> None:
     seeds: list[str] = []
     for _ in range(2):
         runtime = SimpleNamespace(share=lambda text: seeds[0] if seeds else text, device=torch.device("cpu"))
-        settled, _ = _settling.settled(reading.recipe, resume.Start(None), runtime, {}, said.append)  # type: ignore[arg-type]
+        settled = resume.settled(reading.recipe, resume.Start(None), runtime, {}, said.append).recipe  # type: ignore[arg-type]
         seeds.append(str(settled.run.seed))
     assert seeds[0] == seeds[1] != "-1"
     assert len(said) == 2

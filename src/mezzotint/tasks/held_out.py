@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import draws, durable
-from mezzotint.data.catalogue.catalogue import stills_settings
+from mezzotint.data.catalogue.catalogue import Catalogue, stills_settings
 from mezzotint.data.loading.loader import held_out
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import Batch
 from mezzotint.tasks.assemble import Caches, Dataset
-
-if TYPE_CHECKING:
-    from mezzotint.data.catalogue.catalogue import Catalogue
 
 
 def batches(recipe: Recipe, dataset: Dataset, caches: Caches) -> dict[str, tuple[Batch, ...]]:

@@ -205,19 +205,7 @@ def _filled(
     if caches.latents is None and caches.text is None:
         return caches, 0.0
     rows = np.sort(np.concatenate((dataset.rows, dataset.held)))
-    cache.fill(
-        dataset.catalogue,
-        rows,
-        recipe.data,
-        latents=caches.latents,
-        text=caches.text,
-        load=assemble.encoders(recipe, files, runtime.device),
-        device=runtime.device,
-        rank=runtime.rank,
-        world_size=runtime.world_size,
-        barrier=runtime.barrier,
-        say=say,
-    )
+    cache.fill_rows(recipe, files, runtime, [(dataset.catalogue, rows, recipe.data)], caches, say)
     return caches, time.perf_counter() - began
 
 

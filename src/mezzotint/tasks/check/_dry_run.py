@@ -18,13 +18,12 @@ from mezzotint.errors import OutOfMemory
 from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.runtimes.base import Launch, Runtime, open_runtime
+from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.stages import StepReport
 from mezzotint.tasks import assemble
-from mezzotint.tasks.assemble import Caches, Dataset
+from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.cache import cache
 from mezzotint.training.trainer import Trainer
-from mezzotint.weights.model_files import ModelFiles
 
 STEPS = 2
 
@@ -59,7 +58,9 @@ def dry_run(recipe: Recipe, dataset: Dataset, steps: int, *, processes: int = 1)
         alone = _apart(recipe, Path(folder))
         with closing(open_runtime(alone.run, Launch())) as runtime:
             files = assemble.open_files(alone)
-            caches = _caches(alone, files, dataset, runtime, min(STEPS, steps))
+            caches = assemble.open_caches(alone, files)
+            seen = [(dataset.catalogue, _rows_of(dataset, min(STEPS, steps)), alone.data)]
+            cache.fill_rows(alone, files, runtime, seen, caches, say=lambda line: None)
             resolved = assemble.resolve(alone, min(STEPS, steps))
             model = assemble.open_model(alone, files, runtime, resolved)
             opened = assemble.open_trainer(alone, runtime, dataset, caches, model, resolved, world_size=processes)
@@ -69,23 +70,6 @@ def dry_run(recipe: Recipe, dataset: Dataset, steps: int, *, processes: int = 1)
 
 def _apart(recipe: Recipe, folder: Path) -> Recipe:
     return with_values(recipe, {"data.cache.path": folder, "run.runtime": "single", "run.folder": folder / "run"})
-
-
-def _caches(recipe: Recipe, files: ModelFiles, dataset: Dataset, runtime: Runtime, steps: int) -> Caches:
-    """Caches that hold what these steps read, and nothing else."""
-    caches = assemble.open_caches(recipe, files)
-    if caches.latents is not None or caches.text is not None:
-        cache.fill(
-            dataset.catalogue,
-            _rows_of(dataset, steps),
-            recipe.data,
-            latents=caches.latents,
-            text=caches.text,
-            load=assemble.encoders(recipe, files, runtime.device),
-            device=runtime.device,
-            say=lambda text: None,
-        )
-    return caches
 
 
 def _rows_of(dataset: Dataset, steps: int) -> NDArray[np.int32]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from torch import nn
@@ -19,6 +20,7 @@ from mezzotint.weights.folder import state
 from mezzotint.weights.folder.components import shapes as network_shapes
 from mezzotint.weights.folder.model_folder import ModelFolder, find_weights, open_folder
 from mezzotint.weights.folder.other_vae import open_vae
+from mezzotint.weights.model_files import ModelFiles
 from mezzotint.weights.single_file.overlay import Overlay
 from mezzotint.weights.single_file.single_file import SingleFile, open_single
 
@@ -38,16 +40,17 @@ class Component:
 
 
 def components(
-    settings: ModelSettings, parts: Mapping[str, nn.Module]
+    settings: ModelSettings, parts: Mapping[str, nn.Module], opened: Callable[[], ModelFiles] | None = None
 ) -> tuple[tuple[Component, ...], list[WeightsError]]:
     """The components of a model's folder, sorted, and everything that keeps them from being loaded.
 
     settings: with the path resolved. parts: of the family, by name, as its configurations describe them; {} when they
-    could not be read. No tensor is loaded. A component that holds no part is listed and never complained about.
+    could not be read. opened: the model's files, where somebody has them. No tensor is loaded. A component that holds no part is listed and never complained about.
     """
     try:
         kind: type[ModelFamily] = registry.find("families", settings.family).Family
-        own = None if kind.spec.layout else kind.files.of(settings).stored_parts(parts)
+        opened = opened or partial(kind.files.of, settings)
+        own = None if kind.spec.layout else opened().stored_parts(parts)
     except WeightsError as error:
         return (), [error]
     if own is not None:

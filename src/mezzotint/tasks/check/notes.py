@@ -16,6 +16,7 @@ from mezzotint.assets import MODELS
 from mezzotint.data.catalogue import findings
 from mezzotint.data.catalogue.catalogue import readable
 from mezzotint.data.formats.shared.folder_repeats import seen_in
+from mezzotint.families.base import Grid
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
@@ -227,3 +228,17 @@ def _broken_groups(dataset: Dataset) -> Iterator[str]:
 
 def _times(count: int) -> str:
     return "twice" if count == 2 else f"{count} times"
+
+
+def of_clips(recipe: Recipe, grid: Grid) -> list[str]:
+    """A sentence for each number of frames of which the autoencoder gives back fewer."""
+    clips, step = recipe.data.clips, grid.frames
+    if not recipe.data.has_clips or step == 1:
+        return []
+    counts = sorted({frames for frames, _, _ in clips.buckets} or {clips.frames})
+    return [
+        f"clips of {frames} frames: the autoencoder gives {(frames - 1) // step * step + 1} of them back; {step} k + 1 "
+        f"frames come back whole, such as {(frames - 1) // step * step + 1} or {-(-(frames - 1) // step) * step + 1}"
+        for frames in counts
+        if (frames - 1) % step
+    ]

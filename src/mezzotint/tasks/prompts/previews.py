@@ -28,8 +28,7 @@ from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line, PromptFile
 from mezzotint.sampling.sample import Request, require_solver
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
-from mezzotint.tasks import clip_rules
-from mezzotint.tasks.assemble import Caches, Dataset, encoders
+from mezzotint.tasks.assemble import Caches, Dataset, drawn_frames, encoders
 from mezzotint.tasks.prompts import cleaning
 from mezzotint.training.callbacks.base import PreviewRequests
 from mezzotint.training.model import TrainableModel
@@ -170,7 +169,7 @@ class PreviewPrompts:
                 f"{where}: a picture of {width}x{height} cannot be drawn; sides are multiples of {pixels}",
                 code="E1073",
             )
-        return Size(width, height, clip_rules.drawn_frames(self._recipe, self._model.family.grid))
+        return Size(width, height, drawn_frames(self._recipe, self._model.family.grid))
 
     def _seed(self, seed: int, step: int, index: int) -> int:
         if seed != NEW_EACH_TIME:

@@ -25,8 +25,7 @@ from mezzotint.sampling import grids, pictures
 from mezzotint.sampling.prompt_file import Line
 from mezzotint.sampling.sample import Request, is_unconditional
 from mezzotint.shapes import Size
-from mezzotint.tasks import clip_rules
-from mezzotint.tasks.places import free_folder
+from mezzotint.tasks.assemble import drawn_frames
 from mezzotint.tasks.prompts import cleaning
 from mezzotint.tasks.sample._args import SampleArgs
 from mezzotint.tasks.sample._model import SampledModel, find, open_model
@@ -69,7 +68,7 @@ def draw(args: SampleArgs, say: Callable[[str], None]) -> Iterator[str]:
     for sentence in cleaning.sign_notes(text for line in lines for text in (line.prompt, line.negative or "")):
         say(f"note: {sentence}")
     planned = plan(args, lines, recipe.sample, say)
-    out = args.out or free_folder(Path("samples") / source.name)
+    out = args.out or durable.free_folder(Path("samples") / source.name)
     model = open_model(source, args.weights)
     drawings = _drawings(planned, args, recipe, model, is_model=source.is_model)
     if args.numbered:
@@ -122,7 +121,7 @@ def _drawings(
     usual = settings.size or ((own.width, own.height) if own else (recipe.data.resolution, recipe.data.resolution))
     negative = settings.negative_prompt if args.negative is None else args.negative
     negative = cleaning.cleaned(negative, recipe.data.captions)
-    frames = clip_rules.drawn_frames(recipe, model.family.grid, own.frames if own else 1)
+    frames = drawn_frames(recipe, model.family.grid, own.frames if own else 1)
     drawings: list[Drawing] = []
     for one in planned:
         width, height = one.size(usual)

@@ -143,9 +143,8 @@ class TrainHost(RunHost):
         whole, settings = self.runtime.whole(weights), self.changes.now.run.export
         if not self.runtime.is_first:
             return []
-        place, alone = self.folder.exports, exports.name_of(self.recipe, trainer, ema, alone=True)
-        written = exports.write(
-            self.model, self.recipe, settings, place, exports.name_of(self.recipe, trainer, ema), whole
-        )
-        beside = exports.write_trained(self.model, self.recipe, settings, place, alone, whole)
-        return [*beside, written]
+        names = {
+            "name": exports.name_of(self.recipe, trainer, ema),
+            "name_alone": exports.name_of(self.recipe, trainer, ema, alone=True),
+        }
+        return exports.write(self.model, self.recipe, settings, self.folder.exports, whole, **names)

@@ -22,9 +22,8 @@ from mezzotint.recipe.sections.live import LIVE, SINCE_ZERO, live_values, with_l
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.sampling.sample import require_solver
-from mezzotint.tasks import optimizers
 from mezzotint.tasks.assemble import Caches
-from mezzotint.tasks.reading import continuing, foreign, hub
+from mezzotint.tasks.reading import continuing, foreign, hub, optimizers
 from mezzotint.training.model import TrainableModel
 
 EVENT = "live settings"
@@ -133,7 +132,7 @@ class LiveSettings:
         """What the file gives otherwise than the run was started with, and cannot change, each in its own words."""
         mine = self.recipe.model_dump(mode="json", by_alias=True)
         recipe = located(hub.with_folders(continuing.with_run(reading), insist=False))
-        recipe = optimizers.settled(recipe, self.runtime.device.type, mine)
+        recipe = optimizers.settle(recipe, self.runtime.device.type, recorded=mine).recipe
         changed = [one.path for one in differences(mine, recipe)]
         inside = [p for p in changed if any(p == one or one.startswith(f"{p}.") for one in paths)]
         kept = (*LIVE, *self.recipe.run.live.fixed)

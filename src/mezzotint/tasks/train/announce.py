@@ -20,8 +20,8 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.tasks.assemble import Dataset, rate_factor, resolve
 from mezzotint.tasks.check.notes import notes, of_data, of_names, of_pictures
-from mezzotint.tasks.long_captions import LostWords
-from mezzotint.tasks.long_captions import note as note_of_lost
+from mezzotint.tasks.prompts.long_captions import LostWords
+from mezzotint.tasks.prompts.long_captions import note as note_of_lost
 from mezzotint.training import lr, sharding
 from mezzotint.training.callbacks.progress_line import LiveLine
 from mezzotint.training.model import TrainableModel

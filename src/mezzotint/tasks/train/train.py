@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -20,26 +19,24 @@ from mezzotint.recipe.resume_rules import unknown_allowances
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.tasks import assemble, places
+from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache, text_files
-from mezzotint.tasks.long_captions import LostWords, lost_words
+from mezzotint.tasks.prompts.long_captions import LostWords, lost_words
 from mezzotint.tasks.reading import stamps
 from mezzotint.tasks.reading.arguments import parse
 from mezzotint.tasks.train import (
     _callbacks,
     _foreign_start,
     _live_settings,
-    _run_files,
-    _settling,
     announce,
     ema_start,
     exports,
     resume,
+    run_files,
 )
 from mezzotint.tasks.train._failures import named_failures
 from mezzotint.tasks.train._host import TrainHost
 from mezzotint.tasks.train._live_settings import LiveSettings
-from mezzotint.tasks.train.environment import environment
 from mezzotint.training import sharding, state
 from mezzotint.training.callbacks import metrics_log, wandb_log
 from mezzotint.training.callbacks.progress_line import LiveLine
@@ -80,7 +77,7 @@ def train(reading: Reading, words: Sequence[str] = ()) -> int:
         stack.callback(runtime.close)
         folder = RunFolder(Path(runtime.share(str(folder_of(reading, recipe)))))
         stack.enter_context(named_failures(runtime, folder, announce.command(folder, launch, reading.packages), recipe))
-        places.refuse_foreign_recipe(folder)
+        run_files.refuse_foreign_recipe(folder)
         _take(folder, runtime, stack)
         job = prepare(reading, recipe, launch, runtime, folder, interrupts, tuple(words) or (reading.name,))
         stack.callback(job.close)
@@ -186,10 +183,11 @@ def prepare(
         stack.callback(live.close)
         command = announce.command(folder, launch, reading.packages)
         start = _start(recipe, runtime, folder, command, live.say)
-        recipe, optimizers = _settling.settled(recipe, start, runtime, reading.origin, live.say)
+        settled = resume.settled(recipe, start, runtime, reading.origin, live.say)
+        recipe = settled.recipe
         dataset = assemble.open_dataset(recipe, runtime, announce.progress(live, "looking at pictures"))
         steps = assemble.length_in_steps(recipe, dataset.timeline)
-        _check_shares(recipe, runtime)
+        assemble.refuse_empty_shares(recipe, runtime.world_size)
         files = assemble.open_files(recipe)
         identity = _identity(recipe, files, runtime, dataset)
         restored = state.read(start.checkpoint, tensors=False) if start.checkpoint else None
@@ -203,7 +201,7 @@ def prepare(
         require = partial(_live_settings.require_possible, model=model, caches=caches)
         host = TrainHost(
             recipe, reading.digest, runtime, folder, interrupts, dataset, model, identity,
-            resolved, recorded={"seed": resolved.seed} | ema | optimizers,
+            resolved, recorded={"seed": resolved.seed, **ema, **settled.kinds},
             changes=LiveSettings(recipe, runtime, folder, require, live.say), say=live.say,
         )  # fmt: skip
         progress = _foreign_start.progress(recipe, dataset.timeline, steps)
@@ -220,7 +218,7 @@ def prepare(
         _begin(host) if restored is None else _restore(restored, changes, trainer, host)
         if runtime.is_first:
             lost = None if assemble.only_texts_of_files(recipe) else lost_words(model.family, dataset.catalogue)
-            _write_run_files(host, restored, changes, lost, environment(runtime, launch))
+            _write_run_files(host, restored, changes, lost, launch)
             before = announce.before_step_one(recipe, launch, runtime, dataset, model, steps, folder, lost=lost)
             behind, longer = recipe.run.start.step, announce.further(reading, recipe, words, launch)
             last = announce.start_line(restored, steps, changes, command, behind=behind, longer=longer)
@@ -257,16 +255,6 @@ def _begin(host: TrainHost) -> None:
         host.say(sentence)
 
 
-def _check_shares(recipe: Recipe, runtime: Runtime) -> None:
-    if recipe.data.batch_size < runtime.world_size:
-        raise RecipeError(
-            f"data.batch_size is {recipe.data.batch_size}, but "
-            f"{runtime.world_size} processes were started; "
-            f"write data.batch_size={runtime.world_size} or more, or start fewer",
-            code="E1803",
-        )
-
-
 def _identity(recipe: Recipe, files: ModelFiles, runtime: Runtime, dataset: assemble.Dataset) -> resume.Identity:
     return resume.Identity(
         data=dataset.catalogue.fingerprint,
@@ -282,8 +270,7 @@ def _filled_caches(
     recipe: Recipe, files: ModelFiles, runtime: Runtime, dataset: assemble.Dataset, say: Callable[[str], None]
 ) -> assemble.Caches:
     caches = assemble.open_caches(recipe, files)
-    if caches.latents is not None or caches.text is not None:
-        cache.fill_for(recipe, files, runtime, dataset, caches, say, checks=False)
+    cache.fill_for(recipe, files, runtime, dataset, caches, say, checks=False)
     return caches
 
 
@@ -304,18 +291,14 @@ def _restore(restored: state.Restored, changes: list[str], trainer: Trainer, hos
 
 
 def _write_run_files(
-    host: TrainHost,
-    restored: state.Restored | None,
-    changes: list[str],
-    lost: LostWords | None,
-    machine: dict[str, Any],
+    host: TrainHost, restored: state.Restored | None, changes: list[str], lost: LostWords | None, launch: Launch
 ) -> None:
     recipe, folder = host.recipe, host.folder
     if restored is None:
         metrics_log.truncate(folder, 0)
-    _run_files.write(recipe, folder, host.dataset, lost, machine)
+    run_files.write(recipe, folder, host.dataset, lost, host.runtime, launch)
     if recipe.run.export.link is not None:
-        _run_files.link(folder, recipe.run.export.link, host.say)
+        run_files.link(folder, recipe.run.export.link, host.say)
     folder.record(
         "started", step=restored.step if restored else recipe.run.start.step, steps=host.resolved.steps,
         recipe=host.digest, processes=host.runtime.world_size, batch=recipe.data.batch_size, changes=changes,

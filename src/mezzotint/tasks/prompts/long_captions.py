@@ -50,6 +50,11 @@ def lost_words(family: ModelFamily, catalogue: Catalogue) -> LostWords | None:
     return LostWords(tokens, cut, len(chosen), len(numbers), catalogue.num_captions)
 
 
+def notes(family: ModelFamily, catalogue: Catalogue) -> list[str]:
+    """What `note` says of a model and a data set."""
+    return note(lost_words(family, catalogue), catalogue)
+
+
 def note(lost: LostWords | None, catalogue: Catalogue) -> list[str]:
     """A sentence that counts and names them, where there are any."""
     if lost is None or not lost.cut:
