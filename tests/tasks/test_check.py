@@ -26,7 +26,7 @@ from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache
 from mezzotint.tasks.check import check
 from mezzotint.tasks.check import page as _check_page
-from mezzotint.tasks.check._estimates import refuse_full_disk, times_due
+from mezzotint.tasks.check._estimates import Length, refuse_full_disk, times_due
 from mezzotint.tasks.check.memory import Activations, Outline
 from mezzotint.tasks.train import announce, exports
 from mezzotint.training import state
@@ -350,7 +350,7 @@ def test_switches_are_checked(quick: Path, words: list[str], part: str) -> None:
     ],
 )
 def test_what_is_due_is_counted_without_the_end(every: list[Every], times: int | None) -> None:
-    assert times_due(every, steps=1000, steps_an_epoch=100) == times
+    assert times_due(every, Length(100, 100, 1000, 10.0)) == times
 
 
 @pytest.mark.parametrize(
@@ -419,7 +419,7 @@ def test_an_export_is_as_large_as_check_says(export: str, quick: Path) -> None:
     assert found.disk is not None
     model = opened(found.recipe)
     place = quick / "exports"
-    exports.write(model, found.recipe, found.recipe.run.export, place, "x", model.update.masters)
+    exports.write(model, found.recipe, found.recipe.run.export, place, model.update.masters, name="x", name_alone="y")
     on_disk = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
     assert abs(on_disk - found.disk.export) < 200_000, "headers are on top; another type would be a megabyte"
 

@@ -20,7 +20,8 @@ from mezzotint.errors import OutOfMemory, RecipeError
 from mezzotint.recipe import advice
 from mezzotint.recipe.reading.read import read, read_text
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks.check import _dry_run, check, page
+from mezzotint.tasks import assemble
+from mezzotint.tasks.check import check, page
 from mezzotint.tasks.check.memory import Activations, Outline
 from mezzotint.tasks.check.notes import knowledge
 from mezzotint.tasks.prompts import cleaning
@@ -245,7 +246,8 @@ def test_advice_for_less_memory_leaves_out_what_the_recipe_has(settings: list[st
 def test_a_shortage_of_memory_advises_what_is_not_done_yet(tmp_path: Path) -> None:
     recipe = read_text("run: {micro_batch: 1, recompute: {enabled: true}}").recipe
     device: Any = SimpleNamespace(device="cuda:0")
-    for shortage in (named_failures(device, RunFolder(tmp_path), "", recipe), _dry_run._named_shortage(recipe)):
+    of_any = assemble.named_shortage("here", advice.less_memory(recipe))
+    for shortage in (named_failures(device, RunFolder(tmp_path), "", recipe), of_any):
         with pytest.raises(OutOfMemory) as caught, shortage:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
         assert str(caught.value).endswith("Tried to allocate 2 GiB); take a data.resolution below 512")

@@ -24,7 +24,7 @@ from mezzotint.data.loading.loader import Loader, RankShare
 from mezzotint.data.loading.prefetch import Prefetched
 from mezzotint.data.schedule.plan import Timeline, plan_columns
 from mezzotint.diffusion.objective import Objective
-from mezzotint.errors import DatasetError, RecipeError
+from mezzotint.errors import DatasetError, OutOfMemory, RecipeError
 from mezzotint.families.base import Encodes, Grid, ModelFamily
 from mezzotint.recipe.base import Every, with_values
 from mezzotint.recipe.families.base import family_spec
@@ -46,6 +46,16 @@ from mezzotint.training.trainable import UpdateCheck, trained_parameters
 from mezzotint.training.trainer import Trainer
 from mezzotint.training.update import Update
 from mezzotint.weights.model_files import EncodedSpec, ModelFiles
+
+
+@contextmanager
+def named_shortage(what: str, remedy: str) -> Iterator[None]:
+    """Gives a device's shortage of memory within its name. Raises OutOfMemory E1751: what, torch's words, and what to
+    do."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemory(f"{what} ({str(error).splitlines()[0]}); {remedy}", code="E1751") from error
 
 
 def from_the_folder(files: ModelFiles) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ import torch
 from mezzotint.data.buckets import buckets
 from mezzotint.data.loading.loader import held_out
 from mezzotint.data.schedule.plan import Timeline
-from mezzotint.errors import OutOfMemory
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime
 from mezzotint.shapes import Size
@@ -81,14 +80,12 @@ def measure(
     count = steps or min(most, assemble.length_in_steps(recipe, dataset.timeline))
     files = assemble.open_files(recipe)
     caches, cache_seconds = _filled(recipe, files, dataset, runtime, say)
+    remedy = "lower run.micro_batch (the mathematics stays the same)"
     try:
-        return _measured(name, recipe, files, runtime, dataset, caches, count, began=began, cache_seconds=cache_seconds)
-    except torch.OutOfMemoryError as error:
-        raise OutOfMemory(
-            f"{name}: {runtime.device} has not enough memory ({str(error).splitlines()[0]}); lower run.micro_batch "
-            "(the mathematics stays the same)",
-            code="E1751",
-        ) from error
+        with assemble.named_shortage(f"{name}: {runtime.device} has not enough memory", remedy):
+            return _measured(
+                name, recipe, files, runtime, dataset, caches, count, began=began, cache_seconds=cache_seconds
+            )
     finally:
         gc.collect()
         if torch.accelerator.is_available():

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mezzotint.errors import OutOfMemory
 from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
@@ -54,8 +52,10 @@ def dry_run(recipe: Recipe, dataset: Dataset, steps: int, *, processes: int = 1)
 
     Raises OutOfMemory E1751 when the device is too small, and whatever loading and encoding raise.
     """
-    with tempfile.TemporaryDirectory(prefix="mezzotint-check-") as folder, _named_shortage(recipe):
-        alone = _apart(recipe, Path(folder))
+    shortage = assemble.named_shortage("the dry pass ran out of memory", less_memory(recipe))
+    with tempfile.TemporaryDirectory(prefix="mezzotint-check-") as folder, shortage:
+        values = {"data.cache.path": Path(folder), "run.runtime": "single", "run.folder": Path(folder, "run")}
+        alone = with_values(recipe, values)
         with closing(open_runtime(alone.run, Launch())) as runtime:
             files = assemble.open_files(alone)
             caches = assemble.open_caches(alone, files)
@@ -66,10 +66,6 @@ def dry_run(recipe: Recipe, dataset: Dataset, steps: int, *, processes: int = 1)
             opened = assemble.open_trainer(alone, runtime, dataset, caches, model, resolved, world_size=processes)
             with opened as trainer:
                 return _timed(trainer)
-
-
-def _apart(recipe: Recipe, folder: Path) -> Recipe:
-    return with_values(recipe, {"data.cache.path": folder, "run.runtime": "single", "run.folder": folder / "run"})
 
 
 def _rows_of(dataset: Dataset, steps: int) -> NDArray[np.int32]:
@@ -98,14 +94,3 @@ def _timed(trainer: Trainer) -> DryRun:
     assert report is not None
     peak = torch.cuda.max_memory_allocated(runtime.device) if runtime.device.type == "cuda" else 0
     return DryRun(tuple(seconds), report.samples, peak, str(runtime.device))
-
-
-@contextmanager
-def _named_shortage(recipe: Recipe) -> Iterator[None]:
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise OutOfMemory(
-            f"the dry pass ran out of memory ({str(error).splitlines()[0]}); {less_memory(recipe)}",
-            code="E1751",
-        ) from error

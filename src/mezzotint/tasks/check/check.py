@@ -81,9 +81,11 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Seq
     do the same."""
     words = words or [reading.name]
     checked = Checked(reading, located(reading), processes, notes=list(reading.notes))
-    _take_as_begun(checked)
+    recorded = _take_as_begun(checked)
     _look_at_settings(checked)
-    _settle_optimizer(checked)
+    settled = optimizers.settle(checked.recipe, checked.device.type, recorded=recorded, origin=reading.origin)
+    checked.recipe = settled.recipe
+    checked.notes += settled.sentences
     outline = _look_at_model(checked)
     with checked.gathering():
         text_files.require(checked.recipe, words)
@@ -106,13 +108,17 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Seq
     return checked
 
 
-def _take_as_begun(checked: Checked) -> None:
-    """What a run that would go on here keeps from its beginning; problems of its checkpoint come later."""
+def _take_as_begun(checked: Checked) -> dict[str, Any] | None:
+    """What a run that would go on here keeps from its beginning; problems of its checkpoint come later. Returns the
+    checkpoint's recipe, None for a new run."""
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, MezzotintError):
         folder, how = RunFolder(folder_of(checked.reading, checked.recipe)), checked.recipe.run.resume
-        newest = resume.Start(state.listed(folder.checkpoints)[0]) if how in ("auto", "latest") else None
         if how != "never":
-            checked.recipe = as_begun(checked.recipe, (newest or resume.choose(how, folder, "")).recipe)
+            newest = resume.Start(state.listed(folder.checkpoints)[0]) if how in ("auto", "latest") else None
+            recorded = (newest or resume.choose(how, folder, "")).recipe
+            checked.recipe = as_begun(checked.recipe, recorded)
+            return recorded
+    return None
 
 
 def _look_at_settings(checked: Checked) -> None:
@@ -128,19 +134,6 @@ def _look_at_settings(checked: Checked) -> None:
             remedy = "set optim.lr or optim.part_lr above 0, or take it out of model.train"
             checked.keep(RecipeError(f"{what}; {remedy}", code="E1602"))
     checked.at_hand = _memory_at_hand(checked.device, recipe.run.device_memory)
-
-
-def _settle_optimizer(checked: Checked) -> None:
-    """Of two optimizers that the recipe names, the one that `train` would take here."""
-    recorded = None
-    with checked.gathering():
-        there = state.listed(folder_of(checked.reading, checked.recipe).joinpath("checkpoints"))
-        if there and checked.recipe.run.resume in ("auto", "latest"):
-            recorded = _recorded(there[0])["recipe"]
-    origin = checked.reading.origin
-    settled = optimizers.settle(checked.recipe, checked.device.type, recorded=recorded, origin=origin)
-    checked.recipe = settled.recipe
-    checked.notes += settled.sentences
 
 
 def _look_at_model(checked: Checked) -> Outline | None:
@@ -305,8 +298,8 @@ def _look_at_disk(checked: Checked, memory: Memory, folder: RunFolder) -> None:
         _estimates.refuse_full_disk(disk)
         if disk.needed > disk.free:
             checked.notes.append(
-                f"all checkpoints and exports of the run take {page.size(disk.needed)}, {page.size(disk.free)} are free "
-                f"at {folder.path}: lower run.save.keep, export less often, or make room"
+                f"all checkpoints and exports of the run take {page.size(disk.needed)}, {page.size(disk.free)} are "
+                f"free at {folder.path}: lower run.save.keep, export less often, or make room"
             )
 
 

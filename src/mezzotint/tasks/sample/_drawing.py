@@ -9,13 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 
 from mezzotint import durable
 from mezzotint.data.media import decoding
-from mezzotint.errors import OutOfMemory
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.counting import counted
@@ -25,7 +23,7 @@ from mezzotint.sampling import grids, pictures
 from mezzotint.sampling.prompt_file import Line
 from mezzotint.sampling.sample import Request, is_unconditional
 from mezzotint.shapes import Size
-from mezzotint.tasks.assemble import drawn_frames
+from mezzotint.tasks import assemble
 from mezzotint.tasks.prompts import cleaning
 from mezzotint.tasks.sample._args import SampleArgs
 from mezzotint.tasks.sample._model import SampledModel, find, open_model
@@ -121,7 +119,7 @@ def _drawings(
     usual = settings.size or ((own.width, own.height) if own else (recipe.data.resolution, recipe.data.resolution))
     negative = settings.negative_prompt if args.negative is None else args.negative
     negative = cleaning.cleaned(negative, recipe.data.captions)
-    frames = drawn_frames(recipe, model.family.grid, own.frames if own else 1)
+    frames = assemble.drawn_frames(recipe, model.family.grid, own.frames if own else 1)
     drawings: list[Drawing] = []
     for one in planned:
         width, height = one.size(usual)
@@ -154,7 +152,8 @@ def _draw_all(
     begun = _begun_with(recipe)
     with durable.storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-    try:
+    remedy = "write --batch=1, draw smaller pictures, or set run.precision=bf16"
+    with assemble.named_shortage(f"{model.device} has not enough memory", remedy):
         pictured = drawn(model, [one.request for one in drawings], recipe, say)
         for number, (one, picture) in enumerate(zip(drawings, pictured, strict=True), 1):
             facts = pictures.facts(one.request, settings) | begun | _guidance_from(one.request, settings, model)
@@ -164,12 +163,6 @@ def _draw_all(
             tiles[one.row, one.column] = _small(pictures.strip(picture.pixels))
             if number % max(1, settings.batch_size) == 0 or number == len(drawings):
                 say(f"drawn {number} of {len(drawings)}")
-    except torch.OutOfMemoryError as error:
-        raise OutOfMemory(
-            f"{model.device} has not enough memory ({str(error).splitlines()[0]}); write --batch=1, draw smaller "
-            "pictures, or set run.precision=bf16",
-            code="E1751",
-        ) from error
 
 
 def _begun_with(recipe: Recipe) -> dict[str, str]:

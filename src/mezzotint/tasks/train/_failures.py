@@ -6,13 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
 from mezzotint.errors import Diverged, OutOfMemory, PeerLost, Stopped, StorageError
 from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
+from mezzotint.tasks.assemble import named_shortage
 
 
 @contextmanager
@@ -24,12 +23,8 @@ def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Re
         return f"go on: {command}" if folder.recipe.exists() else "start the same command again"
 
     try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise OutOfMemory(
-            f"{runtime.device} has not enough memory ({str(error).splitlines()[0]}); {less_memory(recipe)}",
-            code="E1751",
-        ) from error
+        with named_shortage(f"{runtime.device} has not enough memory", less_memory(recipe)):
+            yield
     except RuntimeError as error:
         if "can't allocate memory" in str(error):  # torch's words for the host's own memory
             raise OutOfMemory(

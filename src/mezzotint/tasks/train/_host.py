@@ -68,7 +68,7 @@ class TrainHost(RunHost):
         )
         if not self.runtime.is_first:
             return
-        _foreign_start.write_when_asked(self.recipe, self.folder.path, self.model, self.resolved)
+        _foreign_start.write(self.folder.path, self.recipe, self.model, self.resolved)
         try:
             state.prune(self.folder.checkpoints, self.recipe.run.save.keep)
         except OSError as error:  # what is written stays written
