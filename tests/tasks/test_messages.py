@@ -25,7 +25,7 @@ from mezzotint.tasks.check import check, page
 from mezzotint.tasks.check.memory import Activations, Outline
 from mezzotint.tasks.check.notes import knowledge
 from mezzotint.tasks.prompts import cleaning
-from mezzotint.tasks.train._failures import named_failures
+from mezzotint.tasks.train.train import named_failures
 from mezzotint.weights import kinds
 
 Captured = pytest.CaptureFixture[str]
