@@ -28,6 +28,7 @@ from mezzotint.shapes import Size
 from mezzotint.tasks.sample import _model
 from mezzotint.tasks.sample import sample as verb
 from mezzotint.tasks.sample._args import parse
+from mezzotint.tasks.sample._plan import place_of
 
 FOLDER = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 QUICK = ("--size=32x32", "--steps=2", "--guidance=1", "run.device=cpu")
@@ -251,7 +252,7 @@ def test_zero_terminal_snr_of_the_recipe_is_sampled_as_it_was_trained(trained: A
     }
     assert trained.train("zero", **given) == 0
     seen: list[float] = []
-    opened = _model.open_model(_model.find(str(trained.root / "zero"), []), None)
+    opened = _model.open_model(_model.find(place_of(str(trained.root / "zero"), ())), None)
     opened.family.parts()["denoiser"].register_forward_pre_hook(lambda _, inputs: seen.append(float(inputs[1].max())))
     request = Request("a", Size(32, 32))
     assert opened.objective.schedule.zero_terminal

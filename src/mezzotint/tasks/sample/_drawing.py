@@ -30,6 +30,7 @@ from mezzotint.tasks.sample._model import SampledModel, find, open_model
 from mezzotint.tasks.sample._plan import (
     CONTACT,
     ELSEWHERE,
+    Place,
     Planned,
     lines_of,
     plan,
@@ -56,10 +57,10 @@ class Drawing:
     name: str
 
 
-def draw(args: SampleArgs, say: Callable[[str], None]) -> Iterator[str]:
+def draw(args: SampleArgs, place: Place, say: Callable[[str], None]) -> Iterator[str]:
     """Draws everything and yields the lines that say where it lies. say: gets sentences on the way. What Ctrl-C ends
     has a contact sheet of what was drawn."""
-    source = find(args.place, args.overrides)
+    source = find(place)
     for sentence in (*args.notes, *source.said):
         say(sentence)
     lines, recipe = _cleaned(*lines_of(args, source.recipe))
@@ -93,7 +94,7 @@ def _where(
 ) -> str:  # fmt: skip
     """Writes the contact sheets and says where everything lies. of: how many were asked for, where not all are
     there."""
-    sheets = ", ".join(str(path) for path in _write_sheets(out, drawn, tiles, settings, title=title))
+    sheets = ", ".join(str(path) for path in _write_sheets(out, drawn, tiles, settings, title))
     what = "clip" if drawn[0].request.size.frames > 1 else "picture"
     number = counted(len(drawn), what) if of is None else f"{len(drawn)} of {counted(of, what)}"
     return f"{number} in {out}; contact sheet: {sheets}"
@@ -156,8 +157,9 @@ def _draw_all(
     with assemble.named_shortage(f"{model.device} has not enough memory", remedy):
         pictured = drawn(model, [one.request for one in drawings], recipe, say)
         for number, (one, picture) in enumerate(zip(drawings, pictured, strict=True), 1):
-            facts = pictures.facts(one.request, settings) | begun | _guidance_from(one.request, settings, model)
-            facts |= model.facts
+            facts = pictures.facts(one.request, settings) | begun | model.facts
+            if one.request.guidance != 1.0 and is_unconditional(model.family, one.request.negative, settings):
+                facts["unconditional"] = "zeros"  # what guidance moved away from, in the negative prompt's place
             content = pictures.file(picture.pixels, facts, settings.clip)
             durable.write_new(out / one.name, content, code="E1071", remedy=ELSEWHERE)
             tiles[one.row, one.column] = _small(pictures.strip(picture.pixels))
@@ -180,19 +182,8 @@ def _begun_with(recipe: Recipe) -> dict[str, str]:
     }
 
 
-def _guidance_from(request: Request, settings: SampleSettings, model: SampledModel) -> dict[str, str]:
-    """What guidance moved away from, as text by name, where that is not the negative prompt."""
-    is_zeros = is_unconditional(model.family, request.negative, settings) and request.guidance != 1.0
-    return {"unconditional": "zeros"} if is_zeros else {}
-
-
 def _write_sheets(
-    out: Path,
-    drawings: Sequence[Drawing],
-    tiles: dict[tuple[int, int], Pixels],
-    settings: SampleSettings,
-    *,
-    title: str,
+    out: Path, drawings: Sequence[Drawing], tiles: dict[tuple[int, int], Pixels], settings: SampleSettings, title: str
 ) -> list[Path]:
     """contact.png, and contact-2.png … where one would be too large. Under each picture what its column does not say of
     it."""
@@ -211,22 +202,21 @@ def _write_sheets(
                 notes=[[notes.get((row, column), "") for column in columns] for row in rows],
                 title=title,
             )
-            written.append(_free_sheet(out))
+            written.append(next(path for path in _sheet_paths(out) if not path.exists()))
             durable.write_new(written[-1], grids.png(image), code="E1071", remedy=ELSEWHERE)
     return written
+
+
+def _sheet_paths(out: Path) -> Iterator[Path]:
+    yield out / CONTACT
+    yield from (out / f"contact-{number}.png" for number in itertools.count(2))
 
 
 def _sheet_names(drawings: Sequence[Drawing]) -> list[str]:
     """Of the contact sheets that these pictures make."""
     down = -(-len({one.row for one in drawings}) // _ROWS)
     across = -(-len({one.column for one in drawings}) // _COLUMNS)
-    return [f"contact{f'-{number}' if number > 1 else ''}.png" for number in range(1, down * across + 1)]
-
-
-def _free_sheet(out: Path) -> Path:
-    """contact.png, or the first of contact-2.png … that is not there."""
-    names = (out / (CONTACT if number == 1 else f"contact-{number}.png") for number in itertools.count(1))
-    return next(path for path in names if not path.exists())
+    return [path.name for path in itertools.islice(_sheet_paths(Path()), down * across)]
 
 
 def _numbered(out: Path, drawings: Sequence[Drawing]) -> list[Drawing]:
@@ -242,6 +232,13 @@ def _numbered(out: Path, drawings: Sequence[Drawing]) -> list[Drawing]:
     ]
 
 
+_SAYS_ITSELF: dict[str, Callable[[Line], bool]] = {
+    "size": lambda line: (line.width, line.height, line.aspect) != (None, None, None),
+    "seed": lambda line: line.seed is not None,
+    "guidance": lambda line: bool(line.guidance),
+}
+
+
 def _headings(drawings: Sequence[Drawing]) -> dict[int, dict[str, str]]:
     """Of each column that has pictures: what all of it share of size, seed and, where there are several, guidance
     scale; lines that say it of themselves count only where all do."""
@@ -250,7 +247,7 @@ def _headings(drawings: Sequence[Drawing]) -> dict[int, dict[str, str]]:
         here = [one for one in drawings if one.column == column]
         headings[column] = {}
         for name in _marks(here[0], drawings):
-            left_open = [one for one in here if not _says_itself(one.line, name)] or here
+            left_open = [one for one in here if not _SAYS_ITSELF[name](one.line)] or here
             values = {_marks(one, drawings)[name] for one in left_open}
             if len(values) == 1:
                 headings[column][name] = values.pop()
@@ -262,18 +259,6 @@ def _marks(one: Drawing, drawings: Sequence[Drawing]) -> dict[str, str]:
     several = len({other.request.guidance for other in drawings}) > 1
     size = {"size": f"{request.size.width}x{request.size.height}", "seed": f"seed {request.seed}"}
     return size | ({"guidance": f"guidance {request.guidance:g}"} if several else {})
-
-
-def _says_itself(line: Line, name: str) -> bool:
-    match name:
-        case "size":
-            return (line.width, line.height, line.aspect) != (None, None, None)
-        case "seed":
-            return line.seed is not None
-        case "guidance":
-            return bool(line.guidance)
-        case _:
-            raise AssertionError(name)
 
 
 def _note(one: Drawing, heading: dict[str, str], drawings: Sequence[Drawing], settings: SampleSettings) -> str:
