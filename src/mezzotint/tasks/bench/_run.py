@@ -196,7 +196,6 @@ def counts(timeline: Timeline, table: Sequence[Size], step: int) -> tuple[int, d
 def _filled(
     recipe: Recipe, files: ModelFiles, dataset: Dataset, runtime: Runtime, say: Callable[[str], None]
 ) -> tuple[Caches, float]:
-    """The caches of a recipe, filled, and how long that took."""
     began = time.perf_counter()
     caches = assemble.open_caches(recipe, files)
     if caches.latents is None and caches.text is None:

@@ -184,7 +184,6 @@ def _flops(recipe: Recipe, measured: Sequence[Measured]) -> dict[Size, int]:
 
 
 def _written(document: dict[str, Any], measured: Sequence[Measured], options: Options) -> list[str]:
-    """Writes bench.json, bench.txt and bench.png; returns the lines to show."""
     name = re.sub(r"[^\w.-]+", "-", Path(str(document["recipe"])).stem).strip("-.")
     folder = options.out or durable.free_folder(Path("bench") / (name or "recipe"))
     page = _page.table(document)

@@ -69,7 +69,6 @@ def dry_run(recipe: Recipe, dataset: Dataset, steps: int, *, processes: int = 1)
 
 
 def _rows_of(dataset: Dataset, steps: int) -> NDArray[np.int32]:
-    """The rows of the catalogue that the first steps visit."""
     seen = []
     for step in range(steps):
         number, place = dataset.timeline.locate(step)

@@ -68,7 +68,6 @@ def components(
 def _in_folder(
     settings: ModelSettings, parts: Mapping[str, nn.Module]
 ) -> tuple[tuple[Component, ...], list[WeightsError]]:
-    """The components of a model's folder."""
     problems: list[WeightsError] = []
     if not parts and not (settings.path / "model_index.json").is_file():
         return (), []  # which is why there are no parts, and has been said
@@ -110,7 +109,6 @@ def _of_parts(
 
 
 def _in_one_file(settings: ModelSettings) -> tuple[tuple[Component, ...], list[WeightsError]]:
-    """The components of a model in one file. bytes: of their tensors."""
     try:
         single = open_single(
             settings.path,

@@ -223,7 +223,6 @@ def _look_at_memory(checked: Checked, outline: Outline) -> None:
 
 
 def _look_at_writing(checked: Checked) -> None:
-    """Whether what the run writes for others can be written."""
     run = checked.recipe.run
     with checked.gathering():
         exports.require_possible(checked.recipe)
@@ -336,6 +335,5 @@ def _raise(checked: Checked) -> None:
 
 
 def _kind(error: MezzotintError) -> str:
-    """Which part of the request a problem concerns, by its code."""
     words = {"E12": "data", "E13": "cache", "E14": "model", "E15": "run", "E16": "optim", "E17": "disk", "E18": "run"}
     return words.get(error.code[:3], "recipe")

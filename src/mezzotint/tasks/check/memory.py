@@ -357,7 +357,6 @@ def upright(size: Size) -> Size:
 
 
 def _held(recipe: Recipe, batch: int, processes: int) -> int:
-    """Samples that a device holds at once of a batch."""
     share = math.ceil(batch / processes)
     return min(share, recipe.run.micro_batch or share)
 

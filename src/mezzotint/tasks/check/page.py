@@ -69,7 +69,6 @@ def page(checked: Checked, *, every_setting: bool = False) -> list[str]:
 
 
 def _verdict(checked: Checked) -> list[str]:
-    """The last line: whether a step fits into memory, and what to do."""
     if checked.memory is None or checked.at_hand is None:
         return []
     peak, free = size(checked.memory.peak), f"{size(checked.at_hand)} that are free on {checked.device}"
@@ -266,7 +265,6 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
 
 
 def _state_words(recipe: Recipe) -> str:
-    """What the optimizers keep of the parts that they move."""
     rules = [recipe.optim.part_optimizer.get(part, recipe.optim.optimizer) for part in recipe.model.train]
     words = [rule.state_words or f"the state of {rule.label}" for rule in rules]
     return "; ".join(dict.fromkeys(words))
@@ -369,5 +367,4 @@ def _memory_document(checked: Checked, memory: Memory) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> dict[str, Any]:
-    """A flat value as JSON."""
     return {name: str(one) if isinstance(one, Path) else one for name, one in asdict(value).items()}

@@ -284,7 +284,6 @@ def refuse_run(source: Path) -> None:
 
 
 def _pickled(where: Path) -> Path | None:
-    """A component's pickled weights, when it has no others."""
     if any(where.glob("*.safetensors*")):
         return None
     names = (where / name for name in ("diffusion_pytorch_model.bin", "pytorch_model.bin"))
@@ -353,7 +352,6 @@ def _written(
     description: Description,
     before: Mapping[str, str],
 ) -> Iterator[str]:
-    """Writes a single file and tells what it holds."""
     converted = dict(tensors) if args.dtype is None else writing.cast(args.source, tensors, args.dtype)
     writing.write(args.destination, converted, description, before)
     for component, parts in layout.parts.items():

@@ -43,8 +43,8 @@ def captions(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
     if recipe.run.preview.every is None:
         return ()
     file = _read(recipe)
-    texts = [line.prompt for line in _lines(recipe, file, dataset) if not line.random_caption]
     lines = _lines(recipe, file, dataset)
+    texts = [line.prompt for line in lines if not line.random_caption]
     texts += [line.negative for line in lines if line.negative is not None]
     negative = file.settings.get("negative_prompt", recipe.sample.negative_prompt)
     return (*texts, cleaning.cleaned(negative, recipe.data.captions))

@@ -52,6 +52,5 @@ def settle(
 
 
 def _kind(optim: Mapping[str, Any], part: str) -> str:
-    """The kind of optimizer that a recorded section gives a part."""
     whole = optim.get("optimizer", {})
     return str(optim.get("part_optimizer", {}).get(part, whole).get("kind", ""))

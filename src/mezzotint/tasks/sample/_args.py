@@ -98,7 +98,6 @@ def read_file(path: Path) -> PromptFile:
 
 
 def _as_word(value: object) -> str:
-    """A setting as a word of the command line."""
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
 
 

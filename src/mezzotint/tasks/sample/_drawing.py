@@ -101,7 +101,6 @@ def _where(
 
 
 def _cleaned(lines: Sequence[Line], recipe: Recipe) -> tuple[tuple[Line, ...], Recipe]:
-    """The prompts as captions are shown, the negative one of the recipe among them."""
     captions, sample = recipe.data.captions, recipe.sample
     negative = cleaning.cleaned(sample.negative_prompt, captions)
     cleaned = with_values(recipe, {"sample.negative_prompt": negative})
@@ -213,7 +212,6 @@ def _sheet_paths(out: Path) -> Iterator[Path]:
 
 
 def _sheet_names(drawings: Sequence[Drawing]) -> list[str]:
-    """Of the contact sheets that these pictures make."""
     down = -(-len({one.row for one in drawings}) // _ROWS)
     across = -(-len({one.column for one in drawings}) // _COLUMNS)
     return [path.name for path in itertools.islice(_sheet_paths(Path()), down * across)]
@@ -262,7 +260,6 @@ def _marks(one: Drawing, drawings: Sequence[Drawing]) -> dict[str, str]:
 
 
 def _note(one: Drawing, heading: dict[str, str], drawings: Sequence[Drawing], settings: SampleSettings) -> str:
-    """What a picture's line says of it, and its column does not."""
     line = one.line
     texts = [text for name, text in _marks(one, drawings).items() if heading.get(name) != text]
     if line.steps is not None and line.steps != settings.steps:

@@ -161,7 +161,6 @@ def _moments(update: Update) -> Mapping[str, Tensor]:
 
 
 def _entries(update: Update, family: ModelFamily) -> Iterator[tuple[str, Entry]]:
-    """The tensors of MindONE's names behind the parts that are trained."""
     refiner = "text_encoder" not in family.text_parts
     for part in dict.fromkeys(name.split("/")[0] for name in update.masters):
         names = [name for name, _ in family.parts()[part].named_parameters()]

@@ -140,7 +140,6 @@ class LiveSettings:
         return list(dict.fromkeys(self._called(p, reading) for p in others))
 
     def _called(self, path: str, reading: Reading) -> str:
-        """A setting in the words of the file that gives it."""
         return reading.origin.get(path, path) if self.recipe.run.live.dialect is not None else path
 
     def _tell(self, epoch: int, values: Mapping[str, Any], origin: Mapping[str, str], how: str) -> None:
@@ -168,7 +167,6 @@ class LiveSettings:
 
 
 def _given(reading: Reading) -> Sequence[str]:
-    """The settings that a file gives, defaults of a dialect apart."""
     return [path for path, source in reading.origin.items() if not source.startswith("default of")]
 
 

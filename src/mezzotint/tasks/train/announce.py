@@ -144,7 +144,6 @@ def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:
 
 
 def _bucket_counts(recipe: Recipe, dataset: Dataset) -> Counter[int]:
-    """How many pictures each bucket that has any holds, by its place in the table."""
     return Counter(dataset.catalogue.buckets_of(dataset.rows, recipe.data).tolist())
 
 
@@ -253,7 +252,6 @@ def worked_out(recipe: Recipe, steps: int) -> list[str]:
 
 
 def _devices(runtime: Runtime, launch: Launch) -> str:
-    """Which process is where, and over what they speak."""
     if runtime.world_size == 1:
         return f"{runtime.device}, 1 process"
     machines = launch.world_size // launch.local_size
@@ -346,5 +344,4 @@ def at_the_end(folder: RunFolder, recipe: Recipe, exports: Sequence[Path], repor
 
 
 def _from_here(path: Path) -> Path:
-    """A path as one would type it in the current folder."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -265,7 +265,6 @@ def _start(
 
 
 def _begin(host: TrainHost) -> None:
-    """A new run: where its average and its moments begin."""
     recipe, shares, update = host.recipe, host.runtime.shares, host.model.update
     shapes = {name: sharding.whole_shape(f"w/{name}", m, shares) for name, m in update.masters.items()}
     weights = ema_start.weights(recipe, assemble.family_class(recipe), shapes)
