@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -108,6 +108,22 @@ def test_more_processes_than_samples_are_refused(shared_world: Any) -> None:
     assert "data.batch_size is 1, too few for 2 processes" in shared_world.out("many")
 
 
+def run_as_main(module: str, words: list[str]) -> NoReturn:
+    """What `python -m MODULE` does, in this process, which ends; the processes that a launcher starts are new ones."""
+    status = 1
+    try:
+        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+            os.environ.pop(name, None)
+        os.environ.update(GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1")
+        sys.argv = [module, *words]
+        runpy.run_module(module, run_name="__main__")
+        status = 0
+    except SystemExit as end:
+        status = int(end.code or 0)
+    finally:
+        os._exit(status)
+
+
 @pytest.mark.distributed
 @pytest.mark.parametrize(
     "launcher",
@@ -122,18 +138,12 @@ def test_more_processes_than_samples_are_refused(shared_world: Any) -> None:
     ids=["torchrun", "accelerate"],
 )  # fmt: skip
 def test_under_the_launchers_that_people_use(shared_world: Any, alone: Path, launcher: list[str]) -> None:
-    name = launcher[0].split(".")[0]
+    name, (module, *options) = launcher[0].split(".")[0], launcher
     words = shared_world.words(name, **SETTINGS | {"run__steps": 2})
-    env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    done = subprocess.run(
-        [sys.executable, "-m", *launcher, str(free_port()), "-m", "mezzotint", "train", *words],
-        env=env | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    child = os.fork()
+    if not child:
+        run_as_main(module, [*options, str(free_port()), "-m", "mezzotint", "train", *words])
+    assert shared_world.wait(child) == 0
     folder = shared_world.root / name
     assert json.loads((folder / "environment.json").read_text())["processes"] == 2
     assert losses(folder) == pytest.approx(losses(alone)[:2], rel=2e-5)

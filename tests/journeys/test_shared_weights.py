@@ -91,18 +91,6 @@ def test_saved_by_two_it_goes_on_in_one_and_back(shared_world: Any, alone: Path)
     assert values(two, "loss") == pytest.approx(values(alone, "loss"), rel=1e-4)
 
 
-@pytest.mark.faults
-def test_killed_while_saving_it_goes_on_to_the_same_bits(shared_world: Any) -> None:
-    given = SETTINGS | {"run__runtime": "fsdp", "run__preview__every": None, "run__validation__every": None}
-    whole = start(shared_world, "unbroken", 2, **given)
-    world = shared_world
-    broken = world.fork_group("broken", 2, faults={1: "checkpoint.file@4:kill"}, **given)
-    assert 137 in [world.wait(child) for child in broken]
-    start(world, "broken", 2, **given)
-    mine, other = kept(world.root / "broken"), kept(whole)
-    assert all(torch.equal(mine[name], other[name]) for name in other)
-
-
 def test_a_group_has_to_divide_the_processes() -> None:
     assert fsdp.group_size(ShardSettings(), 6) == 6
     assert fsdp.group_size(ShardSettings(group=3), 6) == 3
@@ -126,6 +114,15 @@ def of_two(shared_world: Any) -> Path:
     if state.newest(folder / "checkpoints").path is None:
         start(shared_world, "shared", 2, run__runtime="fsdp", **SETTINGS)
     return folder
+
+
+@pytest.mark.faults
+def test_killed_while_saving_it_goes_on_to_the_same_bits(shared_world: Any, of_two: Path) -> None:
+    given = SETTINGS | {"run__runtime": "fsdp", "run__preview__every": None, "run__validation__every": None}
+    broken = shared_world.fork_group("broken", 2, faults={1: "checkpoint.file@4:kill"}, **given)
+    assert 137 in [shared_world.wait(child) for child in broken]
+    mine, other = kept(start(shared_world, "broken", 2, **given)), kept(of_two)
+    assert all(torch.equal(mine[name], other[name]) for name in other)
 
 
 @pytest.mark.parametrize("damage", ["gap", "file", "table"])

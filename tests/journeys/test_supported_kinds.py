@@ -19,7 +19,7 @@ from mezzotint.tasks.check.memory import Activations, Outline
 
 @pytest.fixture(autouse=True)
 def _no_activations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Activations are not measured by `check` here: tests/tasks/test_check_memory.py does."""
+    """Activations are not measured by `check` here: tests/tasks/check/test_memory.py does."""
     monkeypatch.setattr(Outline, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0))
 
 

@@ -38,7 +38,7 @@ XL_LINE = "tests/journeys/test_diffusers_sdxl_line.py"
 EVERYDREAM = "tests/journeys/test_everydream_line.py"
 MINDONE_LINE = "tests/journeys/test_mindone_line.py"
 SORA_LINE = "tests/journeys/test_open_sora_line.py"
-CONVERT = "tests/tasks/test_convert.py"
+CONVERT = "tests/tasks/convert/test_convert.py"
 KINDS = "tests/journeys/test_supported_kinds.py"
 XL = f"{KINDS}::test_every_form_of_sdxl_is_checked_trained_and_drawn_from"
 REFINER = f"{KINDS}::test_the_refiner_is_checked_trained_and_drawn_from"
@@ -47,7 +47,7 @@ MORE_DATA = f"{KINDS}::test_tables_shards_and_folders_are_checked_cached_and_tra
 CLIPS = f"{KINDS}::test_clips_are_checked_cached_and_trained"
 XL_FILES = "tests/weights/test_sdxl_layout.py::test_from_one_file_to_a_folder_and_back_every_tensor_is_the_same"
 XL_MINDSPORE = "tests/weights/test_sdxl_layout.py::test_through_mindspores_checkpoint_and_back_every_tensor_is_the_same"
-TAKEN_OVER = "tests/tasks/test_taking_over.py"
+TAKEN_OVER = "tests/tasks/cache/test_import_cache.py"
 
 TESTS: dict[str, tuple[str, ...]] = {
     # the model: check, train, sample, convert to a folder, convert to one file
@@ -79,9 +79,9 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{CONVERT}::test_ema_use_makes_the_average_the_denoiser",
     ),
     "a run of Mezzotint": (
-        "tests/tasks/test_check.py::test_a_run_that_has_begun_is_held_against_its_recipe",
+        "tests/tasks/check/test_check.py::test_a_run_that_has_begun_is_held_against_its_recipe",
         "tests/journeys/test_journey.py::test_a_run_folder_can_be_copied_and_goes_on_elsewhere",
-        "tests/tasks/test_sample.py::test_a_run_draws_from_its_newest_checkpoint_what_its_export_draws",
+        "tests/tasks/sample/test_model.py::test_a_run_draws_from_its_newest_checkpoint_what_its_export_draws",
         f"{HERE}::test_a_run_is_not_converted_and_names_its_exports",
         f"{HERE}::test_a_run_is_not_converted_and_names_its_exports",
     ),
@@ -109,10 +109,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "Open-Sora-Plan's list of clips, with its annotations": (CLIPS,) * 3,
     # the recipe: check, translate, train, bench, torchrun, accelerate launch
     "a recipe of Mezzotint": (
-        "tests/tasks/test_check.py::test_a_recipe_that_can_run_is_told_on_a_page_that_fits_the_terminal",
+        "tests/tasks/check/test_page.py::test_a_recipe_that_can_run_is_told_on_a_page_that_fits_the_terminal",
         "tests/tasks/test_translate.py::test_a_command_that_is_not_understood_is_answered_with_its_form",
         "tests/journeys/test_journey.py::test_a_cached_run_from_start_to_export",
-        "tests/tasks/test_bench.py::test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers",
+        "tests/tasks/bench/test_bench.py::test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers",
         "tests/journeys/test_processes.py::test_under_the_launchers_that_people_use",
         "tests/journeys/test_processes.py::test_under_the_launchers_that_people_use",
     ),
@@ -120,7 +120,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{LINE}::test_check_reads_the_line_and_tells_its_notes",
         "tests/dialects/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
         f"{LINE}::test_the_result_is_a_pipeline_in_output_dir_whose_unet_is_the_average",
-        "tests/tasks/test_bench.py::test_a_foreign_line_has_two_rows_and_the_published_target",
+        "tests/tasks/bench/test_bench.py::test_a_foreign_line_has_two_rows_and_the_published_target",
         f"{HERE}::test_the_line_trains_in_two_processes_that_torchrun_started",
         f"{LINE}::test_the_benchmark_line_trains_behind_accelerate",
     ),
@@ -284,7 +284,7 @@ SHORT = ("data.resolution=64", "data.buckets.step=32", "data.batch_size=2", "dat
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with four pictures; a home of its own, where pickles are kept as safetensors. Activations are
-    not measured by `check`: tests/tasks/test_check_memory.py does."""
+    not measured by `check`: tests/tasks/check/test_memory.py does."""
     monkeypatch.setattr(Outline, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
