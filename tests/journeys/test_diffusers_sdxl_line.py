@@ -4,16 +4,14 @@ pictures with a metadata.jsonl. That it goes on as the line of the other script 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import socket
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
+from forked import run_two
 
 from mezzotint import outside
 from mezzotint.cli import main
@@ -134,35 +132,9 @@ def test_check_reads_the_line_and_bench_measures_it(
 @pytest.mark.parametrize("launcher", ["torchrun", pytest.param("accelerate", marks=pytest.mark.slow)])
 def test_the_line_trains_in_two_processes(here: Path, launcher: str) -> None:
     """The variables that the launcher sets, in forked processes; accelerate hands over a precision besides."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
     line = ["train", "--as", "diffusers-sdxl", *OURS, "--", *flags(max_train_steps=1)]
     more = {"ACCELERATE_MIXED_PRECISION": "bf16"} if launcher == "accelerate" else {}
-    children = [forked(line, rank, {"MASTER_PORT": port, **more}, here / f"{rank}.out") for rank in range(2)]
-    ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    said = "".join((here / f"{rank}.out").read_text() for rank in range(2))
-    assert ends == [0, 0], said
+    said = run_two(line, here / "out.txt", **more)
     assert json.loads((here / "out" / "environment.json").read_text())["processes"] == 2
     assert (here / "out" / "model_index.json").is_file()
     assert ("bf16, as the launcher hands over" in said) == (launcher == "accelerate")
-
-
-def forked(line: list[str], rank: int, more: dict[str, str], out: Path) -> int:
-    """Runs a line in a forked process with a launcher's variables; returns its process number."""
-    child = os.fork()
-    if child:
-        return child
-    status = 70
-    try:
-        handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(handle, 1)
-        os.dup2(handle, 2)
-        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
-        os.environ |= {"GLOO_SOCKET_IFNAME": "lo", **place, **more}
-        status = main(line)
-        sys.stdout.flush()
-        sys.stderr.flush()
-    finally:
-        os._exit(status)

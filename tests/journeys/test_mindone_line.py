@@ -4,10 +4,7 @@ checkpoint of MindSpore's, pictures in a table, the cache, training on it, mergi
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import socket
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
+from forked import exit_status, fork, free_port, run_two
 from PIL import Image
 from safetensors.torch import load_file
 
@@ -236,40 +234,13 @@ def test_errors_on_the_way_name_the_flags_of_the_line(here: Path, capsys: pytest
 )
 def test_the_line_trains_in_two_processes(here: Path, launcher: str) -> None:
     """The variables that the launcher sets, in forked processes."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
     words = ["train", "--as", "mindone-sdxl", *OURS, "run.steps=1", "--", *line("--is_parallel", "True")]
-    children = [forked(words, rank, launcher, port, here / f"{rank}.out") for rank in range(2)]
-    ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    assert ends == [0, 0], "".join((here / f"{rank}.out").read_text() for rank in range(2))
+    if launcher == "mpirun":
+        name, port = "OMPI_COMM_WORLD_", str(free_port())
+        of_rank = [{f"{name}RANK": r, f"{name}SIZE": "2", f"{name}LOCAL_RANK": r, "MASTER_PORT": port} for r in "01"]
+        children = [fork(words, here / "out.txt", {"GLOO_SOCKET_IFNAME": "lo", **env}) for env in of_rank]
+        assert [exit_status(child) for child in children] == [0, 0], (here / "out.txt").read_text()
+    else:
+        run_two(words, here / "out.txt", **{"ACCELERATE_USE_CPU": "true"} if launcher == "accelerate" else {})
     told = json.loads((here / "runs" / "environment.json").read_text())
     assert (told["processes"], told["launcher"]) == (2, launcher)
-
-
-def variables(launcher: str, rank: int, port: str) -> dict[str, str]:
-    if launcher == "mpirun":
-        name = "OMPI_COMM_WORLD_"
-        return {f"{name}RANK": str(rank), f"{name}SIZE": "2", f"{name}LOCAL_RANK": str(rank), "MASTER_PORT": port}
-    more = {"ACCELERATE_USE_CPU": "true"} if launcher == "accelerate" else {}
-    return {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port, **more}  # fmt: skip
-
-
-def forked(words: list[str], rank: int, launcher: str, port: str, out: Path) -> int:
-    """Runs a line in a forked process with a launcher's variables; returns its process number."""
-    child = os.fork()
-    if child:
-        return child
-    status = 70
-    try:
-        handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(handle, 1)
-        os.dup2(handle, 2)
-        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-        os.environ |= {"GLOO_SOCKET_IFNAME": "lo", **variables(launcher, rank, port)}
-        status = main(words)
-        sys.stdout.flush()
-        sys.stderr.flush()
-    finally:
-        os._exit(status)

@@ -6,13 +6,13 @@ import json
 import os
 import runpy
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from forked import free_port
 
 from mezzotint import outside
 from mezzotint.training import state
@@ -27,12 +27,6 @@ def by_step(folder: Path, processes: int) -> list[list[tuple[str, float]]]:
         for line in outside.read_lines(folder / "logs" / f"samples.rank{rank}.jsonl"):
             found.setdefault(line["step"], []).extend(zip(line["keys"], line["timesteps"], strict=True))
     return [sorted(found[step]) for step in sorted(found)]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def losses(folder: Path) -> list[float]:

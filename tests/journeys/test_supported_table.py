@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
 import shutil
-import socket
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from datasets.packaged_modules.parquet.parquet import Parquet
+from forked import run_two
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
@@ -527,38 +525,10 @@ def test_the_line_trains_in_two_processes_that_torchrun_started(dialect: str, he
     (here / "adamw.json").write_text('{"base": {"optimizer": "adamw"}}')
     own = ("run.device=cpu", "run.threads=1", "data.cache.path=cache", *OVER.get(dialect, ()))
     line = ["train", "--as", dialect, *own, "--", *LINES[dialect]]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    children = [forked(line, rank, port, here / f"{rank}.out") for rank in range(2)]
-    ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    assert ends == [0, 0], "".join((here / f"{rank}.out").read_text() for rank in range(2))
+    said = run_two(line, here / "out.txt", ACCELERATE_MIXED_PRECISION="no")
     assert json.loads((here / "out" / "environment.json").read_text())["processes"] == 2
     if dialect == "everydream2":
         assert (here / "out" / "ckpts" / "last-myproj-ep01-gs00002" / "model_index.json").is_file()
-        assert "the launcher hands over" in (here / "0.out").read_text()
+        assert "the launcher hands over" in said
     else:
         assert (here / "out" / "model_index.json").is_file()
-
-
-def forked(line: list[str], rank: int, port: str, out: Path) -> int:
-    """Runs a line in a forked process with the variables that torchrun sets, and that which accelerate adds; returns
-    its process number."""
-    child = os.fork()
-    if child:
-        return child
-    status = 70
-    try:
-        handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(handle, 1)
-        os.dup2(handle, 2)
-        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-        os.environ |= {
-            "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo", "ACCELERATE_MIXED_PRECISION": "no",
-        }  # fmt: skip
-        status = main(line)
-        sys.stdout.flush()
-        sys.stderr.flush()
-    finally:
-        os._exit(status)
