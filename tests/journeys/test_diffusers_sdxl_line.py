@@ -12,12 +12,12 @@ import pytest
 import torch
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
 from forked import run_two
+from runs import tensors_of
 
 from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.families.sdxl import Family
 from mezzotint.tasks.bench import bench
-from mezzotint.training import state
 
 PICTURES = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "shapes6"
 OURS = ("data.cache.path=cache", "run.device=cpu", "run.threads=1", "run.tensorboard=false")
@@ -50,12 +50,6 @@ def train(*words: str, over: tuple[str, ...] = ()) -> int:
     return main(["train", "--as", "diffusers-sdxl", *OURS, *over, "--", *words])
 
 
-def newest(folder: Path) -> dict[str, torch.Tensor]:
-    path = state.newest(folder / "checkpoints").path
-    assert path is not None
-    return dict(state.read(path).tensors)
-
-
 def test_the_line_trains_the_unet_alone_and_leaves_a_pipeline_with_the_average(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,11 +61,11 @@ def test_the_line_trains_the_unet_alone_and_leaves_a_pipeline_with_the_average(
     out = here / "out"
     assert len(list((out / "samples").rglob("*.png"))) >= 1
     pipeline: Any = StableDiffusionXLPipeline.from_pretrained(str(out), local_files_only=True)
-    average = {name: tensor for name, tensor in newest(out).items() if name.startswith("ema/denoiser/")}
+    average = {name: tensor for name, tensor in tensors_of(out).items() if name.startswith("ema/denoiser/")}
     unet = pipeline.unet.state_dict()
     assert len(average) == len(unet)
     assert all(torch.equal(unet[name.removeprefix("ema/denoiser/")], tensor) for name, tensor in average.items())
-    assert not torch.equal(unet["conv_in.weight"], newest(out)["w/denoiser/conv_in.weight"])
+    assert not torch.equal(unet["conv_in.weight"], tensors_of(out)["w/denoiser/conv_in.weight"])
     drawn_with = pipeline("a red shape", height=64, width=64, num_inference_steps=1, output_type="np").images
     assert drawn_with.shape == (1, 64, 64, 3)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,12 @@ import torch
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
 from forked import exit_status, fork, free_port, run_two
 from PIL import Image
+from runs import logged
 from safetensors.torch import load_file
 
 from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.dialects.mindone_sdxl._dialect import SHIPPED
-from mezzotint.families.sdxl import Family
 from mezzotint.recipe.reading.read import read
 from mezzotint.tasks.bench import bench
 
@@ -68,43 +67,19 @@ def run(verb: str, *words: str, over: tuple[str, ...] = ()) -> int:
     return main([verb, "--as", "mindone-sdxl", *OURS, *over, "--", *words])
 
 
-def losses(folder: Path) -> list[float]:
-    return [line["loss"] for line in outside.read_lines(folder / "metrics.jsonl") if "loss" in line]
-
-
-@pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> Callable[[], set[str]]:
-    """Which parts have been loaded since it was asked last."""
-    seen: set[str] = set()
-    plain = Family.load.__func__  # type: ignore[attr-defined]
-
-    def watched(cls: Any, files: Any, only: Any = None) -> Any:
-        found = plain(cls, files, only)
-        seen.update(found.parts())
-        return found
-
-    monkeypatch.setattr(Family, "load", classmethod(watched))
-
-    def since() -> set[str]:
-        found = set(seen)
-        seen.clear()
-        return found
-
-    return since
-
-
 def test_the_document_from_its_cache_to_its_model(
-    here: Path, loaded: Callable[[], set[str]], capsys: pytest.CaptureFixture[str]
+    here: Path, loaded: list[set[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("train", *line("--task", "=", "cache", *CACHED)) == 0, "as one page prints it"
     said = capsys.readouterr().out
     assert "the line encodes and does not train: mezzotint cache" in said
     assert not (here / "runs").exists(), "only the cache is written"
-    assert loaded() == {"vae", "text_encoder", "text_encoder_2"}
+    assert set().union(*loaded) == {"vae", "text_encoder", "text_encoder_2"}
+    loaded.clear()
 
     assert run("train", *line(*CACHED, "--save_path", "runs/cached")) == 0
-    assert loaded() == {"denoiser"}
-    assert len(losses(here / "runs/cached")) == 2
+    assert loaded == [{"denoiser"}]
+    assert len(logged(here / "runs/cached")) == 2
     weights = here / "runs" / "cached" / "weights"
     trained = weights / "SDXL-base-1.0_2.safetensors"
     assert trained.is_file()
@@ -185,7 +160,7 @@ def test_a_run_goes_on_when_weight_names_it(here: Path, capsys: pytest.CaptureFi
         capsys.readouterr().out.split()
     )
     assert not (here / "elsewhere").exists()
-    assert len(losses(here / "runs" / "mine")) == 3
+    assert len(logged(here / "runs" / "mine")) == 3
     assert read(here / "runs" / "mine" / "recipe.yaml").recipe.objective.weighting == "prediction"
 
 

@@ -316,15 +316,15 @@ def refuse_unfit(recipe: Recipe, grid: Grid) -> None:
 def drawn_frames(recipe: Recipe, grid: Grid, own: int = 1) -> int:
     """How many frames a drawn clip has; 1 is a picture. own: of clips that the model was made for, where it alone is
     drawn from. Raises RecipeError E1464 for a clip of a model of pictures."""
-    asked = recipe.sample.clip.frames
+    frames = recipe.sample.clip.frames
     if grid.frames == 1:
-        if asked is not None and asked > 1:
+        if frames is not None and frames > 1:
             raise RecipeError(
-                f"sample.clip.frames is {asked}, and model.family={recipe.model.family} draws pictures; leave it out",
+                f"sample.clip.frames is {frames}, and model.family={recipe.model.family} draws pictures; leave it out",
                 code="E1464",
             )
         return 1
-    return asked or (recipe.data.clips.frames if recipe.data.has_clips else own)
+    return frames or (recipe.data.clips.frames if recipe.data.has_clips else own)
 
 
 def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Resolved) -> TrainableModel:

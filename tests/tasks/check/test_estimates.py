@@ -86,19 +86,6 @@ def test_entries_that_lie_in_the_cache_are_not_needed_again(quick: Path) -> None
     assert sum(need.bytes for need in after.values()) <= stored
 
 
-def test_an_export_is_as_large_as_was_said(quick: Path) -> None:
-    found = checked("run.export.dtype=fp16")
-    recipe = found.recipe
-    model = opened(recipe)
-    model.family.export(
-        quick / "out", model.files, weights=dict(model.update.masters), dtype="fp16",
-        schedule=model.family.schedule, trained_form=model.objective.parameterization,
-    )  # fmt: skip
-    written = sum(path.stat().st_size for path in (quick / "out").rglob("*") if path.is_file())
-    assert found.disk is not None
-    assert found.disk.export == pytest.approx(written, rel=0.1)
-
-
 @pytest.mark.parametrize(
     ("every", "times"),
     [
@@ -161,7 +148,7 @@ def test_check_train_and_the_disk_have_one_size_of_a_checkpoint(words: list[str]
 @pytest.mark.parametrize(
     "export",
     [
-        "{dtype: fp32}", "{single_file: true}", "{dtype: bf16, single_file: true}",
+        "{dtype: fp32}", "{dtype: fp16}", "{single_file: true}", "{dtype: bf16, single_file: true}",
         "{single_file: true, single_file_dtype: fp16}", "{parts: trained, single_file_dtype: fp16}",
     ],
 )  # fmt: skip

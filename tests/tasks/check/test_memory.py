@@ -23,7 +23,7 @@ from mezzotint.runtimes.single import Runtime
 from mezzotint.shapes import Size
 from mezzotint.stages import Noised
 from mezzotint.tasks import assemble
-from mezzotint.tasks.check.memory import Outline, memory, memory_of
+from mezzotint.tasks.check.memory import Outline, memory_of
 from mezzotint.training.precision import attention
 from mezzotint.training.precision.policy import Precision
 from mezzotint.training.trainable import trained_parameters
@@ -174,7 +174,7 @@ def test_bytes_are_those_of_a_real_model_and_its_update(tiny: Path) -> None:
         {"model__train": ["text_encoder"], "data__cache__latents": True},
     ):
         wanted = recipe(tiny, **changes)
-        found = memory(wanted, {SQUARE: 2})
+        found = memory_of(Outline(wanted), {SQUARE: 2})
         runtime = Runtime(torch.device("cpu"), Launch(), wanted.run)
         real = assemble.open_model(wanted, assemble.open_files(wanted), runtime, assemble.resolve(wanted, 1))
         tensors = real.update.tensors()
@@ -215,21 +215,21 @@ def test_a_device_holds_its_share_or_the_micro_batch(tiny: Path) -> None:
 
 def test_attention_of_a_package_is_counted_as_torchs_own(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RecipeError, match=r"mezzotint\[xformers\]"):
-        memory(recipe(tiny, model__attention="xformers"), {SQUARE: 1})
+        memory_of(Outline(recipe(tiny, model__attention="xformers")), {SQUARE: 1})
     monkeypatch.setattr("mezzotint.training.precision.attention.find_spec", lambda name: object())
-    counted = memory(recipe(tiny, model__attention="xformers"), {SQUARE: 1})
-    assert counted == memory(recipe(tiny), {SQUARE: 1})
+    counted = memory_of(Outline(recipe(tiny, model__attention="xformers")), {SQUARE: 1})
+    assert counted == memory_of(Outline(recipe(tiny)), {SQUARE: 1})
 
 
 def test_an_attention_kernel_that_is_not_there_is_told_by_name(tiny: Path) -> None:
     with pytest.raises(RecipeError, match=r"model\.attention is cudnn") as caught:
-        memory(recipe(tiny, model__attention="cudnn"), {SQUARE: 1})
+        memory_of(Outline(recipe(tiny, model__attention="cudnn")), {SQUARE: 1})
     assert caught.value.code == "E1060"
 
 
 def test_describing_a_model_draws_nothing_and_keeps_the_global_generator(tiny: Path) -> None:
     before = torch.random.get_rng_state()
-    memory(recipe(tiny), {SQUARE: 1})
+    memory_of(Outline(recipe(tiny)), {SQUARE: 1})
     assert torch.equal(before, torch.random.get_rng_state())
     assert _is_free_of_values(Outline(recipe(tiny)).family)
 
@@ -249,7 +249,7 @@ def test_a_full_size_model_is_counted_from_its_configurations_alone(tmp_path: Pa
     wanted = Recipe.model_validate({"model": {"path": str(model), "weights": "random"}})
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before = memory_of_this_process("VmRSS")
-    found = memory(wanted, {Size(512, 512): 4})
+    found = memory_of(Outline(wanted), {Size(512, 512): 4})
     grown = memory_of_this_process("VmHWM") - before
     parameters = {part.name: part.parameters for part in found.parts}
     assert parameters == {"denoiser": 859_520_964, "text_encoder": 123_060_480, "vae": 83_653_863}
@@ -271,7 +271,7 @@ def test_processes_that_share_weights_need_less_each(tiny: Path) -> None:
     """Rows of everything that moves, and of the weights two blocks at a time."""
 
     def of(processes: int, **run: Any) -> Any:
-        return memory(recipe(tiny, run__runtime="fsdp", **run), {SQUARE: 4}, processes=processes)
+        return memory_of(Outline(recipe(tiny, run__runtime="fsdp", **run)), {SQUARE: 4}, processes=processes)
 
     alone, four = of(1), of(4)
     assert four.optimizer == alone.optimizer // 4

@@ -231,9 +231,9 @@ def _validation(
 
 def _fixed_loss(watched: Validation, runtime: Runtime) -> float:
     """Measured by the first process; the others wait."""
-    found = watched.measure()["val/loss"] if runtime.is_first else float("nan")
+    loss = watched.measure()["val/loss"] if runtime.is_first else float("nan")
     runtime.barrier()
-    return found
+    return loss
 
 
 def _children_seconds() -> float:
@@ -259,5 +259,5 @@ def _peak(device: torch.device) -> int:
         lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()
     except OSError:
         lines = []
-    found = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
-    return 1024 * (int(found[0]) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    peaks = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
+    return 1024 * (int(peaks[0]) if peaks else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

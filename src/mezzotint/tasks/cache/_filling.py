@@ -132,7 +132,7 @@ def fill(
 
 
 @dataclass(frozen=True, slots=True)
-class _Looked(Generic[Entries]):
+class _Lookup(Generic[Entries]):
     """What is needed in one bucket, or of all captions, and which of it is absent or damaged, each (n,)."""
 
     needed: Entries
@@ -140,7 +140,7 @@ class _Looked(Generic[Entries]):
     damaged: NDArray[np.bool_]
 
     @classmethod
-    def at(cls, needed: Entries, rows: Store | TextRows | None, *, checks: bool) -> _Looked[Entries]:
+    def at(cls, needed: Entries, rows: Store | TextRows | None, *, checks: bool) -> _Lookup[Entries]:
         """checks: whether entries are read, and not only looked for."""
         damaged = np.zeros(len(needed.addresses), dtype=np.bool_)
         if rows is None:
@@ -152,21 +152,21 @@ class _Looked(Generic[Entries]):
 
 def _look_for_latents(
     worker: Worker, rows: NDArray[np.int32], latents: LatentCache, verify_bytes: int | None
-) -> tuple[_Looked[LatentEntries], ...]:
+) -> tuple[_Lookup[LatentEntries], ...]:
     needed = inventory.latent_entries(worker.catalogue, rows, worker.settings, latents)
     pairs = [(one, latents.store(one.bucket, is_still=one.is_still)) for one in needed]
     total = sum(len(one.rows) * store.row_bytes for one, store in pairs if store)
     checks = verify_bytes is None or total <= verify_bytes
-    return tuple(_Looked.at(one, store, checks=checks) for one, store in pairs)
+    return tuple(_Lookup.at(one, store, checks=checks) for one, store in pairs)
 
 
 def _look_for_text(
     worker: Worker, rows: NDArray[np.int32], text: TextCache, extra: Sequence[str], verify_bytes: int | None
-) -> _Looked[TextEntries]:
+) -> _Lookup[TextEntries]:
     needed = inventory.text_entries(worker.catalogue, rows, text, extra)
     stored = text.rows()
     total = len(needed.rows) * stored.row_bytes if stored is not None else 0
-    return _Looked.at(needed, stored, checks=verify_bytes is None or total <= verify_bytes)
+    return _Lookup.at(needed, stored, checks=verify_bytes is None or total <= verify_bytes)
 
 
 def _why(
@@ -174,8 +174,8 @@ def _why(
     rows: NDArray[np.int32],
     ledger: Ledger,
     lines: NDArray[Any],
-    pictures: Sequence[_Looked[LatentEntries]],
-    captions: _Looked[TextEntries] | None,
+    pictures: Sequence[_Lookup[LatentEntries]],
+    captions: _Lookup[TextEntries] | None,
 ) -> tuple[str, ...]:
     line_of = np.full(len(worker.catalogue) + 1, -1, dtype=np.int64)  # row −1, of no sample, has line −1
     line_of[rows] = np.arange(len(rows))
@@ -193,7 +193,7 @@ def _why(
     return inventory.in_words("picture", of_pictures.values()) + inventory.in_words("caption", of_captions)
 
 
-def _fill_latents(worker: Worker, latents: LatentCache, pictures: Sequence[_Looked[LatentEntries]]) -> int:
+def _fill_latents(worker: Worker, latents: LatentCache, pictures: Sequence[_Lookup[LatentEntries]]) -> int:
     mine = [
         (one.needed, np.flatnonzero(one.absent & inventory.share(one.needed.addresses, worker.rank, worker.world_size)))
         for one in pictures
@@ -296,7 +296,7 @@ def _encode_pictures(
     store.append(needed.addresses[entries], rows, names=names)
 
 
-def _fill_text(worker: Worker, text: TextCache, captions: _Looked[TextEntries]) -> int:
+def _fill_text(worker: Worker, text: TextCache, captions: _Lookup[TextEntries]) -> int:
     needed = captions.needed
     mine = np.flatnonzero(captions.absent & inventory.share(needed.addresses, worker.rank, worker.world_size))
     of_files = np.array([bool(mark) for mark in needed.marks], dtype=np.bool_)[mine]

@@ -46,7 +46,12 @@ from mezzotint.training.callbacks import wandb_log
 from mezzotint.weights.folder import publishing
 
 _OF_PATHS = ("E1020", "E1201", "E1401", "E1402", "E1406")
-"""What is wrong when a path leads nowhere, or to something else."""
+"""What is wrong when a path leads nowhere, or to something else: alone it is not shown below a report on half of the
+run."""
+
+
+_PARTS = {"E12": "data", "E13": "cache", "E14": "model", "E15": "run", "E16": "optim", "E17": "disk", "E18": "run"}
+"""Which part of the request a problem concerns, by its code."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -64,16 +69,11 @@ def run(arguments: Sequence[str]) -> int:
     checked = check(reading, processes=processes, dry="--dry" in line, words=words)
     if "--json" in line:
         print(json.dumps(page.document(checked), indent=1, ensure_ascii=False))
-    elif not _is_lost(checked):
+    elif not checked.problems or any(error.code not in _OF_PATHS for error in checked.problems):
         print("\n".join(page.page(checked, every_setting="--all" in line)))
     sys.stdout.flush()  # before the problems, which go to stderr
     _raise(checked)
     return OutOfMemory.exit_status if checked.fits is False else 0
-
-
-def _is_lost(checked: Checked) -> bool:
-    """Whether a wrong path is all that is wrong: it is then told alone, not below a report on half of the run."""
-    return bool(checked.problems) and all(error.code in _OF_PATHS for error in checked.problems)
 
 
 def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Sequence[str] = ()) -> Checked:
@@ -328,12 +328,7 @@ def _raise(checked: Checked) -> None:
     closing = ""
     for error in checked.problems:
         inner = error.problems if isinstance(error, RecipeError) else ()
-        listed += inner or [Problem(_kind(error), error.message, "", error.code)]
+        listed += inner or [Problem(_PARTS.get(error.code[:3], "recipe"), error.message, "", error.code)]
         closing = closing or (error.closing if isinstance(error, RecipeError) else "")
     if listed:
         raise RecipeError(checked.reading.name, problems=listed, closing=closing)
-
-
-def _kind(error: MezzotintError) -> str:
-    words = {"E12": "data", "E13": "cache", "E14": "model", "E15": "run", "E16": "optim", "E17": "disk", "E18": "run"}
-    return words.get(error.code[:3], "recipe")

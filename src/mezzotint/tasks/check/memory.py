@@ -104,26 +104,17 @@ class Memory:
         return self.steady + max(self.worst, self.update)
 
 
-def memory(recipe: Recipe, batches: Mapping[Size, int], *, processes: int = 1, device: str = "cpu") -> Memory:
-    """The memory of a run. A folder of configurations is enough; weights are not opened.
-
-    recipe: located. batches: the largest batch of each bucket, in samples over all processes. device: "cpu" or "cuda",
-    whose rules of autocast and attention hold. Raises WeightsError for a model that cannot be described, RecipeError
-    E1021 to E1024 for what cannot be trained so,
-    E1060 and E1062 for an attention kernel that is not to be had. That of xformers is counted as torch's own.
-    """
-    return memory_of(Outline(recipe, device), batches, processes=processes)
-
-
 def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int = 1) -> Memory:
-    """`memory` of a model that is described already."""
+    """The memory of a run, one of so many processes. batches: the largest batch of each bucket, in samples over all
+    processes."""
     recipe, update = outline.recipe, outline.update
     by_kind = _bytes_by_kind(update.tensors())
     trained = {name: p.numel() for name, p in outline.trained.items()}
     parts = tuple(_part(outline, name, trained) for name in outline.family.parts())
     share = shared_among(recipe, processes)
     moved = sum(part.bytes for part in parts if part.name in recipe.model.train)
-    samples = {size: _held(recipe, batch, processes) for size, batch in batches.items()}
+    of_device = {size: math.ceil(batch / processes) for size, batch in batches.items()}
+    samples = {size: min(count, recipe.run.micro_batch or count) for size, count in of_device.items()}
     activations = cache(outline.activations)
     return Memory(
         parts=parts,
@@ -159,7 +150,12 @@ def _in_use(outline: Outline, moved: int, share: int) -> int:
 
 class Outline:
     """A model of a recipe without memory for its values: parts as fake tensors in the types they are trained in, the
-    objective; and, on the meta device, the trained parameters with their update, to be counted."""
+    objective; and, on the meta device, the trained parameters with their update, to be counted. A folder of
+    configurations is enough; weights are not opened. The attention of xformers is counted as torch's own.
+
+    recipe: located. device: "cpu" or "cuda", whose rules of autocast and attention hold. Raises WeightsError for a
+    model that cannot be described, RecipeError E1021 to E1024 for what cannot be trained so, E1060 and E1062 for an
+    attention kernel that is not to be had."""
 
     def __init__(self, recipe: Recipe, device: str = "cpu") -> None:
         self.recipe, self.device = recipe, device
@@ -354,11 +350,6 @@ def upright(size: Size) -> Size:
     """A size, or its transpose, which costs the same."""
     low, high = sorted((size.width, size.height))
     return replace(size, width=low, height=high)
-
-
-def _held(recipe: Recipe, batch: int, processes: int) -> int:
-    share = math.ceil(batch / processes)
-    return min(share, recipe.run.micro_batch or share)
 
 
 def _bytes_by_kind(tensors: Mapping[str, Tensor]) -> Counter[str]:

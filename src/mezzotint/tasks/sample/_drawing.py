@@ -31,7 +31,7 @@ from mezzotint.tasks.sample._plan import (
     CONTACT,
     ELSEWHERE,
     Place,
-    Planned,
+    PlannedPicture,
     lines_of,
     plan,
     refuse_sides,
@@ -108,7 +108,7 @@ def _cleaned(lines: Sequence[Line], recipe: Recipe) -> tuple[tuple[Line, ...], R
 
 
 def _drawings(
-    planned: Sequence[Planned], args: SampleArgs, recipe: Recipe, model: SampledModel, *, is_model: bool
+    planned: Sequence[PlannedPicture], args: SampleArgs, recipe: Recipe, model: SampledModel, *, is_model: bool
 ) -> list[Drawing]:  # fmt: skip
     """Every picture, those of one size after one another, so that they can be drawn together. Raises RecipeError E1007
     for a size that the model cannot draw."""
@@ -135,12 +135,13 @@ def _drawings(
             solver=one.line.solver,
         )
         drawings.append(Drawing(request, one.line, one.row, one.column, one.stem + pictures.ending(request.size)))
-    drawings.sort(key=lambda one: _alike(one.request))
-    return drawings
 
+    # those of one size, solver and scale after one another, so that they can be drawn together
+    def alike(one: Drawing) -> tuple[int, int, str, float]:
+        request = one.request
+        return request.size.width, request.size.height, request.solver or "", request.guidance or 0.0
 
-def _alike(request: Request) -> tuple[int, int, str, float]:
-    return request.size.width, request.size.height, request.solver or "", request.guidance or 0.0
+    return sorted(drawings, key=alike)
 
 
 def _draw_all(

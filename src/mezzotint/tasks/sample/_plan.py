@@ -31,7 +31,7 @@ _EVERY_GRID = 8  # pixels; the sides of every model's pictures are multiples of 
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedPicture:
     """One picture. line: its prompt and what that says of itself. row, column: its place on the contact sheet.
     column_size: width and height of its column; None takes the recipe's or the model's. index: addresses its noise
     beside the seed. stem: its file's name without the ending."""
@@ -127,7 +127,7 @@ def lines_of(args: SampleArgs, recipe: Recipe) -> tuple[tuple[Line, ...], Recipe
 
 def plan(
     args: SampleArgs, lines: Sequence[Line], settings: SampleSettings, say: Callable[[str], None]
-) -> list[Planned]:  # fmt: skip
+) -> list[PlannedPicture]:  # fmt: skip
     """Every picture once: a line that has a size or seed of its own is not drawn again for each of those asked for. A
     seed of -1 is a new one, which is said."""
     seeds = [_settled(seed, "", say) for seed in args.seeds or (settings.seed,)]
@@ -137,7 +137,7 @@ def plan(
         for row, line in enumerate(lines)
     ]
     across, digits = max(map(len, kinds)), max(3, len(str(max(1, len(lines) - 1))))
-    pictures: dict[tuple[object, ...], Planned] = {}
+    pictures: dict[tuple[object, ...], PlannedPicture] = {}
     for group, size in enumerate(args.sizes or (None,)):
         for row, line in enumerate(lines):
             # a line's own seed is an address of its own, wherever in the file the line stands
@@ -145,7 +145,7 @@ def plan(
             for place, (seed, guidance) in enumerate(kinds[row]):
                 column = group * across + place
                 stem = f"{row:0{digits}d}-{column}-seed{seed}"
-                one = Planned(line, row, column, size, seed, guidance, index, stem)
+                one = PlannedPicture(line, row, column, size, seed, guidance, index, stem)
                 pictures.setdefault((row, one.size(size) if size else None, seed, guidance), one)
     return list(pictures.values())
 

@@ -72,11 +72,14 @@ def before_step_one(
     captions that the text encoder cuts."""
     of_model, pictures = model.family.notes, of_data(dataset, recipe.data) + of_pictures(recipe, dataset)
     buckets = len(_bucket_counts(recipe, dataset))
-    asked = notes(recipe, prediction=model.prediction, device=runtime.device.type, buckets=buckets)
+    of_recipe = notes(recipe, prediction=model.prediction, device=runtime.device.type, buckets=buckets)
     names = of_names(recipe, model.family.parts(), model.trained)
     lines = [
         ("model", _model_line(recipe)),
-        *(("note", note) for note in (*of_model, *asked, *pictures, *names, *note_of_lost(lost, dataset.catalogue))),
+        *(
+            ("note", note)
+            for note in (*of_model, *of_recipe, *pictures, *names, *note_of_lost(lost, dataset.catalogue))
+        ),
         ("parameters", _parameter_line(recipe, model)),
         ("data", _data_line(recipe, dataset)),
         ("buckets", _bucket_line(recipe, dataset)),

@@ -37,6 +37,9 @@ from mezzotint.training.trainable import UpdateCheck
 from mezzotint.training.trainer import Trainer
 from mezzotint.weights.folder import publishing
 
+_ABOUT_PEERS = ("Connection closed", "Connection reset", "Timed out", "peer", "NCCL", "Broken pipe", "gloo")
+"""What torch says where another process is gone."""
+
 
 def run(arguments: Sequence[str]) -> int:
     """`mezzotint train RECIPE key=value …`. Returns 0; what goes wrong is raised as a MezzotintError. A foreign line
@@ -119,7 +122,7 @@ def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Re
                 f"mathematics stays the same), or take a smaller data.resolution; {going_on()}",
                 code="E1750",
             ) from error
-        if runtime.world_size > 1 and _is_about_peers(error):
+        if runtime.world_size > 1 and any(word in str(error) for word in _ABOUT_PEERS):
             raise PeerLost(
                 f"process {runtime.rank} lost another process of this run ({str(error).splitlines()[0]}); "
                 f"the newest checkpoint is whole; {going_on()}",
@@ -130,11 +133,6 @@ def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Re
         raise Stopped(f"{stopped.message}; {going_on()}", signal_number=stopped.signal_number) from stopped
     except (StorageError, Diverged) as error:
         raise type(error)(f"{error.message}; {going_on()}", code=error.code) from error
-
-
-def _is_about_peers(error: RuntimeError) -> bool:
-    words = ("Connection closed", "Connection reset", "Timed out", "peer", "NCCL", "Broken pipe", "gloo")
-    return any(word in str(error) for word in words)
 
 
 @dataclass(frozen=True, slots=True)
