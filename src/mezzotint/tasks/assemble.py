@@ -26,7 +26,7 @@ from mezzotint.data.schedule.plan import Timeline, plan_columns
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, OutOfMemory, RecipeError
 from mezzotint.families.base import Encodes, Grid, ModelFamily
-from mezzotint.recipe.base import Every, with_values
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.formats.base import format_spec
 from mezzotint.recipe.recipe import Recipe
@@ -425,17 +425,6 @@ def _refuse_sharded(runtime: Runtime) -> None:
             "run.weight_dtype=same, or run.runtime=ddp",
             code="E1670",
         )
-
-
-def intervals(recipe: Recipe) -> Mapping[str, tuple[Every, ...]]:
-    """When what is due, by name."""
-    run = recipe.run
-    return {
-        "save": run.save.every,
-        "export": run.export.every,
-        "preview": (run.preview.every,) if run.preview.every else (),
-        "validation": (run.validation.every,) if run.validation.every else (),
-    }
 
 
 def effective(recipe: Recipe) -> dict[str, Any]:
