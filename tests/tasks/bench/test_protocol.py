@@ -22,7 +22,7 @@ BENCHMARK = [
 
 
 def test_the_published_protocol_is_dealt_out_as_its_log_says() -> None:
-    told = Protocol(pictures=833, batch=64, accumulation=4, processes=8, steps=101)
+    told = Protocol.of(pictures=833, batch=64, accumulation=4, processes=8, steps=101)
     assert (told.per_device, told.total_batch) == (8, 256)
     assert (told.micro_batches, told.updates, told.epochs) == (14, 4, 26)
     assert (told.fill_ups, told.epoch_images) == (63, 896)
@@ -43,7 +43,7 @@ def test_the_benchmarks_own_line_becomes_a_recipe_whose_plan_is_the_protocol() -
     assert recipe.optim.ema.rule == "ramp"
     accumulation = recipe.optim.accumulation
     epoch = plan(columns(833), data, accumulation=accumulation, seed=0, epoch=0)
-    told = Protocol(833, data.batch_size, accumulation, 8, 101)
+    told = Protocol.of(833, data.batch_size, accumulation, 8, 101)
     assert (epoch.num_batches, epoch.num_steps, epoch.filled) == (told.micro_batches, told.updates, told.fill_ups)
     timeline = Timeline(columns(833), data, accumulation, 0)
     assert timeline.locate(100) == (25, 0)
@@ -59,7 +59,7 @@ def test_the_benchmarks_own_line_becomes_a_recipe_whose_plan_is_the_protocol() -
 def test_the_protocol_is_the_plan_for_any_number_of_pictures(pictures: int, fills: bool) -> None:
     data = DataSettings(batch_size=16, remainder="fill" if fills else "short", buckets={"shape": "square"})  # type: ignore[arg-type]
     epoch = plan(columns(pictures), data, accumulation=3, seed=1, epoch=0)
-    told = Protocol(pictures, 16, 3, 4, steps=7, fills=fills)
+    told = Protocol.of(pictures, 16, 3, 4, steps=7, fills=fills)
     assert (epoch.num_batches, epoch.num_steps, len(epoch.order)) == (
         told.micro_batches,
         told.updates,

@@ -182,22 +182,18 @@ def _protocol(measured: Measured, context: Context) -> Row | None:
     data = measured.recipe.data
     if data.buckets.shape != "square" or data.remainder == "drop" or data.repeats != (1.0,):
         return None
-    protocol = Protocol(
-        pictures=measured.pictures,
-        batch=data.batch_size,
-        accumulation=measured.recipe.optim.accumulation,
-        processes=context.processes,
-        steps=len(measured.steps),
+    protocol = Protocol.of(
+        measured.pictures, data.batch_size, measured.recipe.optim.accumulation, context.processes, len(measured.steps),
         fills=data.remainder == "fill",
-    )
+    )  # fmt: skip
     seconds = [step.seconds for step in measured.steps]
     read_at = min(READ_AT, len(seconds))
     at = bar_seconds(seconds[:read_at])
     elapsed = sum(seconds) / len(seconds)
     return {
-        "pictures": protocol.pictures,
+        "pictures": measured.pictures,
         "per_device": protocol.per_device,
-        "accumulation": protocol.accumulation,
+        "accumulation": measured.recipe.optim.accumulation,
         "total_batch": protocol.total_batch,
         "micro_batches_per_epoch": protocol.micro_batches,
         "updates_per_epoch": protocol.updates,

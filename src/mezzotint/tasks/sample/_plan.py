@@ -18,6 +18,7 @@ from mezzotint.recipe.reading.read import Reading, locate, located, read, read_t
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line
+from mezzotint.tasks.reading.hub import MODEL_FILES
 from mezzotint.tasks.sample._args import SampleArgs, read_file
 
 CONTACT = "contact.png"
@@ -26,7 +27,6 @@ CONTACT = "contact.png"
 ELSEWHERE = "give another folder with --out"
 """What helps where a file is in the way."""
 
-_MODEL_FILES = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
 _EVERY_GRID = 8  # pixels; the sides of every model's pictures are multiples of it, or of a multiple
 
 
@@ -70,7 +70,7 @@ def place_of(word: str, overrides: Sequence[str]) -> Place:
         return Place("run", path.absolute(), _recipe_of(path.absolute(), word, overrides))
     model = locate(path, None, shipped=MODELS)
     is_model = any((model / name).is_file() for name in ("model_index.json", "config.json"))
-    if is_model or (model.is_file() and model.suffix.lower() in _MODEL_FILES):
+    if is_model or (model.is_file() and model.suffix.lower() in MODEL_FILES):
         return Place("model", model, read_text("schema: 1", word, overrides))
     if path.is_dir():
         raise RecipeError(

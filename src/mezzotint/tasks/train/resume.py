@@ -38,17 +38,6 @@ class Start:
         recipe: dict[str, Any] = outside.read_json(self.checkpoint / "state.json", limit=outside.LISTED)["recipe"]
         return recipe
 
-    @property
-    def seed(self) -> int:
-        """The seed that the checkpoint was trained with."""
-        return int(self.recipe["run"]["seed"])
-
-    @property
-    def sample_seed(self) -> int:
-        """The seed that previews were drawn with when the checkpoint was written."""
-        seed = self.recipe.get("sample", {}).get("seed", 0)
-        return self.seed if seed == -1 else int(seed)
-
 
 def choose(resume: str, folder: RunFolder, command: str) -> Start:
     """Decides by `run.resume`. command: the line that goes on, for messages.
@@ -199,8 +188,8 @@ def settled(
     """The recipe with nothing left open, the same on all processes: seeds of -1, one of two optimizers, and rules that
     have changed since the run began. start: what it goes on from. origin: where settings were written. say: gets a
     sentence for each."""
-    recipe = with_values(recipe, _seeds(recipe, start, runtime, say))
     recorded = start.recipe if start.checkpoint else None
+    recipe = with_values(recipe, _seeds(recipe, recorded, runtime, say))
     if recorded is not None:
         recipe = as_begun(recipe, recorded)
     chosen = optimizers.settle(recipe, runtime.device.type, recorded=recorded, origin=origin)
@@ -209,17 +198,22 @@ def settled(
     return chosen
 
 
-def _seeds(recipe: Recipe, start: Start, runtime: Runtime, say: Callable[[str], None]) -> dict[str, int]:
+def _seeds(
+    recipe: Recipe, recorded: Mapping[str, Any] | None, runtime: Runtime, say: Callable[[str], None]
+) -> dict[str, int]:
     """Seeds of -1, by path: those that the checkpoint was trained with, or new ones. Where both are new, they are one:
     one line of another trainer's sets both, and means one seed."""
-    how = "kept" if start.checkpoint else "drawn just now"
+    how = "kept" if recorded else "drawn just now"
     seeds: dict[str, int] = {}
     if recipe.run.seed == -1:
-        seed = start.seed if start.checkpoint else secrets.randbelow(2**30)
+        seed = recorded["run"]["seed"] if recorded else secrets.randbelow(2**30)
         seeds["run.seed"] = int(runtime.share(str(seed)))
         say(f"run.seed is -1: this run's seed is {seeds['run.seed']}, {how}")
     if recipe.sample.seed == -1:
-        new = seeds.get("run.seed", secrets.randbelow(2**31))
-        seeds["sample.seed"] = int(runtime.share(str(start.sample_seed if start.checkpoint else new)))
+        seed = seeds.get("run.seed", secrets.randbelow(2**31))
+        if recorded:
+            seed = recorded.get("sample", {}).get("seed", 0)
+            seed = recorded["run"]["seed"] if seed == -1 else seed
+        seeds["sample.seed"] = int(runtime.share(str(seed)))
         say(f"sample.seed is -1: this run's previews have seed {seeds['sample.seed']}, {how}")
     return seeds
