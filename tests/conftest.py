@@ -10,9 +10,7 @@ import io
 import json
 import os
 import shutil
-import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,6 +22,7 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
+from forked import exit_status, fork, free_port, variables
 from model_export import export_model, tiny_model
 from PIL import Image
 
@@ -384,52 +383,20 @@ class World:
         self, name: str, verb: str = "train", fault: str = "", env: dict[str, str] | None = None, **settings: Any
     ) -> int:
         """Starts a run in a forked process; returns its process number. What it prints lies in NAME.out."""
-        words = self.words(name, **settings)
-        child = os.fork()
-        if child:
-            return child
-        status = 70
-        try:
-            out = os.open(self.root / f"{name}.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            os.dup2(out, 1)
-            os.dup2(out, 2)
-            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-            torch.set_num_threads(1)
-            os.environ.update(env or {})
-            if fault:
-                os.environ["MEZZOTINT_FAULT"] = fault
-            status = main([verb, *words])
-            sys.stdout.flush()
-            sys.stderr.flush()
-        finally:
-            os._exit(status)
+        fault_of = {"MEZZOTINT_FAULT": fault} if fault else {}
+        return fork([verb, *self.words(name, **settings)], self.root / f"{name}.out", (env or {}) | fault_of)
 
     def fork_group(self, name: str, processes: int, faults: dict[int, str] | None = None, **settings: Any) -> list[int]:
         """Starts a run in several forked processes over loopback; returns their process numbers by rank."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         return [
-            self.fork(
-                name,
-                fault=(faults or {}).get(rank, ""),
-                env={
-                    "RANK": str(rank),
-                    "LOCAL_RANK": str(rank),
-                    "WORLD_SIZE": str(processes),
-                    "MASTER_ADDR": "127.0.0.1",
-                    "MASTER_PORT": str(port),
-                    "GLOO_SOCKET_IFNAME": "lo",
-                },
-                **settings,
-            )
+            self.fork(name, fault=(faults or {}).get(rank, ""), env=variables(rank, port, processes), **settings)
             for rank in range(processes)
         ]
 
     def wait(self, child: int) -> int:
         """The exit status of a forked run: 128 + n for signal n."""
-        return_code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        return return_code if return_code >= 0 else 128 - return_code
+        return exit_status(child)
 
     def out(self, name: str) -> str:
         """What forked runs of a name have printed."""

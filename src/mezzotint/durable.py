@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -76,6 +77,21 @@ def replacing(path: Path, *, needed: int | None = None, durably: bool = True) ->
     """`swapped_in` with the errors of storage. needed: bytes. Raises StorageError."""
     with storage_errors(path, needed=needed), swapped_in(path, durably=durably) as aside:
         yield aside
+
+
+def free_folder(folder: Path) -> Path:
+    """The folder, or the first of FOLDER-2, FOLDER-3 … that is not there."""
+    names = (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(2))
+    return next(name for name in itertools.chain([folder], names) if not name.exists())
+
+
+def set_aside(path: Path) -> Path:
+    """Gives a file or folder of ours the first name `set-aside-N-NAME` that is free beside it, durably; returns it."""
+    names = (path.with_name(f"set-aside-{number}-{path.name}") for number in itertools.count(1))
+    target = next(name for name in names if not name.exists())
+    os.rename(path, target)
+    sync_folder(path.parent)
+    return target
 
 
 def _remove(path: Path) -> None:

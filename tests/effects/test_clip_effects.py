@@ -12,12 +12,12 @@ import pytest
 import torch
 from PIL import Image
 
-from mezzotint.data.cache.entries import TextCache
+from mezzotint.data.cache.entries import Caches, TextCache
 from mezzotint.errors import CacheError, DatasetError, RecipeError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Batch
-from mezzotint.tasks.cache._filling import fill
+from mezzotint.tasks.cache._filling import Worker, fill
 from mezzotint.weights.files import text_cache_npz
 
 Make = Callable[..., Any]
@@ -185,7 +185,7 @@ def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Pat
     told: list[str] = []
     rows, data = fed.dataset.rows, fed.recipe.data
     cpu = torch.device("cpu")
-    fill(fed.catalogue, rows, data, latents=None, text=text, load=no_encoder, device=cpu, say=told.append)
+    fill(Worker(fed.catalogue, data, no_encoder, cpu, say=told.append), rows, Caches(text=text))
     assert any("age cannot be checked" in line for line in told)
     found = text.read(
         [fed.catalogue.captions(row)[0] for row in rows], [fed.catalogue.overrides.embedding_of(row) for row in rows]
@@ -201,7 +201,7 @@ def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Pat
     fresh = TextCache(tmp_path / "other", again.recipe.data, identity="t", compute="fp32")
     fresh.wanted_shape = (20, 6)
     with pytest.raises(CacheError, match="holds 19 tokens and the model is given 20"):
-        fill(again.catalogue, rows, data, latents=None, text=fresh, load=no_encoder, device=cpu, say=told.append)
+        fill(Worker(again.catalogue, data, no_encoder, cpu, say=told.append), rows, Caches(text=fresh))
     assert "set data.cache.text=true" in refused("data.clips.texts=true")
     with pytest.raises(DatasetError, match=r"set data\.clips\.texts=true"):
         feed(path, **SQUARE, clips__frames=5)

@@ -144,6 +144,10 @@ class Store:
             open_ = open_[entries[open_] >= 0]
         return entries
 
+    def has(self, addresses: Addresses, *, checks: bool) -> NDArray[np.bool_]:
+        """Which addresses have an entry. checks: whether it is also read and found to be as it was written."""
+        return np.asarray((self.sound(addresses) if checks else self.find(addresses)) >= 0, dtype=np.bool_)
+
     def damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
         """Which addresses have an entry that is known to be damaged, and no good one."""
         keys = as_addresses(addresses)

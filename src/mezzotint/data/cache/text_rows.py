@@ -78,7 +78,7 @@ class TextRows:
         is_there = np.zeros(len(keys), dtype=np.bool_)
         for store in self.stores:
             open_ = np.flatnonzero(~is_there)
-            is_there[open_] = (store.sound(keys[open_]) if checks else store.find(keys[open_])) >= 0
+            is_there[open_] = store.has(keys[open_], checks=checks)
         return is_there
 
     def damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
