@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from mezzotint import draws
-from mezzotint.data.buckets.clip_buckets import Limits
+from mezzotint.data.buckets.clip_buckets import out_of_limits
 from mezzotint.data.files.overrides import Marked
 from mezzotint.data.formats.base import Skipped
-from mezzotint.data.formats.clip_list._lists import Entry, read_annotation, read_list
-from mezzotint.data.formats.clip_list.samples import ListSettings, named_files, samples
-from mezzotint.data.schedule.clip_visits import drawn_stills, groups_of_stills, stills_beside
+from mezzotint.data.formats.clip_list import Annotated, named_files, read_annotation, read_list, samples
+from mezzotint.data.schedule.clip_visits import drawn_stills, groups_of_stills
 from mezzotint.errors import DatasetError
+from mezzotint.recipe.sections.clips import ClipsSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
 
@@ -39,7 +39,7 @@ def a_list(root: Path, *entries: Any, texts: bool = False, text: str | None = No
 
 
 def listed(path: Path, **values: Any) -> tuple[list[Sample], list[Skipped]]:
-    found = list(samples(path, ListSettings(**values)))
+    found = list(samples(path, ClipsSettings(**values)))
     return [i for i in found if isinstance(i, Sample)], [i for i in found if isinstance(i, Skipped)]
 
 
@@ -67,13 +67,13 @@ def test_three_paths_name_an_embedding_by_the_keys_of_the_entry(tmp_path: Path) 
     entry = {"path": "Fish/b.mp4", "frame_idx": "0:65", "cap": "a fish", "fps": 24}
     path = a_list(tmp_path, entry, texts=True)
     put(tmp_path, "media/Fish/b.mp4", "texts/Fish/b-frame_idx-0:65-fps-24.npz")
-    found, skipped = listed(path, has_texts=True)
+    found, skipped = listed(path, texts=True)
     assert not skipped
     own = dict(found[0].overrides)
     texts = tmp_path / "texts/Fish/b-frame_idx-0:65-fps-24.npz"
     assert own["start"] == "0"
     assert Marked.decoded(own["embedding"]) == Marked.of(texts)
-    assert set(named_files(path, ListSettings(has_texts=True))) == {
+    assert set(named_files(path, ClipsSettings(texts=True))) == {
         tmp_path / "clips.json", tmp_path / "media/Fish/b.mp4", texts,
     }  # fmt: skip
 
@@ -94,14 +94,14 @@ def test_what_is_not_there_is_left_out_as_wished_or_counted(tmp_path: Path) -> N
     entries = [CLIP, {"path": "b.mp4", "cap": "b"}, {"path": "c.mp4", "cap": "c"}]
     path = a_list(tmp_path, *entries, texts=True)
     put(tmp_path, "media/a.mp4", "media/b.mp4", "texts/a.npz", "texts/c.npz")
-    found, skipped = listed(path, has_texts=True)
+    found, skipped = listed(path, texts=True)
     assert [s.key for s in found] == ["a.mp4"]
     assert [(s.path, s.reason, s.is_wanted) for s in skipped] == [
         ("b.mp4", f"{tmp_path / 'texts/b.npz'} is not there", True),
         ("c.mp4", f"{tmp_path / 'media/c.mp4'} is not there", True),
     ]
     # kept: the look at the file says why it cannot be used; an embedding is looked at by nobody else
-    found, skipped = listed(path, has_texts=True, filter_nonexistent=False)
+    found, skipped = listed(path, texts=True, missing="count")
     assert [s.key for s in found] == ["a.mp4", "c.mp4"]
     assert [(s.path, s.is_wanted) for s in skipped] == [("b.mp4", False)]
 
@@ -121,7 +121,7 @@ def test_sizes_that_entries_tell_are_filtered_before_a_file_is_opened(tmp_path: 
     ]
     path = a_list(tmp_path, *entries)
     put(tmp_path / "media", *(entry["path"] for entry in entries))
-    found, skipped = listed(path, limits=Limits(min_side=480, max_side=3000, max_aspect=2.0))
+    found, skipped = listed(path, min_size=480, max_size=3000, max_aspect=2.0)
     assert [s.key for s in found] == ["1280.mp4", "untold.mp4"]
     assert [s.reason for s in skipped] == [
         "320×240: its shorter side is below 480",
@@ -129,7 +129,7 @@ def test_sizes_that_entries_tell_are_filtered_before_a_file_is_opened(tmp_path: 
         "4096×2160: its longer side is above 3000",
     ]
     assert all(s.is_wanted for s in skipped)
-    assert Limits(480, 1280, 16 / 9).reason(Size(1280, 720)) is None
+    assert out_of_limits(Size(1280, 720), ClipsSettings(min_size=480, max_size=1280, max_aspect=16 / 9)) is None
 
 
 def test_every_malformed_line_is_named(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_every_malformed_line_is_named(tmp_path: Path) -> None:
         "data.clips.texts=true; line 5: no such file or folder: 'nowhere'; "
         "line 6: 1 path where 2 are needed: media folder,annotation.json"
     )
-    assert complaint("E1231", a_list(tmp_path, CLIP), has_texts=True) == (
+    assert complaint("E1231", a_list(tmp_path, CLIP), texts=True) == (
         "line 1: 2 paths where 3 are needed: media folder,folder of embeddings,annotation.json; name the folder into "
         "which mezzotint cache shall write embeddings, or set data.clips.texts=false"
     )
@@ -148,8 +148,8 @@ def test_every_malformed_line_is_named(tmp_path: Path) -> None:
 
 def test_lists_that_are_none_are_refused(tmp_path: Path) -> None:
     assert complaint("E1231", a_list(tmp_path, text="\n \n")).startswith("is empty; write a line for each data set")
-    assert "does not exist" in complaint("E1231", tmp_path / "none.txt")
-    assert "is a folder, where a list of clips is needed" in complaint("E1231", tmp_path)
+    assert "No such file" in complaint("E1231", tmp_path / "none.txt")
+    assert "is a folder, no plain file, where a list of clips is needed" in complaint("E1231", tmp_path)
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
     assert complaint("E1231", tmp_path / "latin.txt") == "is not UTF-8 at byte 3; save it as UTF-8"
 
@@ -159,7 +159,7 @@ FAULTS = [
     ({"path": "a.mp4"}, "no 'cap'; it has 'path'"),
     ({"cap": "a"}, "no 'path'; it has 'cap'"),
     ({"path": "a.mp4", "cap": ["a"]}, "its 'cap' is a list, not a text"),
-    ({"path": 5, "cap": "a"}, "its 'path' is a number, not a text"),
+    ({"path": 5, "cap": "a"}, "its 'path' is a number (5), not a text"),
     ({"path": "../a.mp4", "cap": "a"}, "its path '../a.mp4' is none below the media folder"),
     ({"path": "/a.mp4", "cap": "a"}, "its path '/a.mp4' is none below the media folder"),
     ({"path": "", "cap": "a"}, "its path '' is none below the media folder"),
@@ -184,7 +184,7 @@ def test_annotations_that_are_none_are_refused(tmp_path: Path) -> None:
     for text, reason in {
         "{}": "holds an object and no list",
         "[1,": "is no JSON: ",
-        '[{"path": "a", "path": "b", "cap": ""}]': "is no JSON: a key stands twice among 'path', 'path', 'cap'",
+        '[{"path": "a", "path": "b", "cap": ""}]': "is no JSON: the key 'path' stands twice",
     }.items():
         (tmp_path / "clips.json").write_text(text)
         assert complaint("E1232", path).startswith(reason)
@@ -195,7 +195,7 @@ def test_entries_keep_their_other_keys_in_order(tmp_path: Path) -> None:
         '[{"z": 1.5, "path": ".\\\\b\\\\a.mp4", "frame_idx": " 3 : ", "cap": "x", "a": null}]'
     )
     assert read_annotation(tmp_path / "a.json") == (
-        Entry(1, "b/a.mp4", "x", 3, None, (("z", "1.5"), ("frame_idx", " 3 : "), ("a", "None"))),
+        Annotated(1, "b/a.mp4", "x", 3, None, (("z", "1.5"), ("frame_idx", " 3 : "), ("a", "None"))),
     )
 
 
@@ -213,8 +213,6 @@ def test_pictures_are_grouped_as_in_the_reference() -> None:
     assert groups_of_stills(10, 4) == (range(4), range(4, 8))
     assert groups_of_stills(8, 4) == (range(4),)  # the last group is never used, full or not
     assert groups_of_stills(4, 4) == groups_of_stills(3, 4) == groups_of_stills(0, 4) == ()
-    groups = groups_of_stills(10, 4)
-    assert [stills_beside(clip, groups) for clip in range(5)] == [groups[0], groups[1], groups[0], groups[1], groups[0]]
 
 
 def test_pictures_drawn_for_a_visit_are_different_and_equally_likely() -> None:

@@ -82,7 +82,7 @@ def test_frames_at_a_rate_are_evenly_spaced_and_lie_in_the_clip(
     rate: float, wanted: float, frames: int, address: int
 ) -> None:
     seconds = frames / rate
-    found = times_at_rate(seconds, num_frames=9, wanted_rate=wanted, begin=1.5, rate=rate, address=address)
+    found = times_at_rate(seconds, num_frames=9, new_rate=wanted, begin=1.5, rate=rate, address=address)
     if found is None:
         assert 8 / wanted + 1 / rate > seconds
         return

@@ -17,6 +17,7 @@ from PIL import Image
 
 from mezzotint.data.buckets.clip_sampling import times_of
 from mezzotint.data.media import _clips
+from mezzotint.data.media.colour import Conversion
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
 
@@ -60,8 +61,8 @@ def test_a_clip_tells_what_it_is(name: str, tmp_path: Path, write_clip: ClipWrit
     rate = KINDS[name].get("rate", 10)
     assert found.size == Size(*size, 20)
     assert found.rate == pytest.approx(rate, rel=1e-3)
-    assert found.seconds == pytest.approx(20 / rate, rel=1e-3)
-    assert not found.is_variable
+    assert found.size.frames / found.rate == pytest.approx(20 / rate, rel=1e-3)
+    assert not found.conversions
     assert found.digest == hashlib.sha256(path.read_bytes()).digest()
 
 
@@ -119,7 +120,7 @@ def test_frames_of_variable_rate_are_those_a_viewer_would_see(tmp_path: Path, wr
     ticks = [0, 100, 200, 1200, 1300, 3000]
     path = write_clip(tmp_path / "vfr.mkv", 6, ticks=ticks, options={"bf": "0"})
     found = _clips.probe(path, max_pixels=10**6)
-    assert found.is_variable
+    assert found.conversions == Conversion.VARIABLE_RATE
     assert found.rate == pytest.approx(5 / 3)
     pictures = _clips.frames(path, [0.05, 0.25, 1.1, 1.25, 1.35, 2.9, 3.05])
     assert shades(pictures) == [0, 2, 2, 3, 4, 4, 5]

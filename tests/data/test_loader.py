@@ -30,6 +30,7 @@ from mezzotint.data.cache.store import as_addresses
 from mezzotint.data.cache.text_rows import layout_of
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.loading import reading
 from mezzotint.data.loading import worker as worker_module
 from mezzotint.data.loading.loader import held_out
 from mezzotint.data.schedule import placement, plan
@@ -161,7 +162,7 @@ class _NoPictures:
             bucket = placed.bucket  # type: ignore[attr-defined]
             return np.zeros((3, bucket.height, bucket.width), dtype=np.uint8)
 
-        monkeypatch.setattr(worker_module, "read_picture", blank)
+        monkeypatch.setattr(reading, "read_picture", blank)
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,7 @@ from PIL import Image
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.data.files import tar_members
 from mezzotint.data.formats.base import Noted, Skipped, Source
-from mezzotint.data.formats.webdataset._reader import list_files, read_samples
-from mezzotint.data.formats.webdataset._shards import expanded
+from mezzotint.data.formats.webdataset import expanded, list_files, read_samples
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.recipe.reading.read import located, read_text
@@ -254,8 +253,8 @@ def test_a_path_is_a_member_only_below_a_file(tmp_path: Path) -> None:
     archive = shard(tmp_path / "0.tar", ("a.png", picture(5)))
     size = archive.stat().st_size
     for place in (
-        tar_members.path_of(archive, "a.png", size - 4, 100),
-        tar_members.path_of(archive, "a.png", 0, 1 << 40),
+        tar_members.Member(archive, "a.png", size - 4, 100).path,
+        tar_members.Member(archive, "a.png", 0, 1 << 40).path,
     ):
         with pytest.raises(DatasetError, match=r"ends before|more than a picture") as error:
             decoding.probe(place, 10**6)

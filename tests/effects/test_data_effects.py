@@ -18,8 +18,9 @@ from PIL import Image
 
 from mezzotint import draws
 from mezzotint.data.loading.loader import Loader
-from mezzotint.data.loading.worker import Request
+from mezzotint.data.loading.worker import BatchRequest
 from mezzotint.data.schedule import captions, placement, plan
+from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.shapes import Size
@@ -136,9 +137,9 @@ def test_resolution_and_buckets_are_the_sizes_of_batches(feed: Make, noisy: Make
 
 def corners(fed: Any, count: int) -> np.ndarray[Any, Any]:
     """Row and column of the crop of a sample, at so many visits of its bucket."""
-    bucket = Size(32, 32)
+    bucket, key_hash = Size(32, 32), int(fed.catalogue.key_hash[0])
     placed = (
-        placement.at_visit(fed.catalogue, 0, bucket, fed.recipe.data, seed=0, epoch=0, visit=visit)
+        placement.at_visit(fed.catalogue, Visit(0, key_hash, 0, 0, visit), bucket, fed.recipe.data)
         for visit in range(count)
     )
     return np.array([(*p.crop_top_left, p.flipped) for p in placed])
@@ -288,9 +289,7 @@ def test_captions_lines_are_joined_or_chosen(feed: Make, noisy: Make, tmp_path: 
     fed = feed(folder, captions__lines="choose", steps=30)
     assert set(said(fed)) == {"one", "two", "three"}
     lines = fed.catalogue.captions(0)
-    drawn = Counter(
-        captions.choose(lines, seed=0, epoch=0, key_hash=5, visit=visit, dropout=0.0) for visit in range(DRAWN)
-    )
+    drawn = Counter(captions.choose(lines, Visit(0, 5, 0, 0, visit), dropout=0.0) for visit in range(DRAWN))
     assert all(abs(n / DRAWN - 1 / 3) < three_sigma(1 / 3) for n in drawn.values())
 
 
@@ -301,7 +300,7 @@ def test_captions_dropout_is_the_share_of_empty_ones(feed: Make, noisy: Make, tm
     worker = fed.loader._worker  # what answers the loader's requests, asked without decoding anything
     where = np.zeros(DRAWN, np.int32)
     visits = np.arange(DRAWN, dtype=np.int32)
-    request = Request(0, 0, DRAWN, True, 0, where, visits, visits.astype(np.float32), visits.astype(np.int64))
+    request = BatchRequest(0, 0, DRAWN, True, 0, where, visits, visits.astype(np.float32), visits.astype(np.int64))
     worker._pixels = lambda *ignored: torch.zeros(1)
     dropped = sum(caption == "" for caption in worker[request].captions)
     assert abs(dropped / DRAWN - 0.2) < three_sigma(0.2)
@@ -362,7 +361,7 @@ class Counting(Loader):
 
     asked = 0
 
-    def requests(self) -> Iterator[Request]:
+    def requests(self) -> Iterator[BatchRequest]:
         for request in super().requests():
             self.asked += 1
             yield request

@@ -12,8 +12,9 @@ from loading import place_by
 from PIL import Image
 
 from mezzotint import draws
-from mezzotint.data.loading.worker import Request
+from mezzotint.data.loading.worker import BatchRequest
 from mezzotint.data.schedule import placement, plan
+from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.data import DataSettings
@@ -107,7 +108,7 @@ def test_cache_shuffles_is_how_many_orders_a_text_cache_keeps(prepare: Make, tmp
     visits = np.arange(40, dtype=np.int32)
     for row in rows:
         where, factor = np.full(40, row, np.int32), visits.astype(np.float32)
-        piece = worker[Request(0, 0, 40, True, 0, where, visits, factor, visits.astype(np.int64))]
+        piece = worker[BatchRequest(0, 0, 40, True, 0, where, visits, factor, visits.astype(np.int64))]
         assert piece.text.states.shape[0] == 40
         seen[piece.keys[0]] = set(piece.captions)
     counts = {len(orders) for orders in seen.values()}
@@ -150,6 +151,6 @@ def test_pictures_of_everydream_have_their_own_chances(feed: Make, tmp_path: Pat
         seen[batch.keys[0]].add(batch.captions[0])
         assert batch.weight.item() == (0.25 if batch.keys[0] == "0.png" else 1.0)
     assert seen == {"0.png": {""}, "1.png": {"b, one, two", "b, two, one"}}
-    placed = [placement.at_visit(fed.catalogue, row, Size(32, 32), fed.recipe.data, seed=0, epoch=0, visit=0)
+    placed = [placement.at_visit(fed.catalogue, Visit(row, 1, 0, 0, 0), Size(32, 32), fed.recipe.data)
               for row in (0, 1)]  # fmt: skip
     assert [p.flipped for p in placed] == [True, False]

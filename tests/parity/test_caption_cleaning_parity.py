@@ -10,8 +10,7 @@ import pytest
 from bs4.exceptions import ParserRejectedMarkup
 from diffusers import PixArtAlphaPipeline
 
-from mezzotint.data.files import _cleaning_rules
-from mezzotint.data.files._cleaning_rules import clean, clean_once
+from mezzotint.data.files.caption_cleaning import clean, clean_once
 
 RECORD = json.loads((Path(__file__).parent / "data" / "open-sora-plan" / "caption_cleaning.json").read_text("utf-8"))
 HARD = (
@@ -69,5 +68,5 @@ def test_markup_that_the_parser_rejects_is_kept_as_text(monkeypatch: pytest.Monk
     def reject(*_: object, **__: object) -> None:
         raise ParserRejectedMarkup("expected name token")
 
-    monkeypatch.setattr(_cleaning_rules, "BeautifulSoup", reject)
+    monkeypatch.setattr("bs4.BeautifulSoup", reject)
     assert clean("a cat <![x> on a mat") == "a cat <! x> on a mat"

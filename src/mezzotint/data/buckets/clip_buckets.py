@@ -7,7 +7,6 @@ A clip has frames for a size or has not; that is told from its length, before a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,26 +21,17 @@ _HARDLY = 1e-6
 """Of a frame: so much may be missing to a clip that is read at another rate."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Which sizes are used, in pixels as shown. min_side: of the shorter side. max_side: of the longer. max_aspect: the
-    longer over the shorter. None lets all pass."""
-
-    min_side: int | None = None
-    max_side: int | None = None
-    max_aspect: float | None = None
-
-    def reason(self, size: Size) -> str | None:
-        """Why a clip or picture of this size is left out, or None."""
-        short, long = sorted((size.width, size.height))
-        shown = f"{size.width}×{size.height}"
-        if self.min_side is not None and short < self.min_side:
-            return f"{shown}: its shorter side is below {self.min_side}"
-        if self.max_side is not None and long > self.max_side:
-            return f"{shown}: its longer side is above {self.max_side}"
-        if self.max_aspect is not None and long > self.max_aspect * short:
-            return f"{shown}: its sides are more than {self.max_aspect:g} to 1"
-        return None
+def out_of_limits(size: Size, clips: ClipsSettings) -> str | None:
+    """Why a clip or picture of this size, as shown, is left out, or None."""
+    short, long = sorted((size.width, size.height))
+    shown = f"{size.width}×{size.height}"
+    if clips.min_size is not None and short < clips.min_size:
+        return f"{shown}: its shorter side is below {clips.min_size}"
+    if clips.max_size is not None and long > clips.max_size:
+        return f"{shown}: its longer side is above {clips.max_size}"
+    if clips.max_aspect is not None and long > clips.max_aspect * short:
+        return f"{shown}: its sides are more than {clips.max_aspect:g} to 1"
+    return None
 
 
 def table(clips: ClipsSettings, shapes: Sequence[Size]) -> tuple[Size, ...]:

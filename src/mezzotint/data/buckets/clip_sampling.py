@@ -104,16 +104,16 @@ def times_of(numbers: ArrayLike, *, begin: float, rate: float) -> NDArray[np.flo
 
 
 def times_at_rate(
-    seconds: float, *, num_frames: int, wanted_rate: float, begin: float, rate: float, address: int
+    seconds: float, *, num_frames: int, new_rate: float, begin: float, rate: float, address: int
 ) -> NDArray[np.float64] | None:
-    """Instants of frames `1 / wanted_rate` seconds apart, whatever the clip's own rate, from a place drawn anywhere in
+    """Instants of frames `1 / new_rate` seconds apart, whatever the clip's own rate, from a place drawn anywhere in
     the clip; None when it is too short. seconds: its length. begin, rate: its first frame's time, its frames a second.
     """
-    span = (num_frames - 1) / wanted_rate
+    span = (num_frames - 1) / new_rate
     room = seconds - span - 1 / rate  # the last instant lies within the last frame
     if room < -1e-6 / rate:
         return None
     start = begin + draws.uniform(address) * max(room, 0.0) + 0.5 / rate
-    times: NDArray[np.float64] = start + np.arange(num_frames, dtype=np.float64) / wanted_rate
+    times: NDArray[np.float64] = start + np.arange(num_frames, dtype=np.float64) / new_rate
     assert math.isfinite(times[-1])
     return times

@@ -17,12 +17,14 @@ import numpy as np
 from torch import Tensor
 
 from mezzotint import draws, durable, outside
+from mezzotint.data.buckets.clip_sampling import stills_of_clip
 from mezzotint.data.cache import _addresses
 from mezzotint.data.cache.store import Store, explained
 from mezzotint.data.cache.text_rows import TextLayout, TextRows
 from mezzotint.data.formats.base import format_of
 from mezzotint.data.schedule import clip_visits, placement
 from mezzotint.data.schedule.captions import DrawnCaptions
+from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import CacheError
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size, latent_size
@@ -82,9 +84,9 @@ class LatentCache:
         _write_layout(self.folder, self.identity, self.layout, layout)
         self.layout = layout
 
-    def cached_view(self, key_hash: int, *, seed: int, epoch: int, visit: int) -> int:
+    def cached_view(self, visit: Visit) -> int:
         """The view that a visit takes, in [0, views)."""
-        return draws.below(draws.key(seed, "variant", epoch, key_hash, visit), self.views)
+        return draws.below(visit.draw("variant"), self.views)
 
     def placement(self, catalogue: Catalogue, row: int, view: int, bucket: Size) -> Placement:
         """Where the picture of a row lies in its bucket, in one of its views."""
@@ -118,14 +120,14 @@ class LatentCache:
 
     def times(self, catalogue: Catalogue, row: int, frames: int, view: int) -> clip_visits.Instants:
         """When the frames of a row are shown that one of its views keeps; of a picture there are none."""
-        key = clip_visits.view_key(self._seed, int(catalogue.key_hash[row]), view)
+        key = draws.key(self._seed, "clip-variant", int(catalogue.key_hash[row]), view)
         return clip_visits.instants(catalogue, row, frames, self._settings.clips, address=key)
 
     def time_of_still(
         self, catalogue: Catalogue, row: int, frames: int, view: int, still: int
     ) -> clip_visits.Instants:  # fmt: skip
         """`times` of one frame that is trained as a picture, too. frames: of its clip's sample."""
-        places = clip_visits.places_of_stills(frames, self._settings.clips.stills)
+        places = stills_of_clip(frames, self._settings.clips.stills)
         return self.times(catalogue, row, frames, view)[places[still : still + 1]]
 
     def store(self, bucket: Size, *, is_still: bool = False) -> Store | None:

@@ -37,6 +37,9 @@ from mezzotint.shapes import Size
 
 _ALWAYS_LET_PASS = 20
 _KEPT_INDEXES = 4
+_NUMBERS = (
+    "width", "height", "frames", "begin", "rate", "digest", "key_hash", "repeats", "weight", "conversions", "root",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,27 +106,18 @@ class Catalogue:
     def open(cls, folder: Path, roots: Sequence[Path]) -> Catalogue:
         """Reads an index; every byte is checked. Raises `columns.Damaged` or FileNotFoundError."""
         table, about = columns.read(folder)
+        numbers: dict[str, Any] = {name: table[name] for name in _NUMBERS}
         return cls(
             folder,
             tuple(roots),
-            width=table["width"],
-            height=table["height"],
-            frames=table["frames"],
-            begin=table["begin"],
-            rate=table["rate"],
-            digest=table["digest"],
-            key_hash=table["key_hash"],
-            repeats=table["repeats"],
-            weight=table["weight"],
-            conversions=table["conversions"],
-            root=table["root"],
+            **numbers,
             overrides=SampleOverrides.of(table),
             fingerprint=about["fingerprint"],
             report=_report(table, about),
             _stats=table["stats"],
-            _keys=Texts(table["key"], table["key_offsets"]),
-            _paths=Texts(table["path"], table["path_offsets"]),
-            _captions=Texts(table["caption"], table["caption_offsets"]),
+            _keys=Texts.in_table(table, "key"),
+            _paths=Texts.in_table(table, "path"),
+            _captions=Texts.in_table(table, "caption"),
             _caption_starts=table["caption_starts"],
         )
 

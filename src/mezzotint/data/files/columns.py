@@ -37,6 +37,15 @@ class Texts:
     blob: NDArray[np.uint8]
     offsets: NDArray[np.int64]
 
+    @classmethod
+    def in_table(cls, table: Columns, name: str) -> Texts:
+        """The texts that a table has under a name."""
+        return cls(table[name], table[f"{name}_offsets"])
+
+    def columns(self, name: str) -> dict[str, NDArray[Any]]:
+        """The columns of a table that they are."""
+        return {name: self.blob, f"{name}_offsets": self.offsets}
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
@@ -55,9 +64,6 @@ class TextBuilder:
     def append(self, text: str) -> None:
         self._blob += text.encode("utf-8", "surrogateescape")
         self._offsets.append(len(self._blob))
-
-    def __len__(self) -> int:
-        return len(self._offsets) - 1
 
     def texts(self) -> Texts:
         """What was gathered; nothing can be appended while it is in use."""

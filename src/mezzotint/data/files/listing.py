@@ -11,7 +11,7 @@ import os
 import stat
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,6 +37,13 @@ class Listing:
     stats: NDArray[np.int64]
     refused: tuple[tuple[str, str], ...]
     unknown: dict[str, int]
+
+    @classmethod
+    def of_files(cls, root: Path, names: Sequence[str], refused: Iterable[tuple[str, str]] = ()) -> Listing:
+        """That of some files, which are there. Raises OSError."""
+        stats = [os.stat(root / name) for name in names]
+        numbers = [(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats]
+        return cls(root, list(names), np.array(numbers, np.int64).reshape(-1, 3), tuple(sorted(refused)), {})
 
     def digest(self) -> bytes:
         """32 bytes that change with any name, size or time."""
@@ -67,13 +74,8 @@ def walk(root: Path, suffixes: Collection[str]) -> Listing:
     walker.run()
     order = sorted(range(len(walker.names)), key=lambda i: os.fsencode(walker.names[i]))
     stats = np.frombuffer(walker.stats, dtype=np.int64).reshape(-1, 3)[order]
-    return Listing(
-        real,
-        [walker.names[i] for i in order],
-        stats,
-        tuple(sorted(walker.refused)),
-        dict(walker.unknown),
-    )
+    names = [walker.names[i] for i in order]
+    return Listing(real, names, stats, tuple(sorted(walker.refused)), dict(walker.unknown))
 
 
 @dataclass(slots=True)

@@ -8,16 +8,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from mezzotint.data.formats.base import Format, Noted, Skipped, Source
+from mezzotint.data.formats.base import Format, Item, Noted, Skipped, Source
 from mezzotint.data.formats.shared.folder_repeats import Repeated, repeated
 from mezzotint.data.formats.shared.sidecars import SIDECARS, samples
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.counting import counted
-from mezzotint.stages import Sample
 
 
-def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
+def read_samples(source: Source) -> Iterator[Item]:
     """The samples of `sidecars.samples`, of the pictures that lie directly in the folders with a number.
 
     An epoch visits each picture of `10_sks dog` ten times `source.repeats`; its caption is that of the file beside it,

@@ -11,7 +11,7 @@ from types import ModuleType
 from mezzotint.errors import DatasetError
 
 PREPROCESSING = 1
-"""The version of everything that decides the pixels of a clip (`clips.py`, `clip_transforms.py`, `clip_visits.py`):
+"""The version of everything that decides the pixels of a clip (`_clips.py`, `clip_transforms.py`, `clip_visits.py`):
 part of every cache address. Raise it when a pixel changes."""
 
 _ENDINGS = "mp4 m4v mov mkv webm avi mpg mpeg ts m2ts mts flv ogv wmv"
@@ -25,7 +25,7 @@ def is_clip(name: str) -> bool:
 
 
 def decoder() -> ModuleType:
-    """`data.clips`. Raises DatasetError E1290 where PyAV is not installed."""
+    """`_clips`. Raises DatasetError E1290 where PyAV is not installed."""
     try:
         from mezzotint.data.media import _clips
     except ImportError as error:

@@ -87,12 +87,15 @@ _TURNS = {
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a full decode tells. size: after the EXIF turn. digest: SHA-256 of the file's bytes. conversions: a sum of
-    `Conversion` flags."""
+    """What a full decode tells. size: as shown, with the number of frames. digest: SHA-256 of the file's bytes.
+    conversions: a sum of `Conversion` flags. begin, rate: of a clip, when its first frame is shown, in seconds on its
+    own clock, and its mean frames a second; 0 for a picture."""
 
     size: Size
     digest: bytes
     conversions: int
+    begin: float = 0.0
+    rate: float = 0.0
 
 
 def probe(path: Path, max_pixels: int) -> Probe:

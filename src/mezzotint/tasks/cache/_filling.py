@@ -24,8 +24,8 @@ from mezzotint.data.cache.entries import LatentCache, LatentLayout, TextCache, a
 from mezzotint.data.cache.store import Store
 from mezzotint.data.cache.text_rows import layout_of
 from mezzotint.data.files.overrides import Marked
-from mezzotint.data.loading.worker import read_picture, to_pixels
-from mezzotint.data.schedule import clip_visits
+from mezzotint.data.loading.reading import read_frames, read_picture
+from mezzotint.data.loading.worker import to_pixels
 from mezzotint.diffusion import noise
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import Encodes, ModelFamily, posterior_sample
@@ -318,7 +318,7 @@ def _read(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: in
         placed = as_still(placed)
     else:
         times = latents.times(worker.catalogue, row, needed.clip.frames, view)
-    frames = clip_visits.read(worker.catalogue, row, placed, times, worker.settings).numpy()
+    frames = read_frames(worker.catalogue, row, placed, times, worker.settings).numpy()
     return frames[:, 0] if needed.is_still else frames
 
 

@@ -15,7 +15,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
+from mezzotint.data.formats.shared.captions import kind_of, unique_keys
 from mezzotint.errors import DatasetError
+from mezzotint.recipe.counting import counted, listed
 
 MAX_LINE = 16 << 20
 """Characters of the longest line of metadata.jsonl."""
@@ -79,11 +81,8 @@ def csv_rows(path: Path, columns: ColumnNames) -> Iterator[Row]:
                 if len(fields) == len(header):
                     yield Row(begin, fields[picture] or None, fields[caption] or None)
                 elif fields:
-                    many = f"{len(fields)} field{'s' if len(fields) > 1 else ''}"
-                    fault = (
-                        f"{many}, but the header has {len(header)}; a text that holds the separator stands in quotes"
-                    )
-                    yield Row(begin, fault=fault)
+                    many = f"{counted(len(fields), 'field')}, but the header has {len(header)}"
+                    yield Row(begin, fault=f"{many}; a text that holds the separator stands in quotes")
                 begin = reader.line_num + 1
         except csv.Error as error:
             raise DatasetError(f"{path}: the record that begins in line {begin}: {error}", code="E1211") from error
@@ -91,21 +90,16 @@ def csv_rows(path: Path, columns: ColumnNames) -> Iterator[Row]:
 
 def require_columns(path: Path, columns: ColumnNames, there: Sequence[str]) -> tuple[int, int]:
     """Where the picture's and the caption's column are among `there`. Raises DatasetError E1212, which lists them."""
-    shown = ", ".join(repr(name[:80]) for name in there[:_SHOWN_COLUMNS])
-    listing = f"its columns are {shown}{' …' if len(there) > _SHOWN_COLUMNS else ''}" if there else "it is empty"
+    shown = listed([repr(name[:80]) for name in there], _SHOWN_COLUMNS)
+    listing = f"its columns are {shown}" if there else "it is empty"
     picture = next((name for name in columns.pictures if name in there), None)
-    if picture is None:
-        raise DatasetError(
-            f"{path}: no column {' or '.join(map(repr, columns.pictures))} for the picture; {listing}; "
-            f"{columns.remedy or 'set data.columns.image'}",
-            code="E1212",
-        )
-    if columns.caption not in there:
-        raise DatasetError(
-            f"{path}: no column {columns.caption!r} for the caption; {listing}; "
-            f"{columns.remedy or 'set data.columns.caption'}",
-            code="E1212",
-        )
+    for name, names, word in ((picture, columns.pictures, "picture"), (columns.caption, [columns.caption], "caption")):
+        if name not in there:
+            remedy = columns.remedy or f"set data.columns.{'image' if word == 'picture' else word}"
+            raise DatasetError(
+                f"{path}: no column {' or '.join(map(repr, names))} for the {word}; {listing}; {remedy}", code="E1212"
+            )
+    assert picture is not None
     for name in (picture, columns.caption):
         if list(there).count(name) > 1:
             raise DatasetError(f"{path}: the column {name!r} stands twice; {listing}", code="E1212")
@@ -138,7 +132,7 @@ def _text(path: Path) -> Iterator[TextIO]:
 
 def _parsed(line: str, number: int, columns: ColumnNames, seen: set[str]) -> Row:
     try:
-        value = json.loads(line, object_pairs_hook=_object)
+        value = json.loads(line, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         what = "nested too deep" if isinstance(error, RecursionError) else getattr(error, "msg", str(error))
         return Row(number, fault=f"not JSON: {what}")
@@ -149,37 +143,9 @@ def _parsed(line: str, number: int, columns: ColumnNames, seen: set[str]) -> Row
     return Row(number, picture, value.get(columns.caption))
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} stands twice")
-    return value
-
-
 def _delimiter(header: str, columns: ColumnNames) -> str:
     for delimiter in (",", ";", "\t"):
         names = {name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])}
         if names & set(columns.pictures):
             return delimiter
     return ","
-
-
-def kind_of(value: object) -> str:
-    """A value's kind, for a sentence."""
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return "true or false"
-        case int() | float():
-            return f"a number ({value!r:.40})"
-        case str():
-            return "a text"
-        case list() | tuple():
-            return "a list"
-        case bytes():
-            return "bytes"
-        case _:
-            return "an object"
