@@ -38,7 +38,7 @@ def rows(numbers: range | list[int]) -> Tensor:
 
 
 def open_store(folder: Path, dtype: cache.Dtype = "fp32") -> Store:
-    return Store(folder, kind="rows", shape=SHAPE, dtype=dtype)
+    return Store(folder, shape=SHAPE, dtype=dtype)
 
 
 def filled(folder: Path, numbers: range | list[int]) -> Store:
@@ -147,13 +147,13 @@ def test_two_changes_that_could_cancel_each_other_are_noticed(tmp_path: Path) ->
 
 def test_rows_of_any_length_are_checked_to_the_last_byte(tmp_path: Path) -> None:
     for length in (1, 3, 5):
-        store = Store(tmp_path / str(length), kind="rows", shape=(length,), dtype="fp16")
+        store = Store(tmp_path / str(length), shape=(length,), dtype="fp16")
         values = torch.arange(4 * length, dtype=torch.float32).reshape(4, length)
         store.append(addresses(range(4)), values)
-        reader = Store(tmp_path / str(length), kind="rows", shape=(length,), dtype="fp16")
+        reader = Store(tmp_path / str(length), shape=(length,), dtype="fp16")
         assert torch.equal(reader.read(reader.find(addresses(range(4)))), values.half())
         flip(file_of(store, ".rows"), 4 * 2 * length - 1)
-        reader = Store(tmp_path / str(length), kind="rows", shape=(length,), dtype="fp16")
+        reader = Store(tmp_path / str(length), shape=(length,), dtype="fp16")
         assert reader.verify(reader.find(addresses(range(4)))).tolist() == [True, True, True, False]
 
 
@@ -222,7 +222,7 @@ def test_a_moved_folder_is_read_as_before(tmp_path: Path) -> None:
 
 
 def test_a_full_shard_is_followed_by_another(tmp_path: Path) -> None:
-    store = Store(tmp_path, kind="rows", shape=SHAPE, dtype="fp32", shard_bytes=100)
+    store = Store(tmp_path, shape=SHAPE, dtype="fp32", shard_bytes=100)
     for n in range(0, 12, 2):
         store.append(addresses([n, n + 1]), rows([n, n + 1]))
     assert len(list(store.folder.glob("*.rows"))) == 3  # 48 bytes a row: full with the third, that is after four
@@ -341,7 +341,7 @@ def test_processes_that_write_at_once_make_a_whole_store(tmp_path: Path) -> None
 
 def test_reading_makes_no_object_per_known_entry(tmp_path: Path) -> None:
     """However many entries: the index is arrays, and looking up and reading a batch touches the batch alone."""
-    store = Store(tmp_path, kind="rows", shape=(2,), dtype="fp32")
+    store = Store(tmp_path, shape=(2,), dtype="fp32")
     store.append(addresses([0]), torch.ones(1, 2))
     store.close_writer()
     n = 300_000
@@ -349,7 +349,7 @@ def test_reading_makes_no_object_per_known_entry(tmp_path: Path) -> None:
     (tmp_path / store.folder.name / "aa.rows").write_bytes(bytes(8 * n))
     records = _shards.records_of(many, np.arange(n), np.zeros(n, dtype=np.uint64))
     (tmp_path / store.folder.name / "aa.index").write_bytes(records.tobytes())
-    reader = Store(tmp_path, kind="rows", shape=(2,), dtype="fp32")
+    reader = Store(tmp_path, shape=(2,), dtype="fp32")
     assert len(reader) == n + 1
     found = reader.find(many)
     assert np.array_equal(reader._place[found, 1], np.arange(n))

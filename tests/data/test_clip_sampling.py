@@ -9,56 +9,60 @@ from hypothesis import strategies as st
 
 from mezzotint import draws
 from mezzotint.data.buckets.clip_sampling import (
-    ClipSampling,
     drawn,
     num_starts,
     stills_of_clip,
     times_at_rate,
     times_of,
     unusable,
+    window,
 )
+from mezzotint.recipe.sections.clips import ClipsSettings
 
 
 @given(
     available=st.integers(1, 400),
     num_frames=st.integers(1, 65),
     stride=st.integers(1, 4),
-    starts=st.sampled_from(["all", "reference"]),
+    begin=st.sampled_from(["anywhere", "open-sora-plan"]),
     address=st.integers(0, 2**64 - 1),
 )
 def test_frames_lie_in_the_clip_and_in_one_window(
-    available: int, num_frames: int, stride: int, starts: str, address: int
+    available: int, num_frames: int, stride: int, begin: str, address: int
 ) -> None:
-    sampling = ClipSampling(num_frames, stride, starts="all" if starts == "all" else "reference", short="repeat")
-    found = drawn(available, sampling, address)
+    clips = ClipsSettings(interval=stride, begin=begin, short="repeat")  # type: ignore[arg-type]
+    found = drawn(available, num_frames, clips, address=address)
     assert len(found) == num_frames
     assert found.min() >= 0
     assert found.max() < available
     assert (np.diff(found) >= 0).all()
-    assert found[-1] - found[0] < sampling.window
-    assert found.tolist() == drawn(available, sampling, address).tolist()
+    assert found[-1] - found[0] < window(num_frames, clips)
+    assert found.tolist() == drawn(available, num_frames, clips, address=address).tolist()
+
+
+ANYWHERE, REFERENCE = ClipsSettings(begin="anywhere"), ClipsSettings(begin="open-sora-plan")
 
 
 def test_every_place_is_drawn_and_the_reference_leaves_out_the_last() -> None:
-    begins = {
-        starts: {int(drawn(12, ClipSampling(5, starts=starts), draws.key(0, "frames", n))[0]) for n in range(400)}
-        for starts in ("all", "reference")
-    }
-    assert begins["all"] == set(range(8))
-    assert begins["reference"] == set(range(7))
-    assert num_starts(5, ClipSampling(5)) == num_starts(5, ClipSampling(5, starts="reference")) == 1
+    begins = [
+        {int(drawn(12, 5, clips, address=draws.key(0, "frames", n))[0]) for n in range(400)}
+        for clips in (ANYWHERE, REFERENCE)
+    ]
+    assert begins == [set(range(8)), set(range(7))]
+    assert num_starts(5, 5, ANYWHERE) == num_starts(5, 5, REFERENCE) == 1
 
 
 def test_too_short_a_clip_is_refused_in_words() -> None:
-    assert unusable(17, ClipSampling(17)) is None
-    assert unusable(16, ClipSampling(17)) == "too short: 16 frames, and 17 are wanted"
-    assert unusable(1, ClipSampling(17)) == "too short: 1 frame, and 17 are wanted"
-    assert unusable(32, ClipSampling(17, 2)) == "too short: 32 frames, and 33 are wanted (17 at a stride of 2)"
-    assert unusable(33, ClipSampling(17, 2)) is None
-    assert unusable(33, ClipSampling(17, 2, starts="reference")) is not None
-    assert unusable(16, ClipSampling(17, short="repeat")) is None
-    assert unusable(40, ClipSampling(17), start=23) is None
-    assert unusable(40, ClipSampling(17), start=24) == "too short: frames 24 to 40 are wanted and it has 40"
+    every_second = ClipsSettings(interval=2)
+    assert unusable(17, 17, ANYWHERE) is None
+    assert unusable(16, 17, ANYWHERE) == "too short: 16 frames, and 17 are needed"
+    assert unusable(1, 17, ANYWHERE) == "too short: 1 frame, and 17 are needed"
+    assert unusable(32, 17, every_second) == "too short: 32 frames, and 33 are needed (17 at a stride of 2)"
+    assert unusable(33, 17, every_second) is None
+    assert unusable(33, 17, ClipsSettings(interval=2, begin="open-sora-plan")) is not None
+    assert unusable(16, 17, ClipsSettings(short="repeat")) is None
+    assert unusable(40, 17, ANYWHERE, start=23) is None
+    assert unusable(40, 17, ANYWHERE, start=24) == "too short: frames 24 to 40 are needed and it has 40"
 
 
 def test_pictures_of_a_clip_begin_with_its_first_and_end_with_its_last_frame() -> None:

@@ -102,7 +102,7 @@ def test_rate_is_frames_a_second_whatever_the_clip_has(feed: Make, listed: Make)
     assert np.diff(found).tolist() == [4, 4]
     report = feed(listed("a.mp4", "short.mp4"), **SQUARE, clips__frames=3, clips__fps=2.5).report
     assert reasons(report.left_out) == {
-        "short.mp4": "too short: 0.30 s, and 0.90 s are wanted (3 frames at 2.5 a second)"
+        "short.mp4": "too short: 0.30 s, and 0.90 s are needed (3 frames at 2.5 a second)"
     }
     assert "takes the place of data.clips.interval" in refused("data.clips.fps=5", "data.clips.interval=2")
 
@@ -128,7 +128,7 @@ def test_short_clips_are_left_out_or_their_frames_repeated(feed: Make, listed: M
     path = listed("a.mp4", "short.mp4")
     fed = feed(path, **SQUARE, clips__frames=5)
     assert fed.report.used == 1
-    assert reasons(fed.report.left_out) == {"short.mp4": "too short: 3 frames, and 5 are wanted"}
+    assert reasons(fed.report.left_out) == {"short.mp4": "too short: 3 frames, and 5 are needed"}
     assert [0, 0, 1, 1, 2] in seen(feed(path, **SQUARE, clips__frames=5, clips__short="repeat"))
 
 
@@ -195,11 +195,11 @@ def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Pat
     assert torch.equal(found.states[1, :18], torch.from_numpy(states[:18]))
     assert not found.states[0, 3:].any()
     assert sorted(store.row_bytes for store in text.stores if len(store)) == [16 * 7 * 4, 20 * 7 * 4]
-    text.wanted_shape = (300, 6)
+    text.expected_shape = (300, 6)
     text_cache_npz.write(tmp_path / "texts/a.npz", text_cache_npz.TextFile(states[:19], mask[:19]))
     again = feed(path, **given)
     fresh = TextCache(tmp_path / "other", again.recipe.data, identity="t", compute="fp32")
-    fresh.wanted_shape = (20, 6)
+    fresh.expected_shape = (20, 6)
     with pytest.raises(CacheError, match="holds 19 tokens and the model is given 20"):
         fill(again.catalogue, rows, data, latents=None, text=fresh, load=no_encoder, device=cpu, say=told.append)
     assert "set data.cache.text=true" in refused("data.clips.texts=true")

@@ -7,16 +7,14 @@ A clip has frames for a size or has not; that is told from its length, before a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint.data.buckets.clip_sampling import ClipSampling, unusable
+from mezzotint.data.buckets.clip_sampling import unusable, window
 from mezzotint.recipe.sections.clips import ClipsSettings
 from mezzotint.shapes import Size
 
-_STARTS = {"anywhere": "all", "first": "first", "open-sora-plan": "reference"}
 _HARDLY = 1e-6
 """Of a frame: so much may be missing to a clip that is read at another rate."""
 
@@ -48,12 +46,6 @@ def counts(clips: ClipsSettings) -> tuple[int, ...]:
     return tuple(sorted({frames for frames, _, _ in clips.buckets} or {clips.frames}))
 
 
-def sampling(clips: ClipsSettings, frames: int) -> ClipSampling:
-    """How a sample of so many frames is drawn, counted in the clip's own frames."""
-    starts: Any = _STARTS[clips.begin]
-    return ClipSampling(frames, clips.interval, starts, clips.short)
-
-
 def most_frames(
     frames: NDArray[np.int32], rate: NDArray[np.float64], start: NDArray[np.int32], clips: ClipsSettings
 ) -> NDArray[np.int32]:
@@ -69,7 +61,7 @@ def most_frames(
         elif clips.short == "repeat":
             is_enough = frames > 0
         else:
-            is_enough = frames >= sampling(clips, count).window
+            is_enough = frames >= window(count, clips)
         is_enough = np.where(start >= 0, start + count <= frames, is_enough)
         most[np.where(rate == 0, (count == 1) & (frames > 0), is_enough)] = count
     return most
@@ -79,13 +71,13 @@ def too_short(frames: int, rate: float, start: int, clips: ClipsSettings) -> str
     """Why a clip for which `most_frames` is 0 makes no sample, in words."""
     least = counts(clips)[0]
     if rate == 0:
-        return f"a picture, and {least} frames are wanted"
+        return f"a picture, and {least} frames are needed"
     if clips.fps is not None and start < 0:
         return (
-            f"too short: {frames / rate:.2f} s, and {(least - 1) / clips.fps + 1 / rate:.2f} s are wanted ({least} "
+            f"too short: {frames / rate:.2f} s, and {(least - 1) / clips.fps + 1 / rate:.2f} s are needed ({least} "
             f"frames at {clips.fps:g} a second)"
         )
-    return unusable(frames, sampling(clips, least), start if start >= 0 else None) or "too short"
+    return unusable(frames, least, clips, start if start >= 0 else None) or "too short"
 
 
 def of_clips(

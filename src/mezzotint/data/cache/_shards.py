@@ -181,5 +181,4 @@ def _write(fd: int, data: bytes, offset: int) -> None:
 
 
 def names_in(folder: Path) -> Sequence[str]:
-    """The shards of a folder, sorted; none when there is no such folder."""
     return sorted(path.stem for path in folder.glob("*.index"))

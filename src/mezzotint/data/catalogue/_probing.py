@@ -63,7 +63,6 @@ class Looked:
         return cls(paths, path_hash, stats, np.zeros(n, FACTS), {})
 
     def put(self, i: int, answer: _Answer) -> None:
-        """Notes the answer for file i."""
         if isinstance(answer, str):
             self.reasons[i] = answer
             return
@@ -152,7 +151,6 @@ def _probe_all(paths: Sequence[str], max_pixels: int) -> list[_Answer]:
 
 
 def _probed(path: Path, max_pixels: int) -> Probe:
-    """Raises DatasetError for a file that cannot be used."""
     if clip_files.is_clip(path.name):
         of_clip: Probe = clip_files.decoder().probe(path, max_pixels=max_pixels)
         return of_clip

@@ -133,7 +133,6 @@ class Catalogue:
         return self._keys[row]
 
     def path(self, row: int) -> Path:
-        """Where the picture lies."""
         number = int(self.root[row])
         root = self.roots[number] if number < len(self.roots) else self.folder.parent / indexing.PICTURES
         return root / self._paths[row]
@@ -146,7 +145,6 @@ class Catalogue:
 
     @property
     def num_captions(self) -> int:
-        """How many captions all samples have together."""
         return len(self._captions)
 
     def caption_counts(self) -> NDArray[np.int64]:
@@ -335,7 +333,6 @@ def _prune(place: Path, current: Path) -> None:
 
 
 def _sweep(place: Path) -> None:
-    """Removes pictures from inside other files that no index names any more."""
     if not (place / indexing.PICTURES).is_dir():
         return
     try:

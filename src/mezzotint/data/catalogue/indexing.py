@@ -134,7 +134,6 @@ def make(
 
 
 def _as_shown(item: Sample | Skipped | Noted, settings: CaptionSettings) -> Sample | Skipped | Noted:
-    """An item with its captions as the recipe shows them at every visit."""
     if isinstance(item, Sample) and settings.prefix:
         item = prefixed(item, settings.prefix)
     return caption_cleaning.cleaned(item) if isinstance(item, Sample) and settings.clean else item
@@ -230,7 +229,6 @@ def _assembled(
 
 
 def _captions(gathered: _Gathered, rows: NDArray[np.int64]) -> tuple[Texts, NDArray[np.int64]]:
-    """The captions of some rows, and where those of each begin."""
     num = np.frombuffer(gathered.num_captions, np.int64)
     first = np.cumsum(num) - num
     starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(num[rows])))
@@ -265,7 +263,6 @@ def _is_small(gathered: _Gathered, facts: NDArray[Any], settings: DataSettings) 
 
 
 def _caption_lengths(captions: Texts) -> tuple[int, int]:
-    """How many captions are empty, and how many long."""
     words = np.fromiter((len(captions[i].split()) for i in range(len(captions))), np.int64, len(captions))
     return int((words == 0).sum()), int((words > LONG_CAPTION_WORDS).sum())
 

@@ -103,7 +103,6 @@ def cleaner() -> Callable[[str], str]:
 
 
 def cleaned(sample: Sample) -> Sample:
-    """A sample with cleaned captions."""
     return replace(sample, captions=tuple(map(cleaner(), sample.captions)))
 
 

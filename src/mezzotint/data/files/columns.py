@@ -39,11 +39,9 @@ class Texts:
 
     @classmethod
     def in_table(cls, table: Columns, name: str) -> Texts:
-        """The texts that a table has under a name."""
         return cls(table[name], table[f"{name}_offsets"])
 
     def columns(self, name: str) -> dict[str, NDArray[Any]]:
-        """The columns of a table that they are."""
         return {name: self.blob, f"{name}_offsets": self.offsets}
 
     def __len__(self) -> int:

@@ -40,7 +40,6 @@ class Listing:
 
     @classmethod
     def of_files(cls, root: Path, names: Sequence[str], refused: Iterable[tuple[str, str]] = ()) -> Listing:
-        """That of some files, which are there. Raises OSError."""
         stats = [os.stat(root / name) for name in names]
         numbers = [(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats]
         return cls(root, list(names), np.array(numbers, np.int64).reshape(-1, 3), tuple(sorted(refused)), {})

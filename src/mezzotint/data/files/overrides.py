@@ -60,7 +60,6 @@ class SampleOverrides:
 
     @classmethod
     def of(cls, table: Mapping[str, NDArray[Any]]) -> Self:
-        """The columns as they were read."""
         texts: dict[str, Any] = {f"_{name}": Texts.in_table(table, name) for name in ("group_name", *_TEXTS)}
         numbers: dict[str, Any] = {name: table[name] for name in _USUAL}
         return cls(**numbers, **texts)
@@ -87,12 +86,10 @@ class SampleOverrides:
         return [int(number) for number in line.split(",")] if line else None
 
     def group_name(self, number: int) -> str:
-        """The name that samples of `group` number are batched under; empty for 0."""
         return self._group_name[number]
 
     @property
     def num_groups(self) -> int:
-        """Numbers of `group`, 0 included."""
         return len(self._group_name)
 
 
@@ -102,15 +99,12 @@ def _chance(value: np.float32) -> float | None:
 
 
 class OverridesBuilder:
-    """Gathers what samples have of their own, in growing columns."""
-
     def __init__(self) -> None:
         self._numbers: dict[str, array[Any]] = {name: array(usual.dtype.char) for name, usual in _USUAL.items()}
         self._texts = {name: TextBuilder() for name in _TEXTS}
         self._groups = {"": 0}
 
     def add(self, sample: Sample) -> None:
-        """One more row."""
         values = dict(sample.overrides)
         assert not values.keys() - set(NAMES), f"{sample.key}: no such override: {values.keys() - set(NAMES)}"
         for name, column in self._numbers.items():
@@ -125,7 +119,6 @@ class OverridesBuilder:
             texts.append(values.get(name, ""))
 
     def starts(self) -> NDArray[np.int32]:
-        """The column `start` of all rows so far."""
         return np.frombuffer(self._numbers["start"], np.int32)
 
     def columns(self, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
@@ -151,7 +144,6 @@ class Marked:
 
     @classmethod
     def of(cls, path: Path) -> Marked:
-        """The file as it is now. Raises OSError."""
         stat = os.stat(path)
         return cls(path, f"{stat.st_size}-{stat.st_mtime_ns}")
 

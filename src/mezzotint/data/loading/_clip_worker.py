@@ -13,13 +13,13 @@ from torch import Tensor
 from mezzotint.data.buckets.clip_sampling import stills_of_clip
 from mezzotint.data.catalogue.catalogue import stills_settings
 from mezzotint.data.loading import reading
-from mezzotint.data.loading.worker import BatchRequest, BatchWorker, HostBatch, addresses_of
+from mezzotint.data.loading.worker import BatchRequest, BatchWorker, HostBatch, addresses_of, with_each_tensor
 from mezzotint.data.schedule import clip_visits
 from mezzotint.data.schedule.clip_visits import drawn_stills, groups_of_stills
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
-from mezzotint.stages import Placement, TextEmbedding
+from mezzotint.stages import Placement
 
 if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue
@@ -84,7 +84,7 @@ class ClipWorker(BatchWorker):
 
     def _own_frames(self, batch: HostBatch, visits: Sequence[Visit], placed: Sequence[Placement]) -> HostBatch:
         """Frames of the clips themselves, after they were placed, with the clips' captions."""
-        num, text = self._settings.clips.stills, batch.text
+        num = self._settings.clips.stills
         keys = tuple(f"{key}[{place}]" for key in batch.keys for place in range(num))
         return replace(
             batch,
@@ -96,7 +96,7 @@ class ClipWorker(BatchWorker):
             weight=self._of_each(batch.weight),
             pixels=None if batch.pixels is None else _frames_of(batch.pixels, num),
             latents=None if batch.latents is None else self._rows_of_frames(visits, placed, keys),
-            text=None if text is None else self._repeated(text),
+            text=with_each_tensor(batch.text, self._of_each),
         )
 
     def _rows_of_frames(self, visits: Sequence[Visit], placed: Sequence[Placement], keys: Sequence[str]) -> Tensor:
@@ -105,7 +105,7 @@ class ClipWorker(BatchWorker):
         for visit, placement in zip(visits, placed, strict=True):
             view = latents.cached_view(visit)
             for still in range(num):
-                addresses.append(latents.address_of_still(self._catalogue, visit.row, placement, view, still))
+                addresses.append(latents.address(self._catalogue, visit.row, placement, view, still=still))
         bucket = placed[0].bucket if placed else self._table[0]
         return latents.read(addresses, Size(bucket.width, bucket.height), keys, is_still=True)
 
@@ -121,10 +121,6 @@ class ClipWorker(BatchWorker):
 
     def _of_each(self, numbers: Tensor) -> Tensor:
         return numbers.repeat_interleave(self._settings.clips.stills, dim=0)
-
-    def _repeated(self, text: TextEmbedding) -> TextEmbedding:
-        mask, pooled = (None if part is None else self._of_each(part) for part in (text.mask, text.pooled))
-        return TextEmbedding(self._of_each(text.states), mask, pooled)
 
 
 def _read_frames(catalogue: Catalogue, visit: Visit, placed: Placement, frames: int, settings: DataSettings) -> Tensor:

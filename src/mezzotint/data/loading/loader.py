@@ -102,7 +102,6 @@ class Loader:
 
     @property
     def processes(self) -> tuple[Any, ...]:
-        """The worker processes that run now."""
         return self._workers.processes
 
     def __iter__(self) -> Iterator[StepBatches]:
@@ -137,7 +136,6 @@ class Loader:
             self._answers = self._workers.start(loader)
 
     def close(self) -> None:
-        """Ends the workers. Can be called twice."""
         self._answers = None  # the library's iterator stops its workers when it is let go
         self._workers.end()
 

@@ -72,7 +72,7 @@ class HostBatch:
     def pin_memory(self) -> Self:
         """The same in page-locked memory, from which copies to the device wait for nothing. The library's pinning
         thread calls it."""
-        pinned: Self = _with_each_tensor(self, Tensor.pin_memory)
+        pinned: Self = with_each_tensor(self, Tensor.pin_memory)
         return pinned
 
 
@@ -132,7 +132,6 @@ class BatchWorker(Dataset[Any]):
         return replace(batch, stills=self._stills(batch, visits, placed))
 
     def _stills(self, batch: HostBatch, visits: Sequence[Visit], placed: Sequence[Placement]) -> HostBatch | None:
-        """The pictures beside the samples of a batch; beside pictures there are none."""
         return None
 
     def _embedded(self, rows: Sequence[int], chosen: Sequence[str]) -> TextEmbedding | None:
@@ -214,7 +213,7 @@ def addresses_of(addresses: Iterable[int]) -> Tensor:
 
 def to_batch(batch: HostBatch, device: torch.device) -> Batch:
     """A batch on the device: pixels as float32 in [−1, 1], latents and embeddings as float32."""
-    moved = _with_each_tensor(batch, lambda tensor: tensor.to(device, non_blocking=True))
+    moved = with_each_tensor(batch, lambda tensor: tensor.to(device, non_blocking=True))
     latents, text = (None if moved.latents is None else moved.latents.float()), moved.text
     if text is not None:
         text = TextEmbedding(text.states.float(), text.mask, None if text.pooled is None else text.pooled.float())
@@ -243,11 +242,11 @@ def to_pixels(picture: Tensor, device: torch.device) -> Tensor:
     return picture.to(device, non_blocking=True).float().div_(127.5).sub_(1.0)
 
 
-def _with_each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def with_each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """A batch with its tensors changed, those inside it too."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, HostBatch | TextEmbedding):
-        changed = {field.name: _with_each_tensor(getattr(value, field.name), change) for field in fields(value)}
+        changed = {field.name: with_each_tensor(getattr(value, field.name), change) for field in fields(value)}
         return replace(value, **changed)
     return value

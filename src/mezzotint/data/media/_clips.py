@@ -76,10 +76,10 @@ def probe(path: Path, *, max_pixels: int) -> Probe:
     with decoding.readable_file(path, code="E1230") as file:
         digest = hashlib.file_digest(file, "sha256").digest()
         with opened(file) as (container, stream):
-            looked = _Looked(max_pixels)
+            clip = _DecodedClip(max_pixels)
             for frame in _decoded(container, stream):
-                looked.add(frame)
-            return looked.probe(container, stream, digest)
+                clip.add(frame)
+            return clip.probe(container, stream, digest)
 
 
 def frames(
@@ -96,15 +96,11 @@ def frames(
     order = np.argsort(np.asarray(times, dtype=np.float64), kind="stable")
     instants = [Fraction(float(times[i])) for i in order.tolist()]
     with decoding.readable_file(path, code="E1230") as file:
-        shown = _from_key_frame(file, instants, each or _channels_first)
+        shown = _from_key_frame(file, instants, each or (lambda picture: picture.transpose(2, 0, 1)))
     stacked = np.stack(shown)
     in_order = np.empty_like(stacked)
     in_order[order] = stacked
     return in_order
-
-
-def _channels_first(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    return picture.transpose(2, 0, 1)
 
 
 def _from_key_frame(file: BufferedReader, instants: Sequence[Fraction], each: Each) -> list[NDArray[np.generic]]:
@@ -116,7 +112,11 @@ def _from_key_frame(file: BufferedReader, instants: Sequence[Fraction], each: Ea
             ticks = [math.floor(instant / stream.time_base) for instant in instants]
             target = ticks[0] - math.floor(Fraction(back) / stream.time_base)
             start = stream.start_time or 0
-            if target <= start or not _sought(container, stream, target):
+            if target <= start:
+                break
+            try:
+                container.seek(target, stream=stream, backward=True)
+            except OSError:  # this kind of file, or this place in it, cannot be sought
                 break
             shown = _shown(_decoded(container, stream, from_key=True), ticks, each, is_whole=False)
             if shown is not None:
@@ -127,14 +127,6 @@ def _from_key_frame(file: BufferedReader, instants: Sequence[Fraction], each: Ea
         shown = _shown(_decoded(container, stream), ticks, each, is_whole=True)
         assert shown is not None
         return shown
-
-
-def _sought(container: InputContainer, stream: VideoStream, target: int) -> bool:
-    try:
-        container.seek(target, stream=stream, backward=True)
-    except OSError:  # this kind of file, or this place in it, cannot be sought
-        return False
-    return True
 
 
 def _shown(
@@ -213,7 +205,7 @@ def _turned(picture: NDArray[np.uint8], turn: Turn) -> NDArray[np.uint8]:
     return picture[:: -1 if turn.upended else 1, :: -1 if turn.mirrored else 1]
 
 
-class _Looked:
+class _DecodedClip:
     """What is known of the frames decoded so far."""
 
     def __init__(self, max_pixels: int) -> None:
@@ -223,7 +215,6 @@ class _Looked:
         self._ticks = array("q")
 
     def add(self, frame: VideoFrame) -> None:
-        """One more frame. Raises Unusable."""
         if self._size is None:
             self._size, self._turn = (frame.width, frame.height), turn_of(frame)
             if frame.width * frame.height > self._max_pixels:

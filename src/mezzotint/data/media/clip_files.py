@@ -20,7 +20,6 @@ SUFFIXES = frozenset(f".{ending}" for ending in _ENDINGS.split())
 
 
 def is_clip(name: str) -> bool:
-    """Whether a file's name is that of a clip."""
     return os.path.splitext(name)[1].lower() in SUFFIXES
 
 

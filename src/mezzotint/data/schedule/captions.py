@@ -40,7 +40,6 @@ class Changes:
 
     @property
     def are_any(self) -> bool:
-        """Whether a caption can change at all."""
         return self.shuffle or self.tag_dropout > 0 or self.wildcards
 
 

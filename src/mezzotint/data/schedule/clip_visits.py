@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import draws
-from mezzotint.data.buckets import clip_buckets
 from mezzotint.data.buckets.clip_sampling import annotated, drawn, times_at_rate, times_of
 from mezzotint.recipe.sections.clips import ClipsSettings
 
@@ -31,8 +30,7 @@ def instants(catalogue: Catalogue, row: int, frames: int, clips: ClipsSettings, 
     if start >= 0:
         return times_of(annotated(start, frames), begin=begin, rate=rate)
     if clips.fps is None:
-        numbers = drawn(available, clip_buckets.sampling(clips, frames), address)
-        return times_of(numbers, begin=begin, rate=rate)
+        return times_of(drawn(available, frames, clips, address=address), begin=begin, rate=rate)
     span = (frames - 1) / clips.fps + 1 / rate
     seconds = span if clips.begin == "first" else available / rate
     if clips.begin == "open-sora-plan":

@@ -38,7 +38,6 @@ def place(
 
 
 def at_visit(catalogue: Catalogue, visit: Visit, bucket: Size, settings: DataSettings) -> Placement:
-    """Where a sample lies in its bucket at one visit."""
     return _of_row(catalogue, visit.row, bucket, settings, visit.draw("crop"), visit.draw("flip"))
 
 

@@ -350,7 +350,6 @@ class Timeline:
         return epoch, step - (self._ends[epoch - 1] if epoch else 0)
 
     def steps_of(self, epoch: int) -> int:
-        """Steps of an epoch."""
         which = 0 if self._is_even else epoch
         with self._lock:
             while len(self._ends) <= which:

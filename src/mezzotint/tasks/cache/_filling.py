@@ -313,11 +313,8 @@ def _read(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: in
     placed = latents.placement(worker.catalogue, row, view, needed.clip)
     if not (worker.settings.has_clips or needed.is_still):
         return read_picture(worker.catalogue, row, placed, worker.settings)
-    if still >= 0:
-        times = latents.time_of_still(worker.catalogue, row, needed.clip.frames, view, still)
-        placed = as_still(placed)
-    else:
-        times = latents.times(worker.catalogue, row, needed.clip.frames, view)
+    times = latents.times(worker.catalogue, row, needed.clip.frames, view, still)
+    placed = placed if still < 0 else as_still(placed)
     frames = read_frames(worker.catalogue, row, placed, times, worker.settings).numpy()
     return frames[:, 0] if needed.is_still else frames
 
@@ -390,7 +387,7 @@ def _take_over(worker: Worker, text: TextCache, needed: TextEntries, entries: ND
     if not len(entries):
         return 0
     worker.say(f"cache: {counted(len(entries), 'embedding')} to take over from files, whose age cannot be checked")
-    length, width = text.wanted_shape or (None, None)
+    length, width = text.expected_shape or (None, None)
     if text.layout is not None:
         length, width = text.layout.length, text.layout.width
     for some in _batches(entries, _CAPTIONS_PER_BATCH):

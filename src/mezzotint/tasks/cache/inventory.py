@@ -95,7 +95,7 @@ def _frames_of_bucket(
         for view in range(latents.views):
             placed = latents.placement(catalogue, row, view, clip)
             for still in range(num):
-                address = latents.address_of_still(catalogue, row, placed, view, still)
+                address = latents.address(catalogue, row, placed, view, still=still)
                 owners.setdefault(address, (row, view, still))
     return _wanted(owners, Size(clip.width, clip.height), clip, is_still=True)
 

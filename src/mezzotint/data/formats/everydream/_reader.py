@@ -117,7 +117,6 @@ class _LayeredReader:
         self.many_prompts: list[str] = []
 
     def items(self) -> Iterator[Item]:
-        """All samples, then what is malformed, then what the report should say."""
         source = self.source
         yield from (Skipped(source.prefix + path, reason) for path, reason in source.listing.refused)
         manifest = next((name for name in source.listing.names if name.lower().endswith(".json")), None)
@@ -131,7 +130,6 @@ class _LayeredReader:
             yield Noted(source.prefix + self.many_prompts[0], f"{reason} is used: {shown}")
 
     def folder(self) -> Iterator[Item]:
-        """The pictures of a folder and below it."""
         there = set(self.source.listing.names)
         for name in self.source.listing.names:
             stem, suffix = os.path.splitext(name)
@@ -146,7 +144,6 @@ class _LayeredReader:
             yield self._sample(name, name, self.source.root / name, layer)
 
     def manifest(self, manifest: str) -> Iterator[Item]:
-        """The entries of a manifest."""
         root, seen = self.source.root, Counter[str]()
         for count, entry in enumerate(read_manifest(root / manifest), start=1):
             where = functools.partial(_entry, count)
@@ -163,7 +160,6 @@ class _LayeredReader:
             yield self._sample(key, written, picture, layer)
 
     def _of_folder(self, folder: str, there: set[str]) -> Layer:
-        """What holds for the pictures of a folder."""
         if folder in self.whole:
             return self.whole[folder]
         inside = f"{folder}/" if folder else ""

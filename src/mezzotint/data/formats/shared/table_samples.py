@@ -58,7 +58,7 @@ def samples(source: Source, kind: RowKind) -> Iterator[Item]:
 
 
 class _Outside(Exception):
-    """A row that names a file outside its table's folder."""
+    pass
 
 
 class _Reading:
@@ -75,7 +75,6 @@ class _Reading:
         self._outside: list[str] = []
 
     def table(self, name: str) -> Iterator[Item]:
-        """What the rows of a table become."""
         repeated: list[str] = []
         for row in _rows(self._source, name, self._kind):
             item = self._item(name, row, repeated)
@@ -105,7 +104,6 @@ class _Reading:
             )
 
     def rest(self) -> Iterator[Skipped]:
-        """What no row has named."""
         prefix = self._source.prefix
         for path, reason in self._refused.items():
             if path not in self._named:
