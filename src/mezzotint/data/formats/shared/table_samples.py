@@ -49,19 +49,19 @@ def samples(source: Source, kind: RowKind) -> Iterator[Item]:
     Raises DatasetError, after all rows were looked at: E1213 when rows name files outside the table's folder, E1203
     when captions are missing and `captions.missing=error`. E1211, E1212 and E1214 for a table that cannot be read.
     """
-    reading = _Reading(source, kind)
+    reader = _RowReader(source, kind)
     for name in source.listing.names:
         if is_table(name):
-            yield from reading.table(name)
-    reading.require()
-    yield from reading.rest()
+            yield from reader.table(name)
+    reader.require()
+    yield from reader.rest()
 
 
 class _Outside(Exception):
     pass
 
 
-class _Reading:
+class _RowReader:
     """What is known of the rows read so far."""
 
     def __init__(self, source: Source, kind: RowKind) -> None:
