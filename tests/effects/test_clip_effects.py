@@ -191,7 +191,6 @@ def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Pat
     found = text.read(
         [fed.catalogue.captions(row)[0] for row in rows], [fed.catalogue.overrides.embedding_of(row) for row in rows]
     )
-    assert found.mask is not None
     assert found.mask.sum(dim=1).tolist() == [3, 18]
     assert torch.equal(found.states[1, :18], torch.from_numpy(states[:18]))
     assert not found.states[0, 3:].any()
@@ -214,9 +213,6 @@ def test_stills_stand_beside_each_clip(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "b.mp4")
     given = SQUARE | {"clips__frames": 5, "clips__stills": 3, "batch_size": 2, "captions__dropout": 0.5, "flip": 0.5}
     for batch in feed(path, **given, clips__stills_from="clips", steps=4).batches():
-        assert batch.pixels is not None
-        assert batch.stills is not None
-        assert batch.stills.pixels is not None
         assert batch.stills.captions == tuple(one for one in batch.captions for _ in range(3))
         assert batch.stills.positions.tolist() == [0, 0, 0, 1, 1, 1]
         wanted = batch.pixels[:, :, [0, 2, 4]].transpose(1, 2).flatten(0, 1)
@@ -224,7 +220,6 @@ def test_stills_stand_beside_each_clip(feed: Make, listed: Make) -> None:
         assert len(set(batch.stills.posterior_keys.tolist()) - set(batch.posterior_keys.tolist())) == 6
     images = listed("0.png", "1.png", "2.png", name="images")
     (batch,) = feed(path, **given, clips__stills_from="images", clips__stills_path=[str(images)]).batches()
-    assert batch.stills is not None
     assert {key.removesuffix(".png") for key in batch.stills.keys} == {"0", "1", "2"}
     assert "nothing says where these pictures come from" in refusal("data.clips.stills=4")
     assert "data.clips.stills_from has no effect" in refusal("data.clips.stills_from=clips")

@@ -29,7 +29,6 @@ def addresses(count: int) -> NDArray[np.uint8]:
 
 
 def masked(text: TextEmbedding) -> Tensor:
-    assert text.mask is not None
     return text.states * text.mask[:, :, None]
 
 
@@ -49,9 +48,6 @@ def test_each_caption_is_kept_up_to_its_last_token(pooled: bool, tmp_path: Path)
     assert [len(store) for store in rows.stores] == [2, 1, 2]
     order = [3, 0, 4, 0, 1]
     found = TextRows(tmp_path, layout_of(text), "fp32").read(addresses(5)[order])
-    assert isinstance(found, TextEmbedding)
-    assert text.mask is not None
-    assert found.mask is not None
     assert torch.equal(found.mask, text.mask[order])
     assert torch.equal(found.states, masked(text)[order])
     assert (found.pooled is None) == (not pooled)
@@ -64,7 +60,6 @@ def test_without_a_mask_there_is_one_length_and_nothing_is_cut(tmp_path: Path) -
     rows = filled(tmp_path, text)
     assert [store.shape for store in rows.stores] == [(120,)]
     found = rows.read(addresses(5))
-    assert isinstance(found, TextEmbedding)
     assert torch.equal(found.states, text.states)
     assert found.mask is None
 
@@ -72,7 +67,6 @@ def test_without_a_mask_there_is_one_length_and_nothing_is_cut(tmp_path: Path) -
 def test_what_is_not_there_is_named_by_its_number_and_a_damaged_row_counts_as_absent(tmp_path: Path) -> None:
     rows = filled(tmp_path, embedding())
     missing = rows.read(addresses(7))
-    assert isinstance(missing, np.ndarray)
     assert missing.tolist() == [5, 6]
     (path,) = (tmp_path / "rows-128-fp32").glob("*.rows")
     data = bytearray(path.read_bytes())
@@ -82,7 +76,6 @@ def test_what_is_not_there_is_named_by_its_number_and_a_damaged_row_counts_as_ab
     assert again.has(addresses(5), checks=True).tolist() == [True, True, False, True, True]
     assert again.damaged(addresses(5)).tolist() == [False, False, True, False, False]
     text = embedding()
-    assert text.mask is not None
     again.append(addresses(5)[2:3], TextEmbedding(text.states[2:3], text.mask[2:3]), names=["c"])
     assert again.has(addresses(5), checks=True).all()
     assert not again.damaged(addresses(5)).any()

@@ -23,10 +23,7 @@ def test_keys_are_those_of_an_image_folder(tmp_path: Path) -> None:
         (tmp_path / name).with_suffix(".txt").write_text("hello")
     table(tmp_path, row("a.png", "hello"), row("deep/b.png", "hello"))
     made = [
-        build(
-            DataSettings(path=(tmp_path,), format=kind, resolution=64),
-            tmp_path.parent / f"{tmp_path.name}-index",
-        )
+        build(DataSettings(path=(tmp_path,), format=kind, resolution=64), tmp_path.parent / f"{tmp_path.name}-index")
         for kind in ("image-folder", "metadata")
     ]
     assert made[0].fingerprint == made[1].fingerprint

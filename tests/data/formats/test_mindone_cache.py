@@ -56,10 +56,7 @@ def test_rows_of_all_tables_are_samples_by_the_name_up_to_the_first_dot(tmp_path
     found = opened(folder, tmp_path / "index")
     assert keys(found) == ["b", "a"]
     assert found.report.skipped == (
-        (
-            "img_txt_rank1.csv:2",
-            "no latent_cache/lost.npy, no vector_cache/lost.npy, no crossattn_cache/lost.npy",
-        ),
+        ("img_txt_rank1.csv:2", "no latent_cache/lost.npy, no vector_cache/lost.npy, no crossattn_cache/lost.npy"),
     )
     assert (int(found.width[0]), int(found.height[0])) == (64, 48)
     assert found.overrides.sizes_of(0) == list(SIZES)

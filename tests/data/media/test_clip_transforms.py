@@ -10,12 +10,7 @@ import torch
 from PIL import Image
 
 from mezzotint.data.media import decoding
-from mezzotint.data.media.clip_transforms import (
-    placer,
-    port_square,
-    project_square,
-    to_bytes,
-)
+from mezzotint.data.media.clip_transforms import placer, port_square, project_square, to_bytes
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
 

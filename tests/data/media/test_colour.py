@@ -154,7 +154,6 @@ def test_lab_becomes_rgb(tmp_path: Path) -> None:
     path = tmp_path / "a.tif"
     srgb, lab = ImageCms.createProfile("sRGB"), ImageCms.createProfile("LAB")
     stored = ImageCms.profileToProfile(Image.new("RGB", (8, 8), "#c04020"), srgb, lab, outputMode="LAB")
-    assert stored is not None
     stored.info.pop("icc_profile", None)
     stored.save(path)
     assert decoding.probe(path, LIMIT).conversions == Conversion.COLOUR_SPACE

@@ -21,12 +21,9 @@ def test_what_is_over_joins_the_nameless_and_what_is_missing_is_counted(remainde
     columns = PlanColumns(
         np.arange(15, dtype=np.uint64), np.full(15, square, np.int16), np.ones(15, np.float32), group=names
     )
-    nameless, six, four = fills(columns, settings)
-    assert [(fill.group, fill.pictures, fill.over) for fill in all_fills] == [
-        (0, 5, 1),
-        (1, 6, 2),
-        (2, 4, 0),
-    ]
+    all_fills = fills(columns, settings)
+    nameless, six, four = all_fills
+    assert [(fill.group, fill.pictures, fill.over) for fill in all_fills] == [(0, 5, 1), (1, 6, 2), (2, 4, 0)]
     assert (nameless.joined, nameless.filled) == (2, 1 if remainder == "fill" else 0)
     assert [fill.missing for fill in all_fills] == [3, 2, 0]
     assert [fill.is_underfilled for fill in all_fills] == [True, False, False]

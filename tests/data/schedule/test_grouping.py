@@ -48,7 +48,6 @@ def test_named_pictures_are_in_full_batches_of_their_name_but_for_the_rest(
 ) -> None:
     columns, settings = columns_of(n, repeats=repeats), settings_of(batch_size=batch, remainder=remainder)
     epoch = plan(columns, settings, accumulation=accumulation, seed=4, epoch=2)
-    assert columns.group is not None
     assert epoch.num_steps == num_steps(columns, settings, accumulation=accumulation, seed=4, epoch=2)
     visits = list(zip(epoch.order.tolist(), epoch.visit.tolist(), strict=True))
     assert len(set(visits)) == len(visits)

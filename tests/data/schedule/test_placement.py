@@ -16,10 +16,7 @@ from plans import settings_of
 from mezzotint import draws
 from mezzotint.data.buckets import buckets
 from mezzotint.data.schedule.placement import at_visit, cached_view
-from mezzotint.data.schedule.plan import (
-    Visit,
-    plan_columns,
-)
+from mezzotint.data.schedule.plan import Visit, plan_columns
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size, cover
 

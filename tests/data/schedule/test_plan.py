@@ -15,13 +15,7 @@ from plans import settings_of
 from refusals import refused
 
 from mezzotint import draws
-from mezzotint.data.schedule.plan import (
-    PlanColumns,
-    Timeline,
-    epoch_address,
-    num_steps,
-    plan,
-)
+from mezzotint.data.schedule.plan import PlanColumns, Timeline, epoch_address, num_steps, plan
 
 
 def columns_of(n: int, repeats: float = 1.0, num_buckets: int = 5, seed: int = 0) -> PlanColumns:

@@ -90,9 +90,5 @@ def _sample(source: Source, name: str, number: int) -> Sample:
 
 
 FORMAT = Format(
-    read_samples=read_samples,
-    suffixes=SUFFIXES,
-    list_files=list_files,
-    manifests=frozenset({".csv"}),
-    is_encoded=True,
+    read_samples=read_samples, suffixes=SUFFIXES, list_files=list_files, manifests=frozenset({".csv"}), is_encoded=True
 )

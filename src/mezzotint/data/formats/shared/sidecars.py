@@ -26,11 +26,7 @@ _TABLES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 
 
 def samples(
-    source: Source,
-    *,
-    word: str,
-    folder_of: Callable[[str], Repeated | None] = lambda name: None,
-    by_name: bool = True,
+    source: Source, *, word: str, folder_of: Callable[[str], Repeated | None] = lambda name: None, by_name: bool = True
 ) -> Iterator[Item]:
     """One sample for each file of the listing that is no sidecar, in its order, or why there is none. word: what these
     files are called, "picture" or "clip". folder_of: what a file's folder says of it, if anything: its repeats, times
