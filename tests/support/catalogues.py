@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -12,10 +11,6 @@ from mezzotint.data.catalogue.catalogue import build
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.data import DataSettings
-
-
-def settings_of(*roots: Path, **values: Any) -> DataSettings:
-    return DataSettings.model_validate({"path": list(roots), "resolution": 64, "buckets": {"step": 8}, **values})
 
 
 def paint(root: Path, count: int, start: int = 0, size: tuple[int, int] = (80, 70)) -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import data_sets
 from PIL import Image
 from refusals import refused
 
-from mezzotint.data.formats import everydream
-from mezzotint.data.formats.base import Noted, Skipped, Source
-from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
 
 
@@ -28,18 +27,12 @@ def lay(root: Path, files: Mapping[str, str | bytes | None]) -> Path:
     return root
 
 
-def settings_of(*paths: Path, **values: Any) -> DataSettings:
-    return DataSettings.model_validate({"path": list(paths), "format": "everydream", **values})
-
-
-def read(path: Path, **values: Any) -> list[Sample | Skipped | Noted]:
-    settings = settings_of(path, **values)
-    listing = everydream.FORMAT.files_at(path, settings)
-    return list(everydream.FORMAT.read_samples(Source(listing.root, settings, 1.0, listing)))
+settings_of = partial(data_sets.settings_of, format="everydream")
+read = partial(data_sets.read, format="everydream")
 
 
 def samples(path: Path, **values: Any) -> dict[str, Sample]:
-    return {item.key: item for item in read(path, **values) if isinstance(item, Sample)}
+    return data_sets.samples_in(read(path, **values))
 
 
 def own(sample: Sample) -> dict[str, str]:

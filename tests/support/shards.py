@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import data_sets
 from PIL import Image
 
 from mezzotint.data.catalogue.catalogue import Catalogue, build
-from mezzotint.recipe.sections.data import DataSettings
 
 
 def picture(shade: int, size: tuple[int, int] = (40, 32), kind: str = "PNG") -> bytes:
@@ -32,8 +33,7 @@ def shard(path: Path, *fields: tuple[str, bytes | str | dict[str, Any]], format:
     return path
 
 
-def settings_of(path: Path, **values: Any) -> DataSettings:
-    return DataSettings.model_validate({"path": [path], "format": "webdataset", **values})
+settings_of = partial(data_sets.settings_of, format="webdataset")
 
 
 def opened(path: Path, index: Path, **values: Any) -> Catalogue:

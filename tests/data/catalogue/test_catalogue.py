@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from catalogues import Looks, error_of, indexes_in, settings_of
+from catalogues import Looks, error_of, indexes_in
+from data_sets import small_of as settings_of
 from PIL import Image
 
 from mezzotint import draws

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from catalogues import paint, settings_of
+from catalogues import paint
+from data_sets import small_of as settings_of
 
 from mezzotint.data.catalogue import findings
 from mezzotint.data.catalogue.catalogue import build

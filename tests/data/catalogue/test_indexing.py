@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from catalogues import error_of, paint, settings_of
+from catalogues import error_of, paint
+from data_sets import small_of as settings_of
 from PIL import Image
 
 from mezzotint.data.catalogue.catalogue import build

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from catalogues import Looks, paint, settings_of
+from catalogues import Looks, paint
+from data_sets import small_of as settings_of
 from PIL import Image
 
 from mezzotint import fault_injection

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from catalogues import indexes_in, settings_of
+from catalogues import indexes_in
+from data_sets import small_of as settings_of
 
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.errors import StorageError

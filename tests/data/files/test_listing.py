@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from picture_folders import put
+from data_sets import put
 from refusals import refused
 
 from mezzotint.data.files.listing import walk

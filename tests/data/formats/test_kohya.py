@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import data_sets
 import pytest
+from data_sets import put
 from refusals import refused
 
-from mezzotint.data.formats.base import Noted, Skipped, Source
-from mezzotint.data.formats.kohya import FORMAT
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.sections.data import DataSettings
-from mezzotint.stages import Sample
 
-
-def lay(root: Path, *names: str) -> Path:
-    """Files without content."""
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).touch()
-    return root
-
-
-def read(root: Path, repeats: float = 1.0, **captions: Any) -> list[Sample | Skipped | Noted]:
-    settings = DataSettings.model_validate({"path": [root], "format": "kohya", "captions": captions})
-    return list(FORMAT.read_samples(Source(root, settings, repeats, FORMAT.files_at(root, settings))))
+read = partial(data_sets.read, format="kohya")
 
 
 def samples(root: Path, repeats: float = 1.0, **captions: Any) -> dict[str, tuple[float, str]]:
-    found = [item for item in read(root, repeats, **captions) if isinstance(item, Sample)]
-    return {item.key: (item.repeats, *item.captions) for item in found}  # type: ignore[misc]
+    items = data_sets.samples_in(read(root, repeats=repeats, captions=captions))
+    return {key: (sample.repeats, *sample.captions) for key, sample in items.items()}  # type: ignore[misc]
 
 
 def test_a_folders_number_is_its_repeats_and_its_words_the_caption(tmp_path: Path) -> None:
-    lay(tmp_path, "10_sks dog/a.png", "10_sks dog/b.png", "3_white_fox/c.webp", "007_cat/d.png")
+    put(tmp_path, "10_sks dog/a.png", "10_sks dog/b.png", "3_white_fox/c.webp", "007_cat/d.png")
     (tmp_path / "10_sks dog" / "b.txt").write_text("sks dog, asleep, on a chair\n")
     (tmp_path / "3_white_fox" / "c.caption").write_text("a fox\nsecond line\n")
     expected = {
@@ -54,7 +42,7 @@ def test_a_folders_number_is_its_repeats_and_its_words_the_caption(tmp_path: Pat
 
 
 def test_a_folder_without_words_asks_for_captions(tmp_path: Path) -> None:
-    lay(tmp_path, "5/a.png", "4_/b.png")
+    put(tmp_path, "5/a.png", "4_/b.png")
     with refused("E1203", r"2 pictures have no caption.*missing=empty \(or skip\)$"):
         read(tmp_path)
     assert samples(tmp_path, missing="empty") == {"4_/b.png": (4.0, ""), "5/a.png": (5.0, "")}
@@ -63,29 +51,29 @@ def test_a_folder_without_words_asks_for_captions(tmp_path: Path) -> None:
 
 
 def test_what_kohya_ignores_is_left_out_and_named(tmp_path: Path) -> None:
-    lay(
+    put(
         tmp_path, "2_dog/a.png", "top.png", "more/b.png", "more/b.txt", "0_never/c.png", "2_dog/deep/d.png", "x_1/e.png"
     )
-    found = read(tmp_path)
-    assert [item.key for item in found if isinstance(item, Sample)] == ["2_dog/a.png"]
-    assert {item.path: item.reason for item in found if isinstance(item, Skipped)} == {
+    items = read(tmp_path)
+    assert list(data_sets.samples_in(items)) == ["2_dog/a.png"]
+    assert data_sets.skipped_of(items, wanted=True) == {
         "top.png": "it lies in no folder 10_name",
         "more/b.png": "more says no number of repeats; a folder is called 10_name",
         "0_never/c.png": "0_never says 0 repeats",
         "2_dog/deep/d.png": "it does not lie directly in its folder 10_name",
         "x_1/e.png": "x_1 says no number of repeats; a folder is called 10_name",
     }
-    assert all(item.is_wanted for item in found if isinstance(item, Skipped))
-    noted = {item.path: item.reason for item in found if isinstance(item, Noted)}
+    assert data_sets.skipped_of(items, wanted=False) == {}
+    noted = dict(data_sets.notes_of(items))
     assert noted["more"] == "1 picture left out: more says no number of repeats; a folder is called 10_name"
     assert noted.keys() == {"", "more", "0_never", "2_dog", "x_1"}
 
 
 def test_where_no_folder_has_a_number_the_error_says_what_one_looks_like(tmp_path: Path) -> None:
     with refused("E1150", "no folder in it is called 10_name"):
-        read(lay(tmp_path / "one", "dogs/a.png"))
+        read(put(tmp_path / "one", "dogs/a.png"))
     with pytest.raises(DatasetError, match=rf"data\.path={tmp_path}$"):
-        read(lay(tmp_path / "10_sks dog", "a.png"))
+        read(put(tmp_path / "10_sks dog", "a.png"))
 
 
 def test_the_first_line_is_the_default_and_another_source_is_refused() -> None:

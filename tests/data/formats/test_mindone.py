@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+import data_sets
 import pytest
+from data_sets import captions_of, notes_of, settings_of, skipped_of
 from PIL import Image
 from refusals import refused
 
 from mezzotint.data.catalogue.catalogue import build
-from mezzotint.data.formats.base import Noted, Skipped, Source
-from mezzotint.data.formats.mindone import list_files, read_samples
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.sections.data import DataSettings
-from mezzotint.stages import Sample
-
-Item = Sample | Skipped | Noted
 
 
 @pytest.fixture
@@ -33,13 +29,7 @@ def table(root: Path, text: str, name: str = "img_txt.csv") -> None:
     (root / name).write_text(text, encoding="utf-8")
 
 
-def read(root: Path, **values: Any) -> list[Item]:
-    settings = DataSettings.model_validate({"path": [root], "format": "mindone", **values})
-    return list(read_samples(Source(root, settings, 1.0, list_files(root, settings))))
-
-
-def captions_of(items: list[Item]) -> dict[str, tuple[str, ...]]:
-    return {item.key: item.captions for item in items if isinstance(item, Sample)}
+read = partial(data_sets.read, format="mindone")
 
 
 def test_tables_of_the_folder_are_read_in_order_and_captions_stay_as_they_are(root: Path) -> None:
@@ -54,20 +44,19 @@ def test_a_row_that_stands_twice_is_two_samples(root: Path) -> None:
     table(root, "dir,text\na.png,one\na.png,one\na.png,two\n")
     found = read(root)
     assert captions_of(found) == {"a.png": ("one",), "a.png#2": ("one",), "a.png#3": ("two",)}
-    assert [item.reason for item in found if isinstance(item, Noted)] == [
-        "2 rows name pictures of an earlier row: a sample each: img_txt.csv:3 (a.png#2), img_txt.csv:4 (a.png#3)"
-    ]
+    reason = "2 rows name pictures of an earlier row: a sample each: img_txt.csv:3 (a.png#2), img_txt.csv:4 (a.png#3)"
+    assert notes_of(found) == [("img_txt.csv", reason)]
 
 
 def test_rows_without_their_picture_are_left_out_and_pictures_without_a_row(root: Path) -> None:
     table(root, "dir,text\na.png,one\nlost.png,two\nb.jpg\n")
     table(root, "dir,text\nx.png,of another folder\n", "deep/img_txt.csv")
-    skipped = [(i.path, i.reason, i.is_wanted) for i in read(root) if isinstance(i, Skipped)]
-    assert skipped[:2] == [
-        ("img_txt.csv:3", "'lost.png': no such file below the folder of the table", False),
-        ("img_txt.csv:4", "1 field, but the header has 2; a text that holds the separator stands in quotes", False),
-    ]
-    assert [path for path, _, is_wanted in skipped if is_wanted] == ["b.jpg", "deep/c.webp", "deep/d.png"]
+    items = read(root)
+    assert skipped_of(items, wanted=False) == {
+        "img_txt.csv:3": "'lost.png': no such file below the folder of the table",
+        "img_txt.csv:4": "1 field, but the header has 2; a text that holds the separator stands in quotes",
+    }
+    assert list(skipped_of(items, wanted=True)) == ["b.jpg", "deep/c.webp", "deep/d.png"]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +88,7 @@ def test_a_folder_without_a_table_says_where_one_lies(root: Path) -> None:
 
 def test_an_edit_of_a_table_makes_another_data_set(root: Path, tmp_path: Path) -> None:
     table(root, "dir,text\na.png,one\nb.jpg,two\n")
-    settings = DataSettings.model_validate({"path": [root], "format": "mindone"})
+    settings = settings_of(root, format="mindone")
     before = build(settings, tmp_path / "index", workers=1)
     table(root, "dir,text\na.png,one\nb.jpg,too\n")
     after = build(settings, tmp_path / "index", workers=1)

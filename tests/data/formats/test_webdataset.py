@@ -5,36 +5,21 @@ from __future__ import annotations
 import gzip
 import os
 import tarfile
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+import data_sets
 import pytest
+from data_sets import captions_of, notes_of, skipped_of
 from refusals import refused
-from shards import opened, picture, settings_of, shard
+from shards import opened, picture, shard
 
-from mezzotint.data.formats.base import Noted, Skipped, Source
-from mezzotint.data.formats.webdataset import expanded, list_files, read_samples
+from mezzotint.data.formats.webdataset import expanded
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.read import located, read_text
-from mezzotint.stages import Sample
 from mezzotint.tasks.reading.arguments import parse
 
-Item = Sample | Skipped | Noted
-
-
-def read(path: Path, **values: Any) -> list[Item]:
-    settings = settings_of(path, **values)
-    listing = list_files(path, settings)
-    return list(read_samples(Source(listing.root, settings, 1.0, listing)))
-
-
-def captions_of(items: list[Item]) -> Mapping[str, tuple[str, ...]]:
-    return {item.key: item.captions for item in items if isinstance(item, Sample)}
-
-
-def skipped_of(items: list[Item]) -> dict[str, str]:
-    return {item.path: item.reason for item in items if isinstance(item, Skipped)}
+read = partial(data_sets.read, format="webdataset")
 
 
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
@@ -82,9 +67,7 @@ def test_what_makes_no_sample_is_told(tmp_path: Path) -> None:
         "0.tar/h": "'h.png' is a link or a device, not a file",
     }
     assert list(captions_of(found)) == ["0.tar/g.png"], "what a picture is, decoding tells"
-    assert [item.reason for item in found if isinstance(item, Noted)] == [
-        "1 members have no key and were not looked at"
-    ]
+    assert notes_of(found) == [("0.tar", "1 members have no key and were not looked at")]
 
 
 @pytest.mark.parametrize("missing", ["error", "skip", "empty"])

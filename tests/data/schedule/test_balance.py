@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from plans import settings_of
+from data_sets import small_of as settings_of
 
 from mezzotint.data.buckets import buckets
 from mezzotint.data.schedule.balance import fills

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from data_sets import small_of as settings_of
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from refusals import refused
 from mezzotint import draws
 from mezzotint.data.schedule import _grouping
 from mezzotint.data.schedule.plan import PlanColumns, Timeline, num_steps, plan, share_of
-from mezzotint.recipe.sections.data import DataSettings, RatingSettings
+from mezzotint.recipe.sections.data import RatingSettings
 
 
 def columns_of(n: int, *, groups: int = 3, num_buckets: int = 3, repeats: float = 1.0, seed: int = 0) -> PlanColumns:
@@ -28,10 +29,6 @@ def columns_of(n: int, *, groups: int = 3, num_buckets: int = 3, repeats: float 
         np.full(n, repeats, dtype=np.float32),
         group=rng.integers(0, groups + 1, n).astype(np.int32),
     )
-
-
-def settings_of(**values: Any) -> DataSettings:
-    return DataSettings.model_validate({"resolution": 64, "buckets": {"step": 8}, **values})
 
 
 def batches_of(epoch: Any) -> list[np.ndarray[Any, Any]]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from data_sets import small_of as settings_of
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 from loading import place_by
-from plans import settings_of
 
 from mezzotint import draws
 from mezzotint.data.buckets import buckets

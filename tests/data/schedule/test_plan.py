@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from data_sets import small_of as settings_of
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
-from plans import settings_of
 from refusals import refused
 
 from mezzotint import draws

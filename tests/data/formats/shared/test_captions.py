@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from picture_folders import captions_of, put, read, skipped_of
+from data_sets import captions_of, put, read, skipped_of
 
 from mezzotint.data.formats.base import Skipped
 
@@ -24,8 +24,8 @@ from mezzotint.data.formats.base import Skipped
 def test_lines_of_a_caption_file(tmp_path: Path, data: bytes, joined: tuple[str, ...], chosen: tuple[str, ...]) -> None:
     put(tmp_path, "a.png")
     put(tmp_path, "a.txt", text=data)
-    assert captions_of(tmp_path, lines="join") == {"a.png": joined}
-    assert captions_of(tmp_path, lines="choose") == {"a.png": chosen}
+    assert captions_of(read(tmp_path, captions={"lines": "join"})) == {"a.png": joined}
+    assert captions_of(read(tmp_path, captions={"lines": "choose"})) == {"a.png": chosen}
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_unreadable_captions_leave_their_picture_out(tmp_path: Path, data: bytes
     put(tmp_path, "a.png", "b.png")
     put(tmp_path, "a.txt", text=data)
     put(tmp_path, "b.txt", text="fine")
-    assert captions_of(tmp_path) == {"b.png": ("fine",)}
-    assert reason in skipped_of(tmp_path)["a.png"]
+    assert captions_of(read(tmp_path)) == {"b.png": ("fine",)}
+    assert reason in skipped_of(read(tmp_path))["a.png"]
 
 
 def test_missing_captions_may_be_skipped_or_empty(tmp_path: Path) -> None:
     put(tmp_path, "a.png", "b.png")
     put(tmp_path, "a.txt", text="here")
-    assert captions_of(tmp_path, missing="empty") == {"a.png": ("here",), "b.png": ("",)}
-    left = [item for item in read(tmp_path, missing="skip") if isinstance(item, Skipped)]
+    assert captions_of(read(tmp_path, captions={"missing": "empty"})) == {"a.png": ("here",), "b.png": ("",)}
+    left = [item for item in read(tmp_path, captions={"missing": "skip"}) if isinstance(item, Skipped)]
     assert left == [Skipped("b.png", "no caption", is_wanted=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from picture_folders import captions_of, put, read, skipped_of
+from data_sets import captions_of, put, read, skipped_of
 from refusals import refused
 
 from mezzotint.errors import DatasetError
@@ -15,7 +15,7 @@ def test_two_equal_sidecars_are_fine_and_two_that_differ_an_error(tmp_path: Path
     put(tmp_path, "a.png")
     put(tmp_path, "a.txt", text="same\n")
     put(tmp_path, "a.caption", text="same")
-    assert captions_of(tmp_path) == {"a.png": ("same",)}
+    assert captions_of(read(tmp_path)) == {"a.png": ("same",)}
     put(tmp_path, "a.caption", text="other")
     with refused("E1204") as found:
         read(tmp_path)
@@ -48,6 +48,6 @@ def test_a_table_among_pictures_without_captions_is_pointed_at(tmp_path: Path) -
 def test_captions_from_names(tmp_path: Path) -> None:
     put(tmp_path, "a_red__house.v2.png", "\udcff.png")
     put(tmp_path, "a_red__house.v2.txt", text="sidecar")
-    assert captions_of(tmp_path, source="filename") == {"a_red__house.v2.png": ("a red house.v2",)}
-    assert "its name is not UTF-8" in skipped_of(tmp_path, source="filename")["\udcff.png"]
-    assert captions_of(tmp_path, source="either") == {"a_red__house.v2.png": ("sidecar",)}
+    assert captions_of(read(tmp_path, captions={"source": "filename"})) == {"a_red__house.v2.png": ("a red house.v2",)}
+    assert "its name is not UTF-8" in skipped_of(read(tmp_path, captions={"source": "filename"}))["\udcff.png"]
+    assert captions_of(read(tmp_path, captions={"source": "either"})) == {"a_red__house.v2.png": ("sidecar",)}

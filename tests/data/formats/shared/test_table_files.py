@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tables import captions_of, error_of, put, read, row, table
+from data_sets import captions_of, put
+from tables import error_of, read, row, table
 
 from mezzotint.data.formats.metadata import list_files
 from mezzotint.recipe.sections.data import DataSettings

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tables import captions_of, error_of, put, read, row, skipped_of, table
+from data_sets import captions_of, put, skipped_of
+from tables import error_of, read, row, table
 
 
 def test_bytes_that_are_not_utf8_cost_their_row_only(tmp_path: Path) -> None:
@@ -16,7 +17,9 @@ def test_bytes_that_are_not_utf8_cost_their_row_only(tmp_path: Path) -> None:
     )
     items = read(tmp_path)
     assert captions_of(items) == {"b.png": ("fine",), "\udcff.png": ("named in bytes",)}
-    assert skipped_of(items) == {"metadata.jsonl:1": "its caption is not UTF-8, or holds half a surrogate pair"}
+    assert skipped_of(items, wanted=False) == {
+        "metadata.jsonl:1": "its caption is not UTF-8, or holds half a surrogate pair"
+    }
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
@@ -88,7 +91,7 @@ def test_rows_of_csv_are_named_by_their_first_line(tmp_path: Path) -> None:
     (tmp_path / "metadata.csv").write_text("\n".join(lines))
     items = read(tmp_path, captions={"missing": "skip"})
     assert captions_of(items) == {"a.png": ("two lines",), "b.png": ("y",)}
-    reasons = skipped_of(items)
+    reasons = skipped_of(items, wanted=False)
     assert set(reasons) == {f"metadata.csv:{i}" for i in (4, 5, 6, 7)}
     assert reasons["metadata.csv:4"].startswith("3 fields, but the header has 2")
     assert reasons["metadata.csv:6"].startswith("1 field, but")
