@@ -30,7 +30,7 @@ def settings_of(root: Path, remainder: str = "short") -> DataSettings:
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> Catalogue:
+def data_set(tmp_path: Path) -> Catalogue:
     root = tmp_path / "pictures"
     root.mkdir()
     for i in range(6):
@@ -45,8 +45,8 @@ def found(tmp_path: Path) -> Catalogue:
     return build(settings_of(root), tmp_path / "index")
 
 
-def test_summary_counts_everything_and_cannot_harm_a_terminal(found: Catalogue) -> None:
-    text = data_report.summary(found)
+def test_summary_counts_everything_and_cannot_harm_a_terminal(data_set: Catalogue) -> None:
+    text = data_report.summary(data_set)
     assert "9 samples in" in text
     assert "3 converted: transparency laid on the background colour" in text
     assert "1 skipped:\n    bad\\x1b[2J\\n.png: not a picture of a known format" in text
@@ -56,8 +56,8 @@ def test_summary_counts_everything_and_cannot_harm_a_terminal(found: Catalogue) 
     assert len(text.splitlines()) <= 12
 
 
-def test_every_file_has_one_line(found: Catalogue, tmp_path: Path) -> None:
-    path = data_report.write(found, tmp_path, settings_of(tmp_path / "pictures"))
+def test_every_file_has_one_line(data_set: Catalogue, tmp_path: Path) -> None:
+    path = data_report.write(data_set, tmp_path, settings_of(tmp_path / "pictures"))
     assert path == tmp_path / "data_report.jsonl"
     lines = {line["id"]: line for line in map(json.loads, path.read_text("ascii").splitlines())}
     assert len(lines) == 11
@@ -82,9 +82,9 @@ def test_every_file_has_one_line(found: Catalogue, tmp_path: Path) -> None:
         ("drop", "4 visits in 1 batch, 1 step an epoch; 5 visits left out", ["6", "4", "1", "0"]),
     ],
 )
-def test_bucket_table_shows_remainders(found: Catalogue, remainder: str, last: str, square: list[str]) -> None:
-    settings = settings_of(found.roots[0], remainder)
-    columns = plan_columns(found, np.arange(len(found)), settings)
+def test_bucket_table_shows_remainders(data_set: Catalogue, remainder: str, last: str, square: list[str]) -> None:
+    settings = settings_of(data_set.roots[0], remainder)
+    columns = plan_columns(data_set, np.arange(len(data_set)), settings)
     epoch = plan(columns, settings, accumulation=2, seed=0, epoch=0)
     lines = data_report.bucket_table(columns, settings, epoch).splitlines()
     assert lines[0].split() == ["bucket", "pictures", "visits", "batches", "remainder"]

@@ -50,9 +50,9 @@ def catalogue(root: Path, index: Path, **values: Any) -> Catalogue:
 
 
 def error_of(root: Path, index: Path, **values: Any) -> DatasetError:
-    with pytest.raises(DatasetError) as found:
+    with pytest.raises(DatasetError) as caught:
         catalogue(root, index, **values)
-    return found.value
+    return caught.value
 
 
 def kept(index: Path) -> list[str]:

@@ -43,6 +43,6 @@ def indexes_in(index: Path) -> list[Path]:
 
 
 def error_of(settings: DataSettings, index: Path) -> DatasetError:
-    with pytest.raises(DatasetError) as found:
+    with pytest.raises(DatasetError) as caught:
         build(settings, index)
-    return found.value
+    return caught.value

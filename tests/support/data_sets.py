@@ -44,10 +44,10 @@ def captions_of(items: Iterable[Item]) -> dict[str, tuple[str, ...]]:
     return {key: sample.captions for key, sample in samples_in(items).items()}
 
 
-def skipped_of(items: Iterable[Item], *, wanted: bool | None = None) -> dict[str, str]:
-    """Paths and reasons of what makes no sample; wanted: as the recipe asks, or not."""
+def skipped_of(items: Iterable[Item], *, is_wanted: bool | None = None) -> dict[str, str]:
+    """Paths and reasons of what makes no sample; is_wanted: as the recipe asks, or not."""
     skipped = (item for item in items if isinstance(item, Skipped))
-    return {item.path: item.reason for item in skipped if wanted in (None, item.is_wanted)}
+    return {item.path: item.reason for item in skipped if is_wanted in (None, item.is_wanted)}
 
 
 def notes_of(items: Iterable[Item]) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ ClipWriter = Callable[..., Path]
 SIZES = [[9, 32, 32], [5, 32, 32], [5, 24, 40]]
 
 
-def settings_of(films: Path, *, clips: dict[str, Any] | None = None, **given: Any) -> DataSettings:
+def settings_of(films: Path, *, clips: dict[str, Any] | None = None, **values: Any) -> DataSettings:
     chosen = {
         "frames": 9,
         "buckets": SIZES,
@@ -22,5 +22,5 @@ def settings_of(films: Path, *, clips: dict[str, Any] | None = None, **given: An
     }
     plain = {"path": films / "clips.txt", "format": "clip-list", "batch_size": 4, "workers": 0, "flip": 0.5}
     return DataSettings(
-        **plain | {"crop": "random", "captions": {"dropout": 0.2}} | given, clips=chosen | (clips or {})
+        **plain | {"crop": "random", "captions": {"dropout": 0.2}} | values, clips=chosen | (clips or {})
     )

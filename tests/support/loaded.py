@@ -22,11 +22,11 @@ SIZES = [(40, 40), (64, 32), (30, 50), (45, 33), (32, 64), (80, 40), (37, 37), (
 
 
 def data(folder: Path, **changes: object) -> DataSettings:
-    given = {
+    usual = {
         "path": [folder], "resolution": 32, "buckets": {"step": 8}, "batch_size": 4, "crop": "random", "flip": 0.5,
         "captions": {"lines": "choose", "dropout": 0.3}, "workers": 0, "repeats": 1.5,
     }  # fmt: skip
-    return DataSettings.model_validate(given | changes)
+    return DataSettings.model_validate(usual | changes)
 
 
 def rows_of(catalogue: Catalogue) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
@@ -70,8 +70,8 @@ def seen(step: StepBatches) -> Iterator[Seen]:
 
 def stream(of_ranks: Sequence[list[StepBatches]]) -> list[Seen]:
     """The whole stream, ranks put together, in order of step and position."""
-    found = [one for of_rank in of_ranks for step in of_rank for one in seen(step)]
-    return sorted(found, key=lambda one: (one.step, one.position))
+    samples = [one for of_rank in of_ranks for step in of_rank for one in seen(step)]
+    return sorted(samples, key=lambda one: (one.step, one.position))
 
 
 def _caches(catalogue: Catalogue, settings: DataSettings, folder: Path) -> tuple[LatentCache, TextCache]:

@@ -22,8 +22,8 @@ def whole(size: Size, flipped: bool = False) -> Placement:
 def pixels_of(path: Path, background: str = "#ffffff", limit: int = LIMIT) -> np.ndarray[Any, Any]:
     """(H, W, 3) of the whole picture."""
     size = decoding.probe(path, limit).size
-    found = decoding.picture(path, whole(size), resize="lanczos", background=background, max_pixels=limit)
-    return found.transpose(1, 2, 0)
+    pixels = decoding.picture(path, whole(size), resize="lanczos", background=background, max_pixels=limit)
+    return pixels.transpose(1, 2, 0)
 
 
 def corners(width: int = 30, height: int = 20) -> Image.Image:

@@ -76,8 +76,7 @@ def test_table_is_sorted_symmetric_distinct_and_has_the_square(settings: DataSet
 @given(legal, sides, sides)
 def test_assignment_is_the_nearest_and_turns_with_the_picture(settings: DataSettings, width: int, height: int) -> None:
     table = buckets.table(settings)
-    chosen = buckets.nearest(Size(width, height), table)
-    turned = buckets.nearest(Size(height, width), table)
+    chosen, turned = (table[i] for i in buckets.assign([width, height], [height, width], table).tolist())
     assert turned == Size(chosen.height, chosen.width)
     distances = [abs(math.log(width / height) - math.log(size.aspect)) for size in table]
     assert distances[table.index(chosen)] <= min(distances) + 1e-9
@@ -108,10 +107,10 @@ def test_square_shape_has_the_square_alone() -> None:
 def test_a_million_pictures_are_assigned_at_once() -> None:
     drawn = np.random.default_rng(0).integers(1, 5000, (2, 1_000_000))
     began = time.process_time()
-    found = buckets.assign(drawn[0], drawn[1], buckets.table(settings_of(1024)))
+    numbers = buckets.assign(drawn[0], drawn[1], buckets.table(settings_of(1024)))
     assert time.process_time() - began < 1.0  # 0.03 s of its own on an idle core
-    assert found.dtype == np.int16
-    assert found.shape == (1_000_000,)
+    assert numbers.dtype == np.int16
+    assert numbers.shape == (1_000_000,)
 
 
 # --- sizes that are written down --------------------------------------------------------------------------------------
@@ -147,8 +146,8 @@ def test_of_sizes_of_one_shape_it_takes_the_largest_that_it_fills() -> None:
     table = buckets.table(settings)
     assert table == (Size(512, 512), Size(768, 768), Size(1024, 1024), Size(768, 512), Size(1536, 1024))
     pictures = [(300, 300), (512, 512), (767, 900), (768, 800), (4000, 4000), (900, 600), (1536, 1024), (1536, 1000)]
-    found = buckets.of_pictures(*map(np.array, zip(*pictures, strict=True)), settings)
-    assert [table[i] for i in found.tolist()] == [
+    numbers = buckets.of_pictures(*map(np.array, zip(*pictures, strict=True)), settings)
+    assert [table[i] for i in numbers.tolist()] == [
         Size(512, 512), Size(512, 512), Size(512, 512), Size(768, 768), Size(1024, 1024), Size(768, 512),
         Size(1536, 1024), Size(768, 512),
     ]  # fmt: skip

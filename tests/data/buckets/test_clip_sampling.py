@@ -31,13 +31,13 @@ def test_frames_lie_in_the_clip_and_in_one_window(
     available: int, num_frames: int, stride: int, begin: str, address: int
 ) -> None:
     clips = ClipsSettings(interval=stride, begin=begin, short="repeat")  # type: ignore[arg-type]
-    found = drawn(available, num_frames, clips, address=address)
-    assert len(found) == num_frames
-    assert found.min() >= 0
-    assert found.max() < available
-    assert (np.diff(found) >= 0).all()
-    assert found[-1] - found[0] < window(num_frames, clips)
-    assert found.tolist() == drawn(available, num_frames, clips, address=address).tolist()
+    numbers = drawn(available, num_frames, clips, address=address)
+    assert len(numbers) == num_frames
+    assert numbers.min() >= 0
+    assert numbers.max() < available
+    assert (np.diff(numbers) >= 0).all()
+    assert numbers[-1] - numbers[0] < window(num_frames, clips)
+    assert numbers.tolist() == drawn(available, num_frames, clips, address=address).tolist()
 
 
 ANYWHERE, REFERENCE = ClipsSettings(begin="anywhere"), ClipsSettings(begin="open-sora-plan")
@@ -67,9 +67,9 @@ def test_too_short_a_clip_is_refused_in_words() -> None:
 
 def test_pictures_of_a_clip_begin_with_its_first_and_end_with_its_last_frame() -> None:
     for num in range(2, 18):
-        found = stills_of_clip(17, num)
-        assert (found[0], found[-1]) == (0, 16)
-        assert len(set(found.tolist())) == num
+        numbers = stills_of_clip(17, num)
+        assert (numbers[0], numbers[-1]) == (0, 16)
+        assert len(set(numbers.tolist())) == num
 
 
 def test_a_frame_is_asked_for_in_its_middle() -> None:
@@ -78,17 +78,17 @@ def test_a_frame_is_asked_for_in_its_middle() -> None:
 
 @given(
     rate=st.sampled_from([10.0, 24.0, 30000 / 1001, 60.0]),
-    wanted=st.sampled_from([4.0, 8.0, 24.0, 30.0]),
+    new_rate=st.sampled_from([4.0, 8.0, 24.0, 30.0]),
     frames=st.integers(1, 300),
     address=st.integers(0, 2**64 - 1),
 )
 def test_frames_at_a_rate_are_evenly_spaced_and_lie_in_the_clip(
-    rate: float, wanted: float, frames: int, address: int
+    rate: float, new_rate: float, frames: int, address: int
 ) -> None:
     seconds = frames / rate
-    found = times_at_rate(seconds, num_frames=9, new_rate=wanted, begin=1.5, rate=rate, address=address)
-    if found is None:
-        assert 8 / wanted + 1 / rate > seconds
+    numbers = times_at_rate(seconds, num_frames=9, new_rate=new_rate, begin=1.5, rate=rate, address=address)
+    if numbers is None:
+        assert 8 / new_rate + 1 / rate > seconds
         return
-    assert np.diff(found) == pytest.approx(1 / wanted)
-    assert 1.5 < found[0] <= found[-1] < 1.5 + seconds
+    assert np.diff(numbers) == pytest.approx(1 / new_rate)
+    assert 1.5 < numbers[0] <= numbers[-1] < 1.5 + seconds

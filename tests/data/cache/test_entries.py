@@ -19,10 +19,10 @@ from mezzotint.shapes import Size
 def test_pictures_with_own_flips_have_several_placements_in_a_cache(tmp_path: Path) -> None:
     root = lay(tmp_path / "data", {"a.png": None, "flip_p.txt": "0.5", "sub/b.png": None})
     settings = settings_of(root, resolution=64, cache={"latents": True, "crops": 20})
-    made = build(settings, tmp_path / "index", workers=1)
+    data_set = build(settings, tmp_path / "index", workers=1)
     latents = LatentCache(tmp_path / "cache", settings, identity="vae", compute="fp32", seed=3)
     assert latents.views == 20
-    flipped = [{latents.placement(made, row, n, Size(64, 64)).flipped for n in range(20)} for row in (0, 1)]
+    flipped = [{latents.placement(data_set, row, n, Size(64, 64)).flipped for n in range(20)} for row in (0, 1)]
     assert flipped == [{False, True}, {False}]
 
 

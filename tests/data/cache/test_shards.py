@@ -22,8 +22,8 @@ def test_a_flipped_index_record_is_not_believed(tmp_path: Path) -> None:
     for at in range(0, _shards.RECORD.itemsize, 3):
         store = filled(tmp_path / str(at), range(3))
         flip(file_of(store, ".index"), _shards.RECORD.itemsize + at, at % 8)
-        found = open_store(tmp_path / str(at)).find(addresses(range(3)))
-        assert [entry >= 0 for entry in found.tolist()] == [True, False, True], at
+        entries = open_store(tmp_path / str(at)).find(addresses(range(3)))
+        assert [entry >= 0 for entry in entries.tolist()] == [True, False, True], at
 
 
 def test_rows_and_index_cut_at_any_byte_lose_only_what_was_cut(tmp_path: Path) -> None:
@@ -38,8 +38,8 @@ def test_rows_and_index_cut_at_any_byte_lose_only_what_was_cut(tmp_path: Path) -
         (folder / f"{name}.index").write_bytes(index_data[: len(index_data) - cut_index])
         reader = open_store(folder.parent)
         left = min((len(rows_data) - cut_rows) // store.row_bytes, (len(index_data) - cut_index) // size)
-        found = reader.find(addresses(range(4)))
-        assert [entry >= 0 for entry in found.tolist()] == [n < left for n in range(4)]
+        entries = reader.find(addresses(range(4)))
+        assert [entry >= 0 for entry in entries.tolist()] == [n < left for n in range(4)]
         assert reader.append(addresses(range(4)), rows(range(4))) == 4 - left
         again = open_store(folder.parent)
         assert torch.equal(again.read(again.sound(addresses(range(4)))), rows(range(4)))

@@ -29,30 +29,30 @@ def test_rows_come_back_in_the_order_asked_for(tmp_path: Path, dtype: cache.Dtyp
     for start in range(0, 30, 7):
         store.append(addresses(range(start, start + 7)), rows(range(start, start + 7)))
     for reader in (store, open_store(tmp_path, dtype)):
-        wanted = [3, 33, 17, 0, 17]
-        entries = reader.find(addresses(wanted))
+        numbers = [3, 33, 17, 0, 17]
+        entries = reader.find(addresses(numbers))
         assert (entries >= 0).all()
-        assert torch.equal(reader.read(entries), rows(wanted).to(cache.DTYPES[dtype]))
+        assert torch.equal(reader.read(entries), rows(numbers).to(cache.DTYPES[dtype]))
         out = torch.empty((5, *SHAPE), dtype=cache.DTYPES[dtype])
         assert reader.read(entries, out) is out
-        assert torch.equal(out, rows(wanted).to(cache.DTYPES[dtype]))
+        assert torch.equal(out, rows(numbers).to(cache.DTYPES[dtype]))
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 40), max_size=12), max_size=6), st.lists(st.integers(0, 60), max_size=20))
-def test_found_is_exactly_what_was_appended(appended: list[list[int]], asked: list[int]) -> None:
+def test_found_is_exactly_what_was_appended(appended: list[list[int]], looked_up: list[int]) -> None:
     with tempfile.TemporaryDirectory() as name:
         store, known = open_store(Path(name)), set[int]()
         for numbers in filter(None, appended):
-            made = store.append(addresses(numbers), rows(numbers))
-            assert made == len(set(numbers) - known)
+            added = store.append(addresses(numbers), rows(numbers))
+            assert added == len(set(numbers) - known)
             known.update(numbers)
         for reader in (store, open_store(Path(name))):
-            found = reader.find(addresses(asked) if asked else np.zeros((0, 32), np.uint8))
-            assert [entry >= 0 for entry in found.tolist()] == [n in known for n in asked]
-            if known and (found >= 0).any():
-                there = [n for n in asked if n in known]
-                assert torch.equal(reader.read(found[found >= 0]), rows(there))
+            entries = reader.find(addresses(looked_up) if looked_up else np.zeros((0, 32), np.uint8))
+            assert [entry >= 0 for entry in entries.tolist()] == [n in known for n in looked_up]
+            if known and (entries >= 0).any():
+                there = [n for n in looked_up if n in known]
+                assert torch.equal(reader.read(entries[entries >= 0]), rows(there))
         assert len(open_store(Path(name))) == len(known)
         store.close_writer()
 
@@ -202,7 +202,7 @@ def test_reading_makes_no_object_per_known_entry(tmp_path: Path) -> None:
     (tmp_path / store.folder.name / "aa.index").write_bytes(records.tobytes())
     reader = Store(tmp_path, shape=(2,), dtype="fp32")
     assert len(reader) == n + 1
-    found = reader.find(many)
-    assert np.array_equal(reader._place[found, 1], np.arange(n))
+    entries = reader.find(many)
+    assert np.array_equal(reader._place[entries, 1], np.arange(n))
     assert len(reader._recent) == 0
     assert torch.equal(reader.read(reader.find(addresses([0]))), torch.ones(1, 2))

@@ -47,21 +47,21 @@ def test_each_caption_is_kept_up_to_its_last_token(pooled: bool, tmp_path: Path)
     assert [store.shape for store in rows.stores] == [(n * 4 + 2 * pooled,) for n in (16, 32, 40)]
     assert [len(store) for store in rows.stores] == [2, 1, 2]
     order = [3, 0, 4, 0, 1]
-    found = TextRows(tmp_path, layout_of(text), "fp32").read(addresses(5)[order])
-    assert torch.equal(found.mask, text.mask[order])
-    assert torch.equal(found.states, masked(text)[order])
-    assert (found.pooled is None) == (not pooled)
-    if pooled and found.pooled is not None and text.pooled is not None:
-        assert torch.equal(found.pooled, text.pooled[order])
+    read_back = TextRows(tmp_path, layout_of(text), "fp32").read(addresses(5)[order])
+    assert torch.equal(read_back.mask, text.mask[order])
+    assert torch.equal(read_back.states, masked(text)[order])
+    assert (read_back.pooled is None) == (not pooled)
+    if pooled and read_back.pooled is not None and text.pooled is not None:
+        assert torch.equal(read_back.pooled, text.pooled[order])
 
 
 def test_without_a_mask_there_is_one_length_and_nothing_is_cut(tmp_path: Path) -> None:
     text = TextEmbedding(embedding().states)
     rows = filled(tmp_path, text)
     assert [store.shape for store in rows.stores] == [(120,)]
-    found = rows.read(addresses(5))
-    assert torch.equal(found.states, text.states)
-    assert found.mask is None
+    read_back = rows.read(addresses(5))
+    assert torch.equal(read_back.states, text.states)
+    assert read_back.mask is None
 
 
 def test_what_is_not_there_is_named_by_its_number_and_a_damaged_row_counts_as_absent(tmp_path: Path) -> None:

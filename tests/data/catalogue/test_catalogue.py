@@ -25,32 +25,32 @@ from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 def test_columns_say_what_the_files_are(painted: Path, index: Path) -> None:
     Image.new("RGBA", (40, 90), (0, 0, 0, 0)).save(painted / "100.png")
     (painted / "100.txt").write_text("one\ntwo\n")
-    found = build(settings_of(painted, captions={"lines": "choose"}, repeats=2.5), index)
-    assert len(found) == 7
-    assert found.key(6) == "100.png"
-    assert found.path(6) == painted / "100.png"
-    assert found.captions(6) == ("one", "two")
-    assert [found.captions(row) for row in (0, 6)] == [("picture 0",), ("one", "two")]
-    assert (int(found.width[6]), int(found.height[6])) == (40, 90)
-    assert found.digest[6].tobytes() == decoding.probe(painted / "100.png", 10**6).digest
-    assert int(found.key_hash[6]) == draws.text_key("100.png")
-    assert set(found.repeats.tolist()) == {2.5}
-    assert set(found.weight.tolist()) == {1.0}
-    assert found.report.converted == (("transparency laid on the background colour", 1),)
-    assert found.report.upscaled == 1
-    assert [found.key(row) for row in range(7)] == sorted(found.key(row) for row in range(7))
+    data_set = build(settings_of(painted, captions={"lines": "choose"}, repeats=2.5), index)
+    assert len(data_set) == 7
+    assert data_set.key(6) == "100.png"
+    assert data_set.path(6) == painted / "100.png"
+    assert data_set.captions(6) == ("one", "two")
+    assert [data_set.captions(row) for row in (0, 6)] == [("picture 0",), ("one", "two")]
+    assert (int(data_set.width[6]), int(data_set.height[6])) == (40, 90)
+    assert data_set.digest[6].tobytes() == decoding.probe(painted / "100.png", 10**6).digest
+    assert int(data_set.key_hash[6]) == draws.text_key("100.png")
+    assert set(data_set.repeats.tolist()) == {2.5}
+    assert set(data_set.weight.tolist()) == {1.0}
+    assert data_set.report.converted == (("transparency laid on the background colour", 1),)
+    assert data_set.report.upscaled == 1
+    assert [data_set.key(row) for row in range(7)] == sorted(data_set.key(row) for row in range(7))
 
 
 def test_columns_are_memory_maps_and_travel_as_an_address(painted: Path, index: Path) -> None:
-    found = build(settings_of(painted), index)
-    assert isinstance(found.digest, np.memmap) or found.digest.nbytes < 256
+    data_set = build(settings_of(painted), index)
+    assert isinstance(data_set.digest, np.memmap) or data_set.digest.nbytes < 256
     with pytest.raises(ValueError, match="read-only"):
-        found.key_hash[0] = 1
-    sent = pickle.dumps(found)
+        data_set.key_hash[0] = 1
+    sent = pickle.dumps(data_set)
     assert len(sent) < 1000
     there = pickle.loads(sent)
-    assert there.fingerprint == found.fingerprint
-    assert there.path(3) == found.path(3)
+    assert there.fingerprint == data_set.fingerprint
+    assert there.path(3) == data_set.path(3)
 
 
 def test_second_start_decodes_nothing(painted: Path, index: Path, looks: Looks) -> None:
@@ -66,18 +66,18 @@ def test_second_start_decodes_nothing(painted: Path, index: Path, looks: Looks) 
 
 def test_same_size_and_time_but_other_bytes_is_noticed(painted: Path, index: Path) -> None:
     path = painted / "001.png"
-    found = build(settings_of(painted), index)
-    assert found.verify(1)
+    data_set = build(settings_of(painted), index)
+    assert data_set.verify(1)
     before = path.stat()
     data = bytearray(path.read_bytes())
     data[-15] ^= 1
     path.write_bytes(data)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert not found.verify(1)
+    assert not data_set.verify(1)
     again = build(settings_of(painted), index)  # the time of change cannot be set back
     assert again.report.skipped[0][0] == "001.png"
     path.unlink()
-    assert not found.verify(1)
+    assert not data_set.verify(1)
 
 
 def test_two_processes_at_once_make_one_index(painted: Path, index: Path) -> None:
@@ -130,10 +130,10 @@ def test_a_few_broken_files_pass_and_many_do_not(painted: Path, index: Path) -> 
         return settings_of(painted, captions={"missing": "empty"})
 
     settings = break_files(20)
-    found = build(settings, index)
-    assert len(found) == 6
-    assert len(found.report.skipped) == 20
-    assert found.report.skipped[0] == ("broken00.png", "truncated")
+    data_set = build(settings, index)
+    assert len(data_set) == 6
+    assert len(data_set.report.skipped) == 20
+    assert data_set.report.skipped[0] == ("broken00.png", "truncated")
     error = error_of(break_files(21), index)
     assert error.code == "E1205"
     assert "21 of 27 files cannot be used" in error.message
@@ -149,9 +149,9 @@ def test_names_on_one_line() -> None:
 
 def spread(painted: Path, index: Path, n: int) -> Catalogue:
     """A catalogue of n samples that have no files."""
-    found = build(settings_of(painted), index)
+    data_set = build(settings_of(painted), index)
     keys = np.asarray([draws.text_key(f"{i}.png") for i in range(n)], np.uint64)
-    return replace(found, key_hash=keys, width=np.zeros(n, np.int32))
+    return replace(data_set, key_hash=keys, width=np.zeros(n, np.int32))
 
 
 def test_holdout_by_chance_is_drawn_by_key_alone(painted: Path, index: Path) -> None:
@@ -170,9 +170,9 @@ def test_holdout_takes_the_share_exactly_with_the_smallest_draws(painted: Path, 
     few = spread(painted, index, 40)
 
     def held(share: float, rule: Any = "exact", seed: int = 3) -> list[int]:
-        train, found = few.split(HoldoutSettings(share=share, rule=rule), seed)
-        assert sorted([*train.tolist(), *found.tolist()]) == list(range(40))
-        return found.tolist()
+        train, held_rows = few.split(HoldoutSettings(share=share, rule=rule), seed)
+        assert sorted([*train.tolist(), *held_rows.tolist()]) == list(range(40))
+        return held_rows.tolist()
 
     for share, count in ((0.001, 1), (0.05, 2), (0.1, 4), (0.15, 6), (0.151, 7), (0.3, 12), (0.7, 28), (0.999, 39)):
         assert len(held(share)) == count, share

@@ -25,10 +25,10 @@ def test_fingerprint_is_the_content_not_the_place(painted: Path, index: Path, tm
 def test_several_folders_have_keys_and_repeats_of_their_own(tmp_path: Path, index: Path) -> None:
     paint(tmp_path / "a", 2)
     paint(tmp_path / "b", 2)
-    found = build(settings_of(tmp_path / "a", tmp_path / "b", repeats=[1, 0.5]), index)
-    assert [found.key(row) for row in range(4)] == ["0/000.png", "0/001.png", "1/000.png", "1/001.png"]
-    assert found.path(3) == tmp_path / "b" / "001.png"
-    assert found.repeats.tolist() == [1, 1, 0.5, 0.5]
+    data_set = build(settings_of(tmp_path / "a", tmp_path / "b", repeats=[1, 0.5]), index)
+    assert [data_set.key(row) for row in range(4)] == ["0/000.png", "0/001.png", "1/000.png", "1/001.png"]
+    assert data_set.path(3) == tmp_path / "b" / "001.png"
+    assert data_set.repeats.tolist() == [1, 1, 0.5, 0.5]
 
 
 def test_no_path_is_an_error(index: Path) -> None:
@@ -39,11 +39,11 @@ def test_what_the_recipe_leaves_out_is_no_fault(painted: Path, index: Path) -> N
     for i in range(30):
         Image.new("RGB", (80, 80)).save(painted / f"mute{i:02}.png")
     paint(painted, 1, start=90, size=(20, 20))
-    found = build(settings_of(painted, small="skip", captions={"missing": "skip"}), index)
-    assert len(found) == 6
-    assert found.report.skipped == ()
-    assert len(found.report.left_out) == 31
-    assert found.report.left_out[0] == ("090.png", "20×20 is smaller than its bucket, and data.small=skip")
+    data_set = build(settings_of(painted, small="skip", captions={"missing": "skip"}), index)
+    assert len(data_set) == 6
+    assert data_set.report.skipped == ()
+    assert len(data_set.report.left_out) == 31
+    assert data_set.report.left_out[0] == ("090.png", "20×20 is smaller than its bucket, and data.small=skip")
 
 
 def test_captions_are_counted(painted: Path, index: Path) -> None:

@@ -46,11 +46,11 @@ def flip(path: Path, at: int) -> None:
 
 def test_index_folder_that_cannot_be_made_is_named(painted: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StorageError, match=r"set data\.cache\.path to another folder") as found:
+    with pytest.raises(StorageError, match=r"set data\.cache\.path to another folder") as caught:
         build(settings_of(painted), tmp_path / "file")
-    assert str(tmp_path / "file") in found.value.message
-    assert "make room" not in found.value.message
-    assert found.value.code == "E1720"
+    assert str(tmp_path / "file") in caught.value.message
+    assert "make room" not in caught.value.message
+    assert caught.value.code == "E1720"
 
 
 def test_full_disk_is_named_and_leaves_no_index(painted: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,8 +61,8 @@ def test_full_disk_is_named_and_leaves_no_index(painted: Path, index: Path, monk
         patched.setattr(np, "save", full)
         with pytest.raises(
             StorageError, match=r"No space left on device .*make room there, or set data\.cache"
-        ) as found:
+        ) as caught:
             build(settings_of(painted), index)
-    assert found.value.code == "E1720"
+    assert caught.value.code == "E1720"
     assert indexes_in(index) == []
     assert len(build(settings_of(painted), index)) == 6

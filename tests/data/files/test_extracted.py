@@ -23,9 +23,9 @@ def test_the_loader_reads_them_in_workers_too(root: Path, index: Path, workers: 
     settings = DataSettings.model_validate(
         {"path": [root], "format": "metadata", "resolution": 64, "buckets": {"step": 8}, "workers": workers}
     )
-    made = build(settings, index)
+    data_set = build(settings, index)
     rows = np.arange(3, dtype=np.int32)
-    with open_loader(made, rows, settings, accumulation=1, seed=0, start_step=0, last_step=1) as loader:
+    with open_loader(data_set, rows, settings, accumulation=1, seed=0, start_step=0, last_step=1) as loader:
         (batch,) = next(iter(loader)).batches
     assert batch.pixels is not None
     red = {c: round((float(p[0].mean()) + 1) * 127.5) for c, p in zip(batch.captions, batch.pixels, strict=True)}
@@ -71,10 +71,10 @@ def test_pictures_that_are_lost_or_changed_are_put_again(root: Path, index: Path
 def test_pictures_that_no_index_names_are_swept(root: Path, index: Path) -> None:
     for number in range(7):
         write(root / "data.parquet", {"image": pictures(number, 100), "text": ["a", str(number)]})
-        made = catalogue(root, index)
-    assert len(made) == 2
+        data_set = catalogue(root, index)
+    assert len(data_set) == 2
     assert 5 <= len(kept(index)) <= 6  # the last four indexes, perhaps the one being replaced, and the shared picture
-    assert made.digest[0].tobytes().hex() in kept(index)
+    assert data_set.digest[0].tobytes().hex() in kept(index)
 
 
 def test_pictures_are_on_disk_before_the_index_that_names_them(
@@ -84,8 +84,8 @@ def test_pictures_are_on_disk_before_the_index_that_names_them(
     synced: list[str] = []
     monkeypatch.setattr(durable, "sync_file", lambda path: synced.append(path.name))
     monkeypatch.setattr(durable, "sync_folder", lambda path: synced.append(path.name))
-    made = catalogue(root, index)
-    names = [made.digest[i].tobytes().hex() for i in range(2)]
+    data_set = catalogue(root, index)
+    names = [data_set.digest[i].tobytes().hex() for i in range(2)]
     at_index = synced.index("manifest.json")
     assert {*names, *(name[:2] for name in names), "pictures"} <= set(synced[:at_index])
 

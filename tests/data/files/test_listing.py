@@ -53,6 +53,6 @@ def test_a_root_that_is_no_folder_is_named(tmp_path: Path, kind: str) -> None:
         root.write_text("x")
     if kind == "loop":
         root.symlink_to(root)
-    with refused("E1201", r"data\.path") as found:
+    with refused("E1201", r"data\.path") as caught:
         walk(root, FORMAT.suffixes)
-    assert str(root) in found.value.message
+    assert str(root) in caught.value.message

@@ -30,8 +30,8 @@ def test_what_is_no_sinusoid_of_a_whole_number_has_none() -> None:
 
 def test_numbers_come_out_of_what_mindone_has_written() -> None:
     record = load_file(RECORD)
-    told = record["numbers"].ravel()
-    rows = record["embedded"].reshape(len(told), -1)
-    assert [mindone_arrays.number_of(row) for row in rows] == told.astype(int).tolist()
-    for number, row in zip(told.tolist(), rows, strict=True):
+    numbers = record["numbers"].ravel()
+    rows = record["embedded"].reshape(len(numbers), -1)
+    assert [mindone_arrays.number_of(row) for row in rows] == numbers.astype(int).tolist()
+    for number, row in zip(numbers.tolist(), rows, strict=True):
         assert np.abs(mindone_arrays.sinusoid(number, rows.shape[1]) - row).max() < 2e-3

@@ -15,11 +15,11 @@ def test_several_sources_keep_their_own(tmp_path: Path) -> None:
     one = lay(tmp_path / "one", {"a.png": None, "batch_id.txt": "x", "multiply.txt": "2"})
     two = lay(tmp_path / "two", {"a.png": None, "a.yaml": "rating: 3\nflip_p: 0.5\nbatch_id: y"})
     listed = manifest(two, {"image": "a.png", "rating": 3, "batch_id": "x"})
-    made = build(settings_of(one, listed), tmp_path / "index", workers=1)
-    assert [made.key(row) for row in range(2)] == ["0/a.png", "1/a.png"]
-    assert made.repeats.tolist() == [2, 1]
-    assert [made.overrides.group_name(n) for n in made.overrides.group.tolist()] == ["x", "x"]
-    assert made.overrides.rating.tolist() == [1, 3]
+    data_set = build(settings_of(one, listed), tmp_path / "index", workers=1)
+    assert [data_set.key(row) for row in range(2)] == ["0/a.png", "1/a.png"]
+    assert data_set.repeats.tolist() == [2, 1]
+    assert [data_set.overrides.group_name(n) for n in data_set.overrides.group.tolist()] == ["x", "x"]
+    assert data_set.overrides.rating.tolist() == [1, 3]
 
 
 def test_a_second_start_reads_what_samples_have_of_their_own(tmp_path: Path) -> None:
@@ -27,13 +27,13 @@ def test_a_second_start_reads_what_samples_have_of_their_own(tmp_path: Path) -> 
     root = lay(tmp_path / "data", {"a.png": None, "a.yaml": mapping, "c.png": None})
     first = build(settings_of(root), tmp_path / "index", workers=1)
     again = build(settings_of(root), tmp_path / "index", workers=1)
-    for made in (first, again):
-        own = made.overrides
+    for data_set in (first, again):
+        own = data_set.overrides
         assert (own.flip_of(0), own.caption_dropout_of(0), own.flip_of(1)) == (0.1, 0.0, None)
-        assert made.overrides.group.tolist() == [1, 0]
-        assert made.overrides.shuffle_tags.tolist() == [1, 0]
-        assert Tags.decoded(made.overrides.tags_of(0)).weights == (2.0, 1.0)
-        assert made.overrides.tags_of(1) == ""
+        assert data_set.overrides.group.tolist() == [1, 0]
+        assert data_set.overrides.shuffle_tags.tolist() == [1, 0]
+        assert Tags.decoded(data_set.overrides.tags_of(0)).weights == (2.0, 1.0)
+        assert data_set.overrides.tags_of(1) == ""
     assert first.folder == again.folder
 
 

@@ -20,15 +20,15 @@ def test_pictures_are_read_where_they_lie_and_nothing_is_unpacked(tmp_path: Path
     shard(tmp_path / "s" / "0.tar", *((f"{i}.{e}", picture(i * 9) if e == "png" else "x") for i in range(5)
                                        for e in ("png", "txt")))  # fmt: skip
     shard(tmp_path / "s" / "1.tar", ("bad.jpg", picture(1, kind="JPEG")[:300]), ("bad.txt", "x"))
-    found = opened(tmp_path / "s", tmp_path / "index")
-    assert [skipped[0] for skipped in found.report.skipped] == ["1.tar/bad.jpg"]
+    data_set = opened(tmp_path / "s", tmp_path / "index")
+    assert [skipped[0] for skipped in data_set.report.skipped] == ["1.tar/bad.jpg"]
     for row in range(5):
-        place = found.path(row)
+        place = data_set.path(row)
         with decoding.readable_file(place) as file, Image.open(file) as image:
             assert image.getpixel((0, 0)) == (row * 9, 7, 9)
         assert place.name.startswith(f"{row}.png@")
-        assert decoding.digest_of(place) == bytes(found.digest[row])
-        assert found.verify(row)
+        assert decoding.digest_of(place) == bytes(data_set.digest[row])
+        assert data_set.verify(row)
     assert not [path for path in (tmp_path / "index").rglob("*") if path.suffix in (".png", ".jpg")]
     assert opened(tmp_path / "s", tmp_path / "index").report.decoded == 6
 
@@ -53,9 +53,9 @@ def test_a_shard_cut_off_under_a_run_names_the_sample(tmp_path: Path) -> None:
     path = shard(tmp_path / "s" / "0.tar", *((f"{i}.{e}", picture(i) if e == "png" else "x") for i in range(4)
                                               for e in ("png", "txt")))  # fmt: skip
     settings = settings_of(tmp_path / "s", resolution=32, buckets={"step": 8}, workers=0)
-    found = build(settings, tmp_path / "index", workers=1)
+    data_set = build(settings, tmp_path / "index", workers=1)
     os.truncate(path, 700)
-    rows = np.arange(len(found), dtype=np.int32)
-    loader = open_loader(found, rows, settings, accumulation=1, seed=0, start_step=0, last_step=1)
+    rows = np.arange(len(data_set), dtype=np.int32)
+    loader = open_loader(data_set, rows, settings, accumulation=1, seed=0, start_step=0, last_step=1)
     with loader, refused("E1250", r"sample '0\.tar/\d\.png' could be read when"):
         list(loader)

@@ -31,8 +31,8 @@ def a_list(root: Path, *entries: Any, texts: bool = False, text: str | None = No
 
 
 def listed(path: Path, **values: Any) -> tuple[list[Sample], list[Skipped]]:
-    found = list(samples(path, ClipsSettings(**values)))
-    return [i for i in found if isinstance(i, Sample)], [i for i in found if isinstance(i, Skipped)]
+    items = list(samples(path, ClipsSettings(**values)))
+    return [i for i in items if isinstance(i, Sample)], [i for i in items if isinstance(i, Skipped)]
 
 
 def complaint(code: str, path: Path, **values: Any) -> str:
@@ -46,21 +46,21 @@ def test_two_paths_a_line_make_samples(tmp_path: Path) -> None:
         tmp_path, CLIP, {"path": "Fish/b.mp4", "cap": "a fish", "frame_idx": "12:77"}, text="\n media , clips.json \n\n"
     )
     put(tmp_path / "media", "a.mp4", "Fish/b.mp4")
-    found, skipped = listed(path)
+    used, skipped = listed(path)
     assert not skipped
-    assert [s.key for s in found] == ["a.mp4", "Fish/b.mp4@12"]
-    assert [s.captions for s in found] == [("a cat",), ("a fish",)]
-    assert [s.overrides for s in found] == [(), (("start", "12"),)]
-    assert [s.media for s in found] == [tmp_path / "media/a.mp4", tmp_path / "media/Fish/b.mp4"]
+    assert [s.key for s in used] == ["a.mp4", "Fish/b.mp4@12"]
+    assert [s.captions for s in used] == [("a cat",), ("a fish",)]
+    assert [s.overrides for s in used] == [(), (("start", "12"),)]
+    assert [s.media for s in used] == [tmp_path / "media/a.mp4", tmp_path / "media/Fish/b.mp4"]
 
 
 def test_three_paths_name_an_embedding_by_the_keys_of_the_entry(tmp_path: Path) -> None:
     entry = {"path": "Fish/b.mp4", "frame_idx": "0:65", "cap": "a fish", "fps": 24}
     path = a_list(tmp_path, entry, texts=True)
     put(tmp_path, "media/Fish/b.mp4", "texts/Fish/b-frame_idx-0:65-fps-24.npz")
-    found, skipped = listed(path, texts=True)
+    used, skipped = listed(path, texts=True)
     assert not skipped
-    own = dict(found[0].overrides)
+    own = dict(used[0].overrides)
     texts = tmp_path / "texts/Fish/b-frame_idx-0:65-fps-24.npz"
     assert own["start"] == "0"
     assert Marked.decoded(own["embedding"]) == Marked.of(texts)
@@ -73,9 +73,9 @@ def test_lines_and_repeated_clips_are_kept_apart(tmp_path: Path) -> None:
     entries = [CLIP, {**CLIP, "cap": "another"}, CLIP, {**CLIP, "frame_idx": "5:9"}, {**CLIP, "frame_idx": "7:9"}]
     path = a_list(tmp_path, *entries, text="media,clips.json\nmedia,clips.json\n")
     put(tmp_path / "media", "a.mp4")
-    found, skipped = listed(path)
+    used, skipped = listed(path)
     keys = ["a.mp4", "a.mp4#2", "a.mp4@5", "a.mp4@7"]
-    assert [s.key for s in found] == [f"{n}/{key}" for n in (0, 1) for key in keys]
+    assert [s.key for s in used] == [f"{n}/{key}" for n in (0, 1) for key in keys]
     assert [(s.path, s.reason, s.is_wanted) for s in skipped] == [
         (f"{n}/a.mp4", "entry 3 has path, start and caption of entry 1", False) for n in (0, 1)
     ]
@@ -85,24 +85,24 @@ def test_what_is_not_there_is_left_out_as_wished_or_counted(tmp_path: Path) -> N
     entries = [CLIP, {"path": "b.mp4", "cap": "b"}, {"path": "c.mp4", "cap": "c"}]
     path = a_list(tmp_path, *entries, texts=True)
     put(tmp_path, "media/a.mp4", "media/b.mp4", "texts/a.npz", "texts/c.npz")
-    found, skipped = listed(path, texts=True)
-    assert [s.key for s in found] == ["a.mp4"]
+    used, skipped = listed(path, texts=True)
+    assert [s.key for s in used] == ["a.mp4"]
     assert [(s.path, s.reason, s.is_wanted) for s in skipped] == [
         ("b.mp4", f"{tmp_path / 'texts/b.npz'} is not there", True),
         ("c.mp4", f"{tmp_path / 'media/c.mp4'} is not there", True),
     ]
     # kept: the look at the file says why it cannot be used; an embedding is looked at by nobody else
-    found, skipped = listed(path, texts=True, missing="count")
-    assert [s.key for s in found] == ["a.mp4", "c.mp4"]
+    used, skipped = listed(path, texts=True, missing="count")
+    assert [s.key for s in used] == ["a.mp4", "c.mp4"]
     assert [(s.path, s.is_wanted) for s in skipped] == [("b.mp4", False)]
 
 
 def test_a_larger_clip_beside_it_takes_its_place(tmp_path: Path) -> None:
     path = a_list(tmp_path, CLIP)
     put(tmp_path / "media", "a.mp4", "a_resize_1080p.mp4")
-    (found,), _ = listed(path)
-    assert found.key == "a.mp4"
-    assert found.media.name == "a_resize_1080p.mp4"
+    (used,), _ = listed(path)
+    assert used.key == "a.mp4"
+    assert used.media.name == "a_resize_1080p.mp4"
 
 
 def test_sizes_that_entries_tell_are_filtered_before_a_file_is_opened(tmp_path: Path) -> None:
@@ -112,8 +112,8 @@ def test_sizes_that_entries_tell_are_filtered_before_a_file_is_opened(tmp_path: 
     ]
     path = a_list(tmp_path, *entries)
     put(tmp_path / "media", *(entry["path"] for entry in entries))
-    found, skipped = listed(path, min_size=480, max_size=3000, max_aspect=2.0)
-    assert [s.key for s in found] == ["1280.mp4", "untold.mp4"]
+    used, skipped = listed(path, min_size=480, max_size=3000, max_aspect=2.0)
+    assert [s.key for s in used] == ["1280.mp4", "untold.mp4"]
     assert [s.reason for s in skipped] == [
         "320×240: its shorter side is below 480",
         "2000×500: its sides are more than 2 to 1",
@@ -165,9 +165,9 @@ def test_a_malformed_entry_is_named(entry: Any, reason: str, tmp_path: Path) -> 
 
 
 def test_all_malformed_entries_are_counted_and_ten_are_shown(tmp_path: Path) -> None:
-    found = complaint("E1232", a_list(tmp_path, *[{}] * 13))
-    assert found.count("entry ") == 10
-    assert found.endswith("entry 10: no 'path'; it has no keys and 3 more")
+    sentence = complaint("E1232", a_list(tmp_path, *[{}] * 13))
+    assert sentence.count("entry ") == 10
+    assert sentence.endswith("entry 10: no 'path'; it has no keys and 3 more")
 
 
 def test_annotations_that_are_none_are_refused(tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ def test_a_folders_number_is_its_repeats_and_its_words_the_caption(tmp_path: Pat
         "3_white_fox/c.webp": (3.0, "a fox"),  # of several lines the first, as there
     }
     assert samples(tmp_path) == expected
-    assert {key: found[0] for key, found in samples(tmp_path, repeats=0.5).items()} == {
-        key: found[0] / 2 for key, found in expected.items()
+    assert {key: sample[0] for key, sample in samples(tmp_path, repeats=0.5).items()} == {
+        key: sample[0] / 2 for key, sample in expected.items()
     }
     assert samples(tmp_path, lines="join")["3_white_fox/c.webp"] == (3.0, "a fox second line")
     (tmp_path / "3_white_fox" / "c.caption").unlink()
@@ -56,14 +56,14 @@ def test_what_kohya_ignores_is_left_out_and_named(tmp_path: Path) -> None:
     )
     items = read(tmp_path)
     assert list(data_sets.samples_in(items)) == ["2_dog/a.png"]
-    assert data_sets.skipped_of(items, wanted=True) == {
+    assert data_sets.skipped_of(items, is_wanted=True) == {
         "top.png": "it lies in no folder 10_name",
         "more/b.png": "more says no number of repeats; a folder is called 10_name",
         "0_never/c.png": "0_never says 0 repeats",
         "2_dog/deep/d.png": "it does not lie directly in its folder 10_name",
         "x_1/e.png": "x_1 says no number of repeats; a folder is called 10_name",
     }
-    assert data_sets.skipped_of(items, wanted=False) == {}
+    assert data_sets.skipped_of(items, is_wanted=False) == {}
     noted = dict(data_sets.notes_of(items))
     assert noted["more"] == "1 picture left out: more says no number of repeats; a folder is called 10_name"
     assert noted.keys() == {"", "more", "0_never", "2_dog", "x_1"}

@@ -22,12 +22,12 @@ def test_keys_are_those_of_an_image_folder(tmp_path: Path) -> None:
         Image.new("RGB", (40, 40)).save(tmp_path / name)
         (tmp_path / name).with_suffix(".txt").write_text("hello")
     table(tmp_path, row("a.png", "hello"), row("deep/b.png", "hello"))
-    made = [
+    data_sets = [
         build(DataSettings(path=(tmp_path,), format=kind, resolution=64), tmp_path.parent / f"{tmp_path.name}-index")
         for kind in ("image-folder", "metadata")
     ]
-    assert made[0].fingerprint == made[1].fingerprint
-    assert [made[1].key(i) for i in range(2)] == ["a.png", "deep/b.png"]
+    assert data_sets[0].fingerprint == data_sets[1].fingerprint
+    assert [data_sets[1].key(i) for i in range(2)] == ["a.png", "deep/b.png"]
 
 
 def test_settings_without_effect_are_refused() -> None:
@@ -91,17 +91,17 @@ def test_rows_that_cannot_be_used_are_in_the_report_and_stop_when_too_many(tmp_p
     assert report.used == 2
     assert [path for path, _ in report.skipped] == ["metadata.jsonl:3", "metadata.jsonl:4"]
     table(tmp_path / "root", *lines, *(row(f"gone{i}.png") for i in range(20)))
-    with refused("E1205") as found:
+    with refused("E1205") as caught:
         catalogue(tmp_path / "root")
-    assert "22 of 24" in found.value.message
+    assert "22 of 24" in caught.value.message
 
 
 def test_a_repeated_picture_is_decoded_as_one_and_drawn_as_two(tmp_path: Path) -> None:
     paint(tmp_path / "root", 1)
     table(tmp_path / "root", row("0.png", "one"), row("0.png", "two"))
-    made = catalogue(tmp_path / "root")
-    assert [made.key(i) for i in range(2)] == ["0.png", "0.png#2"]
-    assert made.path(0) == made.path(1) == tmp_path / "root" / "0.png"
-    assert (made.digest[0] == made.digest[1]).all()
-    assert made.key_hash[0] != made.key_hash[1]
-    assert "a sample each" in made.report.notes[0][1]
+    data_set = catalogue(tmp_path / "root")
+    assert [data_set.key(i) for i in range(2)] == ["0.png", "0.png#2"]
+    assert data_set.path(0) == data_set.path(1) == tmp_path / "root" / "0.png"
+    assert (data_set.digest[0] == data_set.digest[1]).all()
+    assert data_set.key_hash[0] != data_set.key_hash[1]
+    assert "a sample each" in data_set.report.notes[0][1]

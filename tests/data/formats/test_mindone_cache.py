@@ -53,14 +53,14 @@ def test_rows_of_all_tables_are_samples_by_the_name_up_to_the_first_dot(tmp_path
         write(folder, name)
     table(folder, 'b.jpg," "', 'deep/a.x.jpg," "')
     table(folder, 'lost.jpg," "', rank=1)
-    found = opened(folder, tmp_path / "index")
-    assert keys(found) == ["b", "a"]
-    assert found.report.skipped == (
+    data_set = opened(folder, tmp_path / "index")
+    assert keys(data_set) == ["b", "a"]
+    assert data_set.report.skipped == (
         ("img_txt_rank1.csv:2", "no latent_cache/lost.npy, no vector_cache/lost.npy, no crossattn_cache/lost.npy"),
     )
-    assert (int(found.width[0]), int(found.height[0])) == (64, 48)
-    assert found.overrides.sizes_of(0) == list(SIZES)
-    assert found.captions(0)[0].startswith("b ")
+    assert (int(data_set.width[0]), int(data_set.height[0])) == (64, 48)
+    assert data_set.overrides.sizes_of(0) == list(SIZES)
+    assert data_set.captions(0)[0].startswith("b ")
 
 
 def test_without_a_table_every_file_of_latents_is_a_sample(tmp_path: Path) -> None:
@@ -72,9 +72,9 @@ def test_without_a_table_every_file_of_latents_is_a_sample(tmp_path: Path) -> No
 def test_names_that_collide_are_told(tmp_path: Path) -> None:
     write(tmp_path / "cache_data", "a")
     table(tmp_path / "cache_data", 'one/a.jpg," "', 'two/a.jpg," "')
-    found = opened(tmp_path / "cache_data", tmp_path / "index")
-    assert keys(found) == ["a", "a#2"]
-    assert "1 names stand in several rows" in found.report.notes[0][1]
+    data_set = opened(tmp_path / "cache_data", tmp_path / "index")
+    assert keys(data_set) == ["a", "a#2"]
+    assert "1 names stand in several rows" in data_set.report.notes[0][1]
 
 
 def test_any_of_the_three_files_makes_another_sample(tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ def test_any_of_the_three_files_makes_another_sample(tmp_path: Path) -> None:
     seen = {opened(folder, tmp_path / "index").fingerprint}
     for name, array in (("latents", np.ones((1, 4, 6, 8), np.float32)), ("states", np.ones((1, 77, 24), np.float32))):
         write(folder, "a", **{name: array})
-        found = opened(folder, tmp_path / "index")
-        assert found.verify(0)
-        seen.add(found.fingerprint)
+        data_set = opened(folder, tmp_path / "index")
+        assert data_set.verify(0)
+        seen.add(data_set.fingerprint)
     assert len(seen) == 3
 
 
@@ -104,9 +104,9 @@ def test_a_file_that_cannot_be_used_is_left_out_and_told(tmp_path: Path, other: 
     folder = tmp_path / "cache_data"
     write(folder, "a")
     write(folder, "bad", **other)
-    found = opened(folder, tmp_path / "index")
-    assert keys(found) == ["a"]
-    [(path, reason)] = found.report.skipped
+    data_set = opened(folder, tmp_path / "index")
+    assert keys(data_set) == ["a"]
+    [(path, reason)] = data_set.report.skipped
     assert "bad" in path
     assert said in reason
 

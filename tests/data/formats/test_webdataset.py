@@ -34,8 +34,8 @@ def test_members_of_one_key_are_a_sample_wherever_they_stand(tmp_path: Path, for
 
 
 def test_a_caption_is_the_column_of_the_json_or_else_a_text(tmp_path: Path) -> None:
-    told = {"text": ["one", "two"], "caption": "three"}
-    shard(tmp_path / "0.tar", ("a.png", picture(1)), ("a.txt", "beside"), ("a.json", told),
+    columns = {"text": ["one", "two"], "caption": "three"}
+    shard(tmp_path / "0.tar", ("a.png", picture(1)), ("a.txt", "beside"), ("a.json", columns),
           ("b.png", picture(2)), ("b.txt", "beside"), ("b.json", {"caption": "four"}))  # fmt: skip
     assert captions_of(read(tmp_path)) == {"0.tar/a.png": ("one", "two"), "0.tar/b.png": ("beside",)}
     of_caption = read(tmp_path, columns={"caption": "caption"})
@@ -56,8 +56,8 @@ def test_what_makes_no_sample_is_told(tmp_path: Path) -> None:
         link = tarfile.TarInfo("h.png")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         archive.addfile(link)
-    found = read(tmp_path)
-    assert skipped_of(found) == {
+    items = read(tmp_path)
+    assert skipped_of(items) == {
         "0.tar/a": "'a.png' and 'a.jpg' are pictures of one key, and nobody can tell which is meant",
         "0.tar/b": "'b.png' stands twice in the shard, and nobody can tell which is meant",
         "0.tar/c": "'c.txt': not UTF-8 at byte 0; save it as UTF-8",
@@ -66,8 +66,8 @@ def test_what_makes_no_sample_is_told(tmp_path: Path) -> None:
         "0.tar/f": "its caption is a number (4), not a text",
         "0.tar/h": "'h.png' is a link or a device, not a file",
     }
-    assert list(captions_of(found)) == ["0.tar/g.png"], "what a picture is, decoding tells"
-    assert notes_of(found) == [("0.tar", "1 members have no key and were not looked at")]
+    assert list(captions_of(items)) == ["0.tar/g.png"], "what a picture is, decoding tells"
+    assert notes_of(items) == [("0.tar", "1 members have no key and were not looked at")]
 
 
 @pytest.mark.parametrize("missing", ["error", "skip", "empty"])
@@ -77,8 +77,8 @@ def test_a_picture_without_caption(tmp_path: Path, missing: str) -> None:
         with refused("E1203", r"no caption for 0\.tar/a\.png: a \.txt of the same key"):
             read(tmp_path)
     else:
-        found = captions_of(read(tmp_path, captions={"missing": missing}))
-        assert found == {"0.tar/b.png": ("",)} | ({"0.tar/a.png": ("",)} if missing == "empty" else {})
+        captions = captions_of(read(tmp_path, captions={"missing": missing}))
+        assert captions == {"0.tar/b.png": ("",)} | ({"0.tar/a.png": ("",)} if missing == "empty" else {})
 
 
 def test_shards_are_a_folder_one_file_or_a_range(tmp_path: Path) -> None:

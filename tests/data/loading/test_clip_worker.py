@@ -35,10 +35,10 @@ def catalogue(films: Path, tmp_path_factory: pytest.TempPathFactory) -> Catalogu
     return catalogues.build(settings_of(films), tmp_path_factory.mktemp("index"), workers=2)
 
 
-def batches(catalogue: Catalogue, settings: DataSettings, first: int, last: int, **given: Any) -> list[Batch]:
+def batches(catalogue: Catalogue, settings: DataSettings, first: int, last: int, **options: Any) -> list[Batch]:
     rows = np.arange(len(catalogue), dtype=np.int32)
     loader = open_loader(
-        catalogue, rows, settings, **{"accumulation": 1, "seed": 3} | given, start_step=first, last_step=last
+        catalogue, rows, settings, **{"accumulation": 1, "seed": 3} | options, start_step=first, last_step=last
     )
     with loader:
         return [batch for step in loader for batch in step.batches]
@@ -61,16 +61,16 @@ def same(one: Batch, other: Batch) -> bool:
 def joined(parts: Sequence[Batch]) -> dict[str, Any]:
     """Keys, captions, pixels and positions of the samples of several batches of one size, with those of their
     stills."""
-    found: dict[str, Any] = {}
+    samples: dict[str, Any] = {}
     for part in parts:
         for number, key in enumerate(part.keys):
             beside = slice(2 * number, 2 * number + 2)
-            found[f"{key} {int(part.positions[number])}"] = (
+            samples[f"{key} {int(part.positions[number])}"] = (
                 part.captions[number], part.pixels[number].tolist(), part.stills.keys[beside],
                 part.stills.captions[beside], part.stills.pixels[beside].tolist(),
                 part.stills.posterior_keys[beside].tolist(),
             )  # fmt: skip
-    return found
+    return samples
 
 
 def test_batches_are_the_same_whatever_workers_and_wherever_one_goes_on(catalogue: Catalogue, films: Path) -> None:
@@ -119,9 +119,9 @@ def test_files_that_are_no_clips_are_named_with_their_reason(films: Path, catalo
     ]
     assert {line["id"]: line["reason"] for line in lines if line["class"] == "skipped"} == reasons | left_out
     assert sum(line.get("set") == "stills" for line in lines) == 7
-    told = data_report.summary(catalogue)
-    assert "3 skipped:" in told
-    assert "7 samples" in told.partition("beside them:")[2]
+    summary = data_report.summary(catalogue)
+    assert "3 skipped:" in summary
+    assert "7 samples" in summary.partition("beside them:")[2]
 
 
 def test_a_second_start_decodes_nothing_and_another_choice_of_frames_neither(films: Path, tmp_path: Path) -> None:
@@ -144,27 +144,27 @@ def test_both_rules_of_open_sora_plan_give_their_pixels(rule: str, films: Path, 
     settings = settings_of(
         films, clips=more, resize=rule, resolution=32, buckets={"shape": "square", "step": 8}, flip=1.0, crop="center"
     )
-    found = catalogues.build(settings, tmp_path, workers=1)
-    (batch, *_) = batches(found, settings, 0, 1)
+    data_set = catalogues.build(settings, tmp_path, workers=1)
+    (batch, *_) = batches(data_set, settings, 0, 1)
     for number, key in enumerate(batch.keys):
         name, _, start = key.partition("@")
         stored = _clips.frames(films / "media" / name.partition("#")[0], times_of(range(5), begin=0.0, rate=10.0))
         if start:
             continue
         frames = torch.from_numpy(stored).to(torch.uint8)
-        wanted = port_square(frames, 32) if "port" in rule else to_bytes(project_square(frames, 32))
-        assert torch.equal(batch.pixels[number].transpose(0, 1), to_pixels(wanted.flip(-1), CPU))
+        squares = port_square(frames, 32) if "port" in rule else to_bytes(project_square(frames, 32))
+        assert torch.equal(batch.pixels[number].transpose(0, 1), to_pixels(squares.flip(-1), CPU))
     picture = torch.from_numpy(np.array(Image.open(films / "pictures" / batch.stills.keys[0]))).permute(2, 0, 1)[None]
-    wanted = port_square(picture, 32) if "port" in rule else to_bytes(project_square(picture, 32))
-    assert torch.equal(batch.stills.pixels[:1], to_pixels(wanted.flip(-1), CPU))
+    squares = port_square(picture, 32) if "port" in rule else to_bytes(project_square(picture, 32))
+    assert torch.equal(batch.stills.pixels[:1], to_pixels(squares.flip(-1), CPU))
 
 
 def test_held_out_clips_are_always_the_same(catalogue: Catalogue, films: Path) -> None:
     rows = np.asarray([0, 4, 9], dtype=np.int32)
-    found, again = (held_out(catalogue, rows, settings_of(films), seed=3) for _ in range(2))
-    assert sum(batch.size for batch in found) == 3
-    assert all(same(a, b) for a, b in zip(found, again, strict=True))
-    assert all("" not in batch.captions for batch in found)
+    first, again = (held_out(catalogue, rows, settings_of(films), seed=3) for _ in range(2))
+    assert sum(batch.size for batch in first) == 3
+    assert all(same(a, b) for a, b in zip(first, again, strict=True))
+    assert all("" not in batch.captions for batch in first)
 
 
 def test_a_clip_that_is_gone_in_a_run_is_named(tmp_path: Path, write_clip: ClipWriter) -> None:
@@ -172,7 +172,7 @@ def test_a_clip_that_is_gone_in_a_run_is_named(tmp_path: Path, write_clip: ClipW
     (tmp_path / "a.txt").write_text("a clip")
     plain = {"path": tmp_path, "format": "videofolder", "resolution": 32, "buckets": {"step": 8}, "workers": 0}
     settings = DataSettings(**plain, clips={"frames": 5})
-    found = catalogues.build(settings, tmp_path / "index", workers=1)
+    data_set = catalogues.build(settings, tmp_path / "index", workers=1)
     (tmp_path / "a.mp4").unlink()
     with refused("E1250", r"sample 'a\.mp4' could be read .* cannot be now"):
-        batches(found, settings, 0, 1)
+        batches(data_set, settings, 0, 1)

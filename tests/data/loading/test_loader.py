@@ -60,11 +60,11 @@ def test_from_any_step_on_the_rest_is_the_same(catalogue: Catalogue, folder: Pat
 def test_with_whole_repeats_an_epoch_loses_and_repeats_nothing(folder: Path, tmp_path: Path) -> None:
     plain = data(folder, repeats=1)
     catalogue = catalogues.build(plain, tmp_path, workers=1)
-    found = stream([steps(catalogue, plain, 0, 40, accumulation=1)])
-    by_epoch = [sorted(one.key for one in found if one.epoch == epoch) for epoch in range(found[-1].epoch)]
+    visits = stream([steps(catalogue, plain, 0, 40, accumulation=1)])
+    by_epoch = [sorted(one.key for one in visits if one.epoch == epoch) for epoch in range(visits[-1].epoch)]
     assert len(by_epoch) > 3
     assert all(keys == sorted(catalogue.key(row) for row in range(len(catalogue))) for keys in by_epoch)
-    orders = [[one.key for one in found if one.epoch == epoch] for epoch in range(3)]
+    orders = [[one.key for one in visits if one.epoch == epoch] for epoch in range(3)]
     assert orders[0] != orders[1] != orders[2]
 
 

@@ -60,16 +60,16 @@ class World:
 def test_batches_come_in_order_and_few_at_a_time(ahead: int) -> None:
     world = World(12)
     prefetched = Prefetched(world, ahead=ahead, device=CPU)
-    found = []
+    keys = []
     for step in prefetched:
         assert (step.count, len(step.sizes)) == (1 + step.step % 3,) * 2
         for batch in step.batches:
-            found.append(batch.keys[0])
+            keys.append(batch.keys[0])
             time.sleep(0.002)  # the thread runs ahead as far as it may
             assert world.alive <= ahead + 1, "those that wait, and the one in use"
             del batch
     prefetched.close()
-    assert found == [f"{step}.{index}" for step in range(12) for index in range(1 + step % 3)]
+    assert keys == [f"{step}.{index}" for step in range(12) for index in range(1 + step % 3)]
     assert world.most <= ahead + 2, "one is counted while it is being made and another has not gone yet"
     assert world.threads == {"prefetch"}
 

@@ -56,23 +56,23 @@ def reason_of(path: Path, max_pixels: int = 10**6) -> str:
 @pytest.mark.parametrize("name", KINDS)
 def test_a_clip_tells_what_it_is(name: str, tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / name, 20, **KINDS[name])
-    found = _clips.probe(path, max_pixels=10**6)
+    probe = _clips.probe(path, max_pixels=10**6)
     size = KINDS[name].get("size", (48, 32))
     rate = KINDS[name].get("rate", 10)
-    assert found.size == Size(*size, 20)
-    assert found.rate == pytest.approx(rate, rel=1e-3)
-    assert found.size.frames / found.rate == pytest.approx(20 / rate, rel=1e-3)
-    assert not found.conversions
-    assert found.digest == hashlib.sha256(path.read_bytes()).digest()
+    assert probe.size == Size(*size, 20)
+    assert probe.rate == pytest.approx(rate, rel=1e-3)
+    assert probe.size.frames / probe.rate == pytest.approx(20 / rate, rel=1e-3)
+    assert not probe.conversions
+    assert probe.digest == hashlib.sha256(path.read_bytes()).digest()
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_any_frames_in_any_order_are_those_of_their_instants(name: str, tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / name, 20, **KINDS[name])
-    found = _clips.probe(path, max_pixels=10**6)
+    probe = _clips.probe(path, max_pixels=10**6)
     for numbers in ([*range(20)], [0], [19], [13, 4, 4, 17], [9, 10, 11]):
-        pictures = _clips.frames(path, times_of(numbers, begin=found.begin, rate=found.rate))
-        assert pictures.shape == (len(numbers), 3, found.size.height, found.size.width)
+        pictures = _clips.frames(path, times_of(numbers, begin=probe.begin, rate=probe.rate))
+        assert pictures.shape == (len(numbers), 3, probe.size.height, probe.size.width)
         assert pictures.dtype == np.uint8
         assert shades(pictures) == numbers
 
@@ -92,8 +92,8 @@ def test_only_what_lies_between_the_key_frame_and_the_last_wanted_frame_is_decod
     seen: list[int] = []
     decoded = _clips._decoded
 
-    def counted(*given: Any, **named: Any) -> Iterator[Any]:
-        for frame in decoded(*given, **named):
+    def counted(*options: Any, **named: Any) -> Iterator[Any]:
+        for frame in decoded(*options, **named):
             seen.append(1)
             yield frame
 
@@ -110,27 +110,27 @@ def test_every_wanted_frame_is_made_small_by_itself(tmp_path: Path, write_clip: 
         sizes.append(picture.shape)
         return picture[-2:, -2:].transpose(2, 0, 1).astype(np.float32)
 
-    found = _clips.frames(path, times_of([2, 5, 5], begin=0, rate=10), each=corner)
-    assert found.dtype == np.float32
-    assert found.shape == (3, 3, 2, 2)
+    pixels = _clips.frames(path, times_of([2, 5, 5], begin=0, rate=10), each=corner)
+    assert pixels.dtype == np.float32
+    assert pixels.shape == (3, 3, 2, 2)
     assert sizes == [(32, 48, 3)] * 2
 
 
 def test_frames_of_variable_rate_are_those_a_viewer_would_see(tmp_path: Path, write_clip: ClipWriter) -> None:
     ticks = [0, 100, 200, 1200, 1300, 3000]
     path = write_clip(tmp_path / "vfr.mkv", 6, ticks=ticks, options={"bf": "0"})
-    found = _clips.probe(path, max_pixels=10**6)
-    assert found.conversions == Conversion.VARIABLE_RATE
-    assert found.rate == pytest.approx(5 / 3)
+    probe = _clips.probe(path, max_pixels=10**6)
+    assert probe.conversions == Conversion.VARIABLE_RATE
+    assert probe.rate == pytest.approx(5 / 3)
     pictures = _clips.frames(path, [0.05, 0.25, 1.1, 1.25, 1.35, 2.9, 3.05])
     assert shades(pictures) == [0, 2, 2, 3, 4, 4, 5]
 
 
 def test_a_clip_whose_clock_begins_late_is_read_by_its_clock(tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / "a.mpg", 20, **KINDS["a.mpg"])
-    found = _clips.probe(path, max_pixels=10**6)
-    assert found.begin > 0.1
-    assert shades(_clips.frames(path, [0.0, found.begin + 0.06])) == [0, 1]
+    probe = _clips.probe(path, max_pixels=10**6)
+    assert probe.begin > 0.1
+    assert shades(_clips.frames(path, [0.0, probe.begin + 0.06])) == [0, 1]
 
 
 TURNS = {
@@ -203,8 +203,8 @@ def test_large_frames_are_refused_by_the_first(tmp_path: Path, write_clip: ClipW
 
 @pytest.mark.parametrize("name", ["a.mp4", "front.mp4", "mpeg4.avi", "a.mkv", "a.webm", "a.mpg"])
 def test_a_clip_that_was_cut_off_is_refused(name: str, tmp_path: Path, write_clip: ClipWriter) -> None:
-    given = {"container": {"movflags": "faststart"}} if name == "front.mp4" else KINDS[name]
-    path = write_clip(tmp_path / name, 60, **given)
+    options = {"container": {"movflags": "faststart"}} if name == "front.mp4" else KINDS[name]
+    path = write_clip(tmp_path / name, 60, **options)
     data = path.read_bytes()
     path.write_bytes(data[: len(data) * 3 // 5])
     assert reason_of(path).startswith(("damaged", "cut off"))

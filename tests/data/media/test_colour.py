@@ -29,9 +29,9 @@ def test_transparency_shows_the_background_and_no_hidden_colour(tmp_path: Path) 
     data[:, 2:] = (0, 0, 255, 128)
     Image.fromarray(data, "RGBA").save(path)
     assert decoding.probe(path, LIMIT).conversions == Conversion.ALPHA
-    found = pixels_of(path, "#00ff00")
-    assert found[0, 0].tolist() == [0, 255, 0]
-    assert np.abs(found[0, 3].astype(int) - [0, 127, 128]).max() <= 1
+    pixels = pixels_of(path, "#00ff00")
+    assert pixels[0, 0].tolist() == [0, 255, 0]
+    assert np.abs(pixels[0, 3].astype(int) - [0, 127, 128]).max() <= 1
 
 
 def test_full_opacity_is_no_conversion(tmp_path: Path) -> None:
@@ -62,10 +62,10 @@ def test_sixteen_bit_grey_keeps_its_mean(tmp_path: Path, ending: str) -> None:
     ramp = np.linspace(0, 65535, 256 * 16).astype(np.uint16).reshape(16, 256)
     Image.fromarray(ramp).save(path)
     assert decoding.probe(path, LIMIT).conversions == Conversion.DEEP
-    found = pixels_of(path)
-    assert abs(float(found.mean()) - 127.5) < 0.5
-    assert found.min() == 0
-    assert found.max() == 255
+    pixels = pixels_of(path)
+    assert abs(float(pixels.mean()) - 127.5) < 0.5
+    assert pixels.min() == 0
+    assert pixels.max() == 255
 
 
 def test_signed_and_wide_tiff_are_scaled_by_their_type(tmp_path: Path) -> None:

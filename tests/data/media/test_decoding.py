@@ -34,18 +34,18 @@ def refusal(path: Path, limit: int = LIMIT) -> str:
         lambda: decoding.probe(path, limit),
         lambda: decoding.picture(path, whole(Size(8, 8)), resize="lanczos", background="#ffffff", max_pixels=limit),
     ):
-        with refused("E1206") as found:
+        with refused("E1206") as caught:
             attempt()
-        assert str(path) in found.value.message
-    return found.value.message
+        assert str(path) in caught.value.message
+    return caught.value.message
 
 
 @pytest.mark.parametrize("ending", ["png", "bmp", "tif", "webp", "ppm", "gif", "jpg", "avif"])
 def test_plain_pictures_are_read_and_hashed(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a.{ending}"
     corners().save(path, **({"lossless": True} if ending == "webp" else {"quality": 95} if ending == "jpg" else {}))
-    found = decoding.probe(path, LIMIT)
-    assert found == decoding.Probe(Size(30, 20), hashlib.sha256(path.read_bytes()).digest(), 0)
+    probe = decoding.probe(path, LIMIT)
+    assert probe == decoding.Probe(Size(30, 20), hashlib.sha256(path.read_bytes()).digest(), 0)
     close = 40 if ending in ("jpg", "avif") else 0
     middle = pixels_of(path).astype(int)[5, 5]
     assert np.abs(middle - [255, 0, 0]).max() <= close
@@ -73,9 +73,9 @@ def test_exif_turns_before_anything_is_measured(tmp_path: Path, orientation: int
     path = tmp_path / f"a.{ending}"
     stored = oriented(corners(), orientation)
     stored.save(path, exif=exif, **({"quality": 95, "subsampling": 0} if ending == "jpg" else {"lossless": True}))
-    found = decoding.probe(path, LIMIT)
-    assert found.size == Size(30, 20)
-    assert found.conversions == (Conversion.TURNED if orientation > 1 else 0) | (
+    probe = decoding.probe(path, LIMIT)
+    assert probe.size == Size(30, 20)
+    assert probe.conversions == (Conversion.TURNED if orientation > 1 else 0) | (
         Conversion.SIDEWAYS if orientation > 4 else 0
     )
     assert np.abs(pixels_of(path).astype(int) - np.asarray(corners())).max() <= 60
@@ -222,11 +222,11 @@ def test_resized_cropped_and_mirrored(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     corners(60, 20).save(path)
     placement = Placement(Size(10, 10), Size(30, 10), (0, 12), flipped=True)
-    found = decoding.picture(path, placement, resize="box", background="#ffffff", max_pixels=LIMIT)
+    pixels = decoding.picture(path, placement, resize="box", background="#ffffff", max_pixels=LIMIT)
     expected = np.asarray(corners(30, 10))[:, 12:22][:, ::-1].transpose(2, 0, 1)
-    assert found.dtype == np.uint8
-    assert found.flags.c_contiguous
-    assert (found == expected).all()
+    assert pixels.dtype == np.uint8
+    assert pixels.flags.c_contiguous
+    assert (pixels == expected).all()
 
 
 @pytest.mark.parametrize("name", ["lanczos", "bicubic", "bilinear", "box"])
@@ -235,10 +235,10 @@ def test_filters_are_antialiased(tmp_path: Path, name: str) -> None:
     stripes = np.zeros((64, 64, 3), np.uint8)
     stripes[:, ::2] = 255
     Image.fromarray(stripes).save(path)
-    found = decoding.picture(
+    pixels = decoding.picture(
         path, Placement(Size(8, 8), Size(8, 8), (0, 0)), resize=name, background="#ffffff", max_pixels=LIMIT
     )
-    assert np.abs(found.astype(int) - 127).max() < 12
+    assert np.abs(pixels.astype(int) - 127).max() < 12
 
 
 @pytest.mark.parametrize("number", range(6))
@@ -248,5 +248,5 @@ def test_pixels_equal_those_of_the_diffusers_scripts(number: int, name: str) -> 
     height, width = record["resized_height_width"]
     placement = Placement(Size(64, 64), Size(width, height), tuple(record["sdxl_center_crop_top_left"]))
     path = PARITY / "shapes6" / f"{number:04}.png"
-    found = decoding.picture(path, placement, resize=name, background="#ffffff", max_pixels=LIMIT)
-    assert (found == load_file(PARITY / "transforms_uint8.safetensors")[f"{number}.{name}.center_crop"]).all()
+    pixels = decoding.picture(path, placement, resize=name, background="#ffffff", max_pixels=LIMIT)
+    assert (pixels == load_file(PARITY / "transforms_uint8.safetensors")[f"{number}.{name}.center_crop"]).all()

@@ -68,24 +68,24 @@ def test_a_plain_caption_is_cut_at_its_commas() -> None:
 
 
 def test_every_order_of_tags_comes_about_equally_often() -> None:
-    found = Counter(tuple(order) for order in orders(Tags.of("main, a, b, c"), 6000))
-    assert {order[0] for order in found} == {"main"}
-    assert len(found) == 6
-    assert all(850 < count < 1150 for count in found.values())
+    counts = Counter(tuple(order) for order in orders(Tags.of("main, a, b, c"), 6000))
+    assert {order[0] for order in counts} == {"main"}
+    assert len(counts) == 6
+    assert all(850 < count < 1150 for count in counts.values())
 
 
 def test_kept_tags_stay_and_the_others_move() -> None:
-    found = {tuple(order) for order in orders(Tags.of("main, a, b, c, d"), keep=2)}
-    assert {order[:3] for order in found} == {("main", "a", "b")}
-    assert {order[3:] for order in found} == {("c", "d"), ("d", "c")}
+    seen_orders = {tuple(order) for order in orders(Tags.of("main, a, b, c, d"), keep=2)}
+    assert {order[:3] for order in seen_orders} == {("main", "a", "b")}
+    assert {order[3:] for order in seen_orders} == {("c", "d"), ("d", "c")}
     assert shuffled(Tags.of("main, a"), address=5, keep=9) == "main, a"
 
 
 def test_heavier_tags_come_earlier_and_weightless_ones_last() -> None:
     tags = Tags("main", ("a", "b", "c"), (3.0, 1.0, 0.0))
-    found = orders(tags, 4000)
-    assert {order[3] for order in found} == {"c"}
-    share = sum(order[1] == "a" for order in found) / 4000
+    drawn_orders = orders(tags, 4000)
+    assert {order[3] for order in drawn_orders} == {"c"}
+    share = sum(order[1] == "a" for order in drawn_orders) / 4000
     assert 0.72 < share < 0.78
 
 
@@ -130,10 +130,10 @@ def test_wildcards_are_those_of_kohya() -> None:
 def test_weighted_tags_are_prefixed_filled_and_thinned() -> None:
     tags = Tags("a {red|blue} cat", ("{x|y}", "kept", "rare"), (3.0, 2.0, 1.0))
     sample = Sample("k", Path("k.png"), (tags.text,), overrides=(("flip", "0.5"), ("tags", tags.encoded())))
-    found = prefixed(sample, "sks")
-    assert found.captions == ("sks a {red|blue} cat, {x|y}, kept, rare",)
-    assert found.overrides[0] == ("flip", "0.5")
-    line = found.overrides[1][1]
+    begun = prefixed(sample, "sks")
+    assert begun.captions == ("sks a {red|blue} cat, {x|y}, kept, rare",)
+    assert begun.overrides[0] == ("flip", "0.5")
+    line = begun.overrides[1][1]
     every = Changes(wildcards=True, tag_dropout=0.5, keep=2)
     said = {changed("", line, every, address=draws.key(n, "x")) for n in range(90)}
     heads = [f"sks a {colour} cat, {tag}, kept" for colour in ("red", "blue") for tag in "xy"]

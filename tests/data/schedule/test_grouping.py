@@ -132,8 +132,8 @@ def test_repeat_fills_a_batch_with_its_own_pictures_and_lets_it_count_less() -> 
 def test_what_is_repeated_differs_by_epoch() -> None:
     columns = PlanColumns(draws.keys(0, "s", np.arange(3)), np.zeros(3, np.int16), np.ones(3, np.float32))
     settings = settings_of(batch_size=8, remainder="repeat")
-    found = {tuple(np.bincount(plan(columns, settings, accumulation=1, seed=0, epoch=e).order)) for e in range(9)}
-    assert len(found) > 3
+    counts = {tuple(np.bincount(plan(columns, settings, accumulation=1, seed=0, epoch=e).order)) for e in range(9)}
+    assert len(counts) > 3
 
 
 def test_the_share_falls_by_the_formula_and_then_stays() -> None:
@@ -154,9 +154,9 @@ def test_better_rated_pictures_are_taken_more_often() -> None:
     assert len(whole.order) == 2 * n  # all of them, as often as they are to be seen
     taken = np.zeros(n)
     for epoch in range(1990, 2000):
-        made = plan(columns, settings, accumulation=1, seed=0, epoch=epoch)
-        assert len(set(made.order.tolist())) == len(made.order) == math.ceil(n * share_of(settings.rating, epoch))
-        taken += np.bincount(made.order, minlength=n)
+        planned = plan(columns, settings, accumulation=1, seed=0, epoch=epoch)
+        assert len(set(planned.order.tolist())) == len(planned.order) == math.ceil(n * share_of(settings.rating, epoch))
+        taken += np.bincount(planned.order, minlength=n)
     assert 1.7 < taken[1::2].sum() / taken[::2].sum() < 2.8  # 3 to 1, less what is spent
 
 

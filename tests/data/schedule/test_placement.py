@@ -25,7 +25,8 @@ from mezzotint.shapes import Size, cover
 @given(st.integers(1, 3000), st.integers(1, 3000), st.integers(0, 2**64 - 1), st.sampled_from(["center", "random"]))
 def test_crop_lies_inside_the_resized_picture(width: int, height: int, key: int, crop: str) -> None:
     settings = settings_of(crop=crop)
-    bucket = buckets.nearest(Size(width, height), buckets.table(settings))
+    table = buckets.table(settings)
+    bucket = table[int(buckets.assign([width], [height], table)[0])]
     placed = place_by(settings, Size(width, height), bucket, crop_key=key, flip_key=key)
     top, left = placed.crop_top_left
     assert placed.resized == cover(Size(width, height), bucket)

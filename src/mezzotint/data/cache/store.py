@@ -118,7 +118,7 @@ class Store:
     def verify(self, entries: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether each entry is as it was written. Computed once per entry and process, remembered afterwards.
 
-        Damaged ones are noted in the folder, so that every process counts them as absent.
+        DamagedColumns ones are noted in the folder, so that every process counts them as absent.
         """
         unknown = np.unique(entries[self._state[entries] == _UNKNOWN])
         at_once = max(_CHECKED_BYTES // self.row_bytes, 1)

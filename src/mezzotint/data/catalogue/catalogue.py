@@ -25,7 +25,7 @@ from mezzotint.data.buckets import buckets, clip_buckets
 from mezzotint.data.catalogue import indexing
 from mezzotint.data.catalogue._probing import Progress
 from mezzotint.data.files import columns, extracted
-from mezzotint.data.files.columns import Damaged, Texts
+from mezzotint.data.files.columns import DamagedColumns, Texts
 from mezzotint.data.files.overrides import SampleOverrides
 from mezzotint.data.media import decoding
 from mezzotint.data.media.colour import WORDS
@@ -104,7 +104,7 @@ class Catalogue:
 
     @classmethod
     def open(cls, folder: Path, roots: Sequence[Path]) -> Catalogue:
-        """Reads an index; every byte is checked. Raises `columns.Damaged` or FileNotFoundError."""
+        """Reads an index; every byte is checked. Raises `columns.DamagedColumns` or FileNotFoundError."""
         table, about = columns.read(folder)
         numbers: dict[str, Any] = {name: table[name] for name in _NUMBERS}
         return cls(
@@ -291,7 +291,7 @@ def _reopen(
 def _opened(index: Path, roots: Sequence[Path]) -> Catalogue | None:
     try:
         catalogue = Catalogue.open(index, roots)
-    except (FileNotFoundError, Damaged):  # what is damaged is made again in its place
+    except (FileNotFoundError, DamagedColumns):  # what is damaged is made again in its place
         return None
     return catalogue if catalogue.has_its_pictures() else None
 
@@ -318,7 +318,7 @@ def _newest(place: Path) -> dict[str, NDArray[Any]]:
     for index in _indexes(place):
         try:
             table, about = columns.read(index)
-        except (FileNotFoundError, Damaged):
+        except (FileNotFoundError, DamagedColumns):
             continue
         if about.get("version") == indexing.VERSION:  # what an older one says of a picture may have meant less
             return table
@@ -337,7 +337,7 @@ def _sweep(place: Path) -> None:
         return
     try:
         digests = [columns.read(index)[0]["digest"] for index in _indexes(place)]
-    except (FileNotFoundError, Damaged):
+    except (FileNotFoundError, DamagedColumns):
         return  # what it names is not known; the next change sweeps
     extracted.sweep(place / indexing.PICTURES, {row.tobytes().hex() for column in digests for row in column})
 

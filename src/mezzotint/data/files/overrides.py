@@ -88,10 +88,6 @@ class SampleOverrides:
     def group_name(self, number: int) -> str:
         return self._group_name[number]
 
-    @property
-    def num_groups(self) -> int:
-        return len(self._group_name)
-
 
 def _chance(value: np.float32) -> float | None:
     # as it was written: 0.1 and not 0.10000000149

@@ -14,8 +14,8 @@ from mezzotint.data.formats.base import Noted
 
 def test_zero_stands_for_not_set_where_it_makes_no_sense(tmp_path: Path) -> None:
     mapping = "main_prompt: x\nmultiply: 0\nrating: 0\nmax_caption_length: 0\nbatch_id: default_batch"
-    found = samples(lay(tmp_path, {"a.png": None, "a.yaml": mapping, "global.yaml": "multiply: 2"}))["a.png"]
-    assert (found.repeats, found.overrides, found.group) == (2.0, (), "")
+    by_key = samples(lay(tmp_path, {"a.png": None, "a.yaml": mapping, "global.yaml": "multiply: 2"}))["a.png"]
+    assert (by_key.repeats, by_key.overrides, by_key.group) == (2.0, (), "")
 
 
 def test_tags_keep_weights_limit_and_commas(tmp_path: Path) -> None:
@@ -23,9 +23,9 @@ def test_tags_keep_weights_limit_and_commas(tmp_path: Path) -> None:
         "main_prompt: one, two\nmax_caption_length: 40\n"
         "tags:\n  - {tag: low, weight: 0.5}\n  - plain\n  - tag: 12.5\n  - 1girl\n  - 2023\n  - {tag: top, weight: 2}"
     )
-    found = samples(lay(tmp_path, {"a.png": None, "a.yaml": mapping}))["a.png"]
-    assert found.captions == ("one, two, top, plain, 12.5, 1girl, 2023, low",)
-    tags = Tags.decoded(own(found)["tags"])
+    by_key = samples(lay(tmp_path, {"a.png": None, "a.yaml": mapping}))["a.png"]
+    assert by_key.captions == ("one, two, top, plain, 12.5, 1girl, 2023, low",)
+    tags = Tags.decoded(own(by_key)["tags"])
     assert tags == Tags(
         "one, two", ("top", "plain", "12.5", "1girl", "2023", "low"), (2.0, 1.0, 1.0, 1.0, 1.0, 0.5), 40
     )
@@ -37,19 +37,19 @@ def test_a_caption_key_is_a_text_a_file_or_a_mapping(tmp_path: Path) -> None:
         "b.png": None, "b.yaml": "tags: [outer]\ncaption: {main_prompt: inner, tags: [in], rating: 2}",
         "d/c.png": None, "d/c.yaml": "caption: words/c1.caption", "d/words/c1.caption": "from a file, x",
     })  # fmt: skip
-    found = samples(root)
-    assert {key: sample.captions[0] for key, sample in found.items()} == {
+    by_key = samples(root)
+    assert {key: sample.captions[0] for key, sample in by_key.items()} == {
         "a.png": "a cat, black", "b.png": "inner, in, outer", "d/c.png": "from a file, x",
     }  # fmt: skip
-    assert own(found["b.png"]) == {"rating": "2.0"}
+    assert own(by_key["b.png"]) == {"rating": "2.0"}
     (root / "d/words/c1.caption").unlink()
     assert "d/c.yaml:1: caption: there is no file 'words/c1.caption'" in problem(root)
 
 
 def test_text_that_is_not_utf8_is_latin1_and_noted(tmp_path: Path) -> None:
     root = lay(tmp_path, {"a.png": None, "a.txt": "café, naïve".encode("latin-1"), "b.png": None, "b.txt": "\ufeffbom"})
-    found = samples(root)
-    assert (found["a.png"].captions, found["b.png"].captions) == (("café, naïve",), ("bom",))
+    by_key = samples(root)
+    assert (by_key["a.png"].captions, by_key["b.png"].captions) == (("café, naïve",), ("bom",))
     assert [(n.path, n.reason) for n in read(root) if isinstance(n, Noted)] == [
         ("a.txt", "not UTF-8; read as ISO-8859-1")
     ]
@@ -61,7 +61,7 @@ def test_words_of_older_yaml_are_switches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "sentence"),
     [
         ("main_prompt: x\ntags: [a\n", ":2: column 7: a list that is not closed"),
         ("main_prompt: x\nmultipl: 2\n", ":2: multipl: unknown key; did you mean multiply?"),
@@ -82,9 +82,9 @@ def test_words_of_older_yaml_are_switches(tmp_path: Path) -> None:
         ("main_prompt: a\nmain_prompt: b\n", ":2: column 1: this key is given twice"),
     ],
 )
-def test_a_malformed_mapping_is_named_with_its_line(tmp_path: Path, content: str, told: str) -> None:
+def test_a_malformed_mapping_is_named_with_its_line(tmp_path: Path, content: str, sentence: str) -> None:
     message = problem(lay(tmp_path, {"d/a.png": None, "d/a.yaml": content}))
-    assert f"d/a.yaml{told}" in message
+    assert f"d/a.yaml{sentence}" in message
     assert "recipe" not in message
 
 

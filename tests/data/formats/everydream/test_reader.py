@@ -21,8 +21,8 @@ from mezzotint.recipe.reading.read import read_text
 
 def test_a_name_says_what_stands_before_its_first_underscore(tmp_path: Path) -> None:
     names = ["a dog_1.png", "a dog, brown, asleep_x_2.png", "cat.png", "under/a_b_c.png"]
-    found = samples(lay(tmp_path, dict.fromkeys(names)))
-    assert {key: sample.captions for key, sample in found.items()} == {
+    by_key = samples(lay(tmp_path, dict.fromkeys(names)))
+    assert {key: sample.captions for key, sample in by_key.items()} == {
         "a dog_1.png": ("a dog",),
         "a dog, brown, asleep_x_2.png": ("a dog, brown, asleep",),
         "cat.png": ("cat",),
@@ -49,14 +49,14 @@ def test_nearer_files_come_before_farther_ones(tmp_path: Path) -> None:
         "d/b.png": None,
         "d/e/c.png": None,
     })  # fmt: skip
-    found = samples(root)
-    assert {key: sample.captions[0] for key, sample in found.items()} == {
+    by_key = samples(root)
+    assert {key: sample.captions[0] for key, sample in by_key.items()} == {
         "d/a.png": "from text, last, own, here, near, far",
         "d/b.png": "of the folder, here, near, far",
         "d/e/c.png": "of the folder, near, far",
     }
-    assert [found[key].repeats for key in ("d/a.png", "d/b.png", "d/e/c.png")] == [4, 3, 2]
-    assert {own(sample)["flip"] for sample in found.values()} == {"0.1"}
+    assert [by_key[key].repeats for key in ("d/a.png", "d/b.png", "d/e/c.png")] == [4, 3, 2]
+    assert {own(sample)["flip"] for sample in by_key.values()} == {"0.1"}
     notes = [item for item in read(root) if isinstance(item, Noted)]
     assert [note.path for note in notes] == ["d/a.png"]
     assert "several main prompts" in notes[0].reason
@@ -67,8 +67,8 @@ def test_files_of_a_folder_hold_for_that_folder(tmp_path: Path) -> None:
         "d/multiply.txt": " 2.5\n", "d/cond_dropout.txt": "0.1", "d/flip_p.txt": "0.3", "d/loss_scale.txt": "0",
         "d/batch_id.txt": "my horses\n", "d/shuffle_tags.txt": "", "d/a.png": None, "d/sub/b.png": None,
     })  # fmt: skip
-    found = samples(root)
-    inside, below = found["d/a.png"], found["d/sub/b.png"]
+    by_key = samples(root)
+    inside, below = by_key["d/a.png"], by_key["d/sub/b.png"]
     assert (inside.repeats, inside.weight, inside.group) == (2.5, 0.0, "my horses")
     assert own(inside) == {"flip": "0.3", "caption_dropout": "0.1", "shuffle_tags": "true"}
     assert (below.repeats, below.weight, below.group, below.overrides) == (1.0, 1.0, "", ())
@@ -80,10 +80,10 @@ def test_numbers_give_way_to_local_yaml_and_names_of_batches_do_not(tmp_path: Pa
         "local.yaml": local, "multiply.txt": "7", "cond_dropout.txt": "0.2", "flip_p.txt": "0.2",
         "batch_id.txt": "mine", "loss_scale.txt": "2", "a.png": None, "b.png": None, "b.yaml": "batch_id: third",
     })  # fmt: skip
-    found = samples(root)
-    assert (found["a.png"].repeats, found["a.png"].weight, found["a.png"].group) == (3, 2, "mine")
-    assert own(found["a.png"]) == {"flip": "1.0", "caption_dropout": "0.0"}
-    assert found["b.png"].group == "third"
+    by_key = samples(root)
+    assert (by_key["a.png"].repeats, by_key["a.png"].weight, by_key["a.png"].group) == (3, 2, "mine")
+    assert own(by_key["a.png"]) == {"flip": "1.0", "caption_dropout": "0.0"}
+    assert by_key["b.png"].group == "third"
 
 
 def test_a_caption_file_outside_the_data_is_not_read(tmp_path: Path) -> None:
@@ -121,15 +121,15 @@ def test_a_manifest_names_its_pictures(tmp_path: Path, monkeypatch: pytest.Monke
         {"image": str(tmp_path / "far/c.png"), "caption": "far away"},
     )
     monkeypatch.chdir(tmp_path)
-    found = samples(path)
+    by_key = samples(path)
     far = str(tmp_path / "far/c.png")
-    assert {key: sample.captions[0] for key, sample in found.items()} == {
+    assert {key: sample.captions[0] for key, sample in by_key.items()} == {
         "a.png": "a cat, black", "a.png#2": "a cat again", "here/b_1.png": "b", far: "far away",
     }  # fmt: skip
-    assert (found["a.png"].group, found["a.png#2"].repeats) == ("7", 2)
-    made = build(settings_of(path), tmp_path / "index", workers=1)
-    assert [made.path(row).is_file() for row in range(len(made))] == [True] * 4
-    assert made.width.tolist() == [64] * 4
+    assert (by_key["a.png"].group, by_key["a.png#2"].repeats) == ("7", 2)
+    data_set = build(settings_of(path), tmp_path / "index", workers=1)
+    assert [data_set.path(row).is_file() for row in range(len(data_set))] == [True] * 4
+    assert data_set.width.tolist() == [64] * 4
 
 
 def test_a_changed_picture_of_a_manifest_is_seen(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_pictures_that_are_not_there_are_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "sentence"),
     [
         ('[{"image": "a.png"},\n {"image": }]', r"list\.json:2: not JSON"),
         ('{"image": "a.png"}', r"list\.json:1: a manifest is a list of objects"),
@@ -160,9 +160,9 @@ def test_pictures_that_are_not_there_are_skipped(tmp_path: Path) -> None:
         ('[{"image": "a.png", "capton": "x"}]', r"list\.json: entry 1: capton: unknown key; did you mean caption\?"),
     ],
 )
-def test_a_malformed_manifest_is_named_with_its_entry(tmp_path: Path, text: str, told: str) -> None:
+def test_a_malformed_manifest_is_named_with_its_entry(tmp_path: Path, text: str, sentence: str) -> None:
     lay(tmp_path, {"a.png": None, "list.json": text})
-    with refused("E1217", told):
+    with refused("E1217", sentence):
         read(tmp_path / "list.json")
 
 
@@ -182,11 +182,11 @@ def test_held_out_pictures_are_told_as_written_and_weigh_the_same(tmp_path: Path
     mapping = "main_prompt: x\ntags: [a, b, c, d]\nshuffle_tags: true\ncond_dropout: 1\nloss_scale: 0.1"
     root = lay(tmp_path / "data", {"a.png": None, "a.yaml": mapping})
     settings = settings_of(root, resolution=64, workers=0)
-    made = build(settings, tmp_path / "index", workers=1)
-    [batch] = held_out(made, np.zeros(1, np.int32), settings, seed=0)
+    data_set = build(settings, tmp_path / "index", workers=1)
+    [batch] = held_out(data_set, np.zeros(1, np.int32), settings, seed=0)
     assert (batch.captions, batch.weight.tolist()) == (("x, a, b, c, d",), [1.0])
     with open_loader(
-        made, np.zeros(1, np.int32), settings, accumulation=1, seed=0, start_step=0, last_step=1
+        data_set, np.zeros(1, np.int32), settings, accumulation=1, seed=0, start_step=0, last_step=1
     ) as loader:  # fmt: skip
         [trained] = [batch for step in loader for batch in step.batches]
     assert (trained.captions, trained.weight.tolist()) == (("",), [pytest.approx(0.1)])

@@ -18,10 +18,13 @@ def test_metadata_parquet_names_pictures(root: Path, index: Path) -> None:
         (root / f"{shade}.png").write_bytes(png(shade))
     captions = [["one", "uno"], None, ["three"]]
     write(root / "metadata.parquet", {"file_name": ["0.png", "1.png", "2.png"], "text": captions, "image": [None] * 3})
-    made = catalogue(root, index, captions={"missing": "skip"})
-    assert {made.key(i): made.captions(i) for i in range(len(made))} == {"0.png": ("one", "uno"), "2.png": ("three",)}
-    assert made.report.left_out == (("metadata.parquet:1", "no caption"),)
-    assert made.path(1) == root / "2.png"
+    data_set = catalogue(root, index, captions={"missing": "skip"})
+    assert {data_set.key(i): data_set.captions(i) for i in range(len(data_set))} == {
+        "0.png": ("one", "uno"),
+        "2.png": ("three",),
+    }
+    assert data_set.report.left_out == (("metadata.parquet:1", "no caption"),)
+    assert data_set.path(1) == root / "2.png"
 
 
 def test_rows_of_parquet_are_counted_from_0_across_row_groups(root: Path, index: Path) -> None:
@@ -38,14 +41,14 @@ def test_rows_of_parquet_are_counted_from_0_across_row_groups(root: Path, index:
 def test_pictures_inside_a_table_are_samples_like_others(root: Path, index: Path, ending: str) -> None:
     shades = list(range(0, 200, 20))
     write(root / f"data.{ending}", {"image": pictures(*shades), "text": [f"shade {s}" for s in shades]})
-    made = catalogue(root, index)
-    assert [made.key(i) for i in range(10)] == sorted(f"data.{ending}:{i}" for i in range(10))
-    assert made.captions(3) == ("shade 60",)
-    assert made.verify(3)
-    assert made.path(3).read_bytes() == png(60)
-    assert (int(made.width[3]), int(made.height[3])) == (70, 60)
-    assert kept(index) == sorted(made.digest[i].tobytes().hex() for i in range(10))
-    assert made.report.used == 10
+    data_set = catalogue(root, index)
+    assert [data_set.key(i) for i in range(10)] == sorted(f"data.{ending}:{i}" for i in range(10))
+    assert data_set.captions(3) == ("shade 60",)
+    assert data_set.verify(3)
+    assert data_set.path(3).read_bytes() == png(60)
+    assert (int(data_set.width[3]), int(data_set.height[3])) == (70, 60)
+    assert kept(index) == sorted(data_set.digest[i].tobytes().hex() for i in range(10))
+    assert data_set.report.used == 10
 
 
 def test_arrow_in_the_file_layout_is_read_as_in_the_stream_layout(root: Path, index: Path) -> None:
@@ -64,9 +67,9 @@ def test_rows_without_a_usable_picture_are_named(root: Path, index: Path) -> Non
     values = [*pictures(1), None, {"bytes": None, "path": None}, broken, other, {"bytes": None, "path": "gone.png"}]
     values += [{"bytes": b"", "path": None}, *pictures(1)]
     write(root / "data.parquet", {"image": values, "text": ["x"] * 8})
-    made = catalogue(root, index)
-    assert [made.key(i) for i in range(len(made))] == ["data.parquet:0", "data.parquet:7"]
-    reasons = dict(made.report.skipped)
+    data_set = catalogue(root, index)
+    assert [data_set.key(i) for i in range(len(data_set))] == ["data.parquet:0", "data.parquet:7"]
+    reasons = dict(data_set.report.skipped)
     assert set(reasons) == {f"data.parquet:{i}" for i in range(1, 7)}
     assert reasons["data.parquet:1"] == reasons["data.parquet:2"] == reasons["data.parquet:6"] == "no picture"
     assert "damaged" in reasons["data.parquet:3"] or "truncated" in reasons["data.parquet:3"]
@@ -98,8 +101,8 @@ def test_ways_to_write_a_picture(root: Path, index: Path, image: Any, kind: Any)
     root.mkdir()
     (root / "5.png").write_bytes(png(5))
     write(root / "data.parquet", {"image": [image], "text": ["x"]}, {"image": kind, "text": pa.large_string()})
-    made = catalogue(root, index)
-    assert made.path(0).read_bytes() == png(5)
+    data_set = catalogue(root, index)
+    assert data_set.path(0).read_bytes() == png(5)
 
 
 @pytest.mark.parametrize(
@@ -124,8 +127,8 @@ def test_columns_are_checked_before_a_row_is_read(
 
 def test_columns_of_other_names(root: Path, index: Path) -> None:
     write(root / "data.parquet", {"img": pictures(1), "file_name": ["informal"], "prompt": ["x"]}, {"img": PICTURE})
-    made = catalogue(root, index, columns={"image": "img", "caption": "prompt"})
-    assert made.captions(0) == ("x",)
+    data_set = catalogue(root, index, columns={"image": "img", "caption": "prompt"})
+    assert data_set.captions(0) == ("x",)
 
 
 @pytest.mark.parametrize(
@@ -158,9 +161,9 @@ def test_files_of_the_split_are_read_and_the_others_counted(root: Path, index: P
     ):
         write(root / f"{name}.parquet", {"image": pictures(shade), "text": [name]})
     (root / "README.md").write_text("about")
-    made = catalogue(root, index)
-    assert [made.key(i) for i in range(2)] == [f"data/train-0000{i}-of-00002.parquet:0" for i in range(2)]
-    assert made.report.unknown == ((".md", 1), (".parquet", 1))
+    data_set = catalogue(root, index)
+    assert [data_set.key(i) for i in range(2)] == [f"data/train-0000{i}-of-00002.parquet:0" for i in range(2)]
+    assert data_set.report.unknown == ((".md", 1), (".parquet", 1))
     assert len(catalogue(root, index, split="test")) == 1
     write(root / "data" / "extra-00000-of-00001.parquet", {"image": pictures(4), "text": ["extra"]})
     assert len(catalogue(root, index)) == 2
@@ -172,9 +175,9 @@ def test_a_data_set_saved_by_the_library_is_read(root: Path, index: Path) -> Non
     features = datasets.Features({"image": datasets.Image(), "text": datasets.Value("string")})
     saved = datasets.Dataset.from_dict({"image": pictures(1, 2), "text": ["one", "two"]}, features=features)
     datasets.DatasetDict({"train": saved, "test": saved.select([0])}).save_to_disk(root)
-    made = catalogue(root, index)
-    assert [made.captions(i) for i in range(len(made))] == [("one",), ("two",)]
-    assert made.path(0).read_bytes() == png(1)
+    data_set = catalogue(root, index)
+    assert [data_set.captions(i) for i in range(len(data_set))] == [("one",), ("two",)]
+    assert data_set.path(0).read_bytes() == png(1)
 
 
 def test_without_the_extra_parquet_is_refused_by_name(root: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,5 +18,5 @@ def test_a_plain_folder_without_captions_is_told_of_the_format(tmp_path: Path) -
     plain = DataSettings(path=(tmp_path,), resolution=64)
     with pytest.raises(DatasetError, match=r"10_sks dog looks like one of kohya's folders, which data\.format=kohya"):
         catalogue.build(plain, tmp_path / "index")
-    made = catalogue.build(plain.model_copy(update={"format": "kohya"}), tmp_path / "index")
-    assert (made.repeats.tolist(), made.captions(0)) == ([10.0], ("sks dog",))
+    data_set = catalogue.build(plain.model_copy(update={"format": "kohya"}), tmp_path / "index")
+    assert (data_set.repeats.tolist(), data_set.captions(0)) == ([10.0], ("sks dog",))

@@ -57,10 +57,10 @@ HUB = Path("someone/pictures")
 def test_a_name_of_the_hub_is_read_from_the_local_cache(tmp_path: Path, index: Path, cache: Path) -> None:
     some = {"image": pictures(1, 2, 3), "text": ["one", "two", "three"]}
     cached(cache, tmp_path, train=some, test={"image": pictures(9), "text": ["nine"]})
-    made = catalogue(HUB, index)
-    assert [made.captions(i) for i in range(len(made))] == [("one",), ("two",), ("three",)]
-    assert made.path(1).read_bytes() == png(2)
-    assert made.key(0).endswith("-train.arrow:0")
+    data_set = catalogue(HUB, index)
+    assert [data_set.captions(i) for i in range(len(data_set))] == [("one",), ("two",), ("three",)]
+    assert data_set.path(1).read_bytes() == png(2)
+    assert data_set.key(0).endswith("-train.arrow:0")
     test = catalogue(HUB, index, split="test")
     assert [test.captions(i) for i in range(len(test))] == [("nine",)]
     error = error_of(HUB, index, split="validation")
@@ -100,17 +100,17 @@ def test_a_folder_goes_before_a_name(tmp_path: Path, index: Path, cache: Path, m
 def test_what_is_not_cached_is_fetched(
     tmp_path: Path, index: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[Any, ...]] = []
+    fetched: list[tuple[Any, ...]] = []
 
     def fetch(name: str, config: str | None, cache_dir: str | None) -> Any:
-        asked.append((name, config, cache_dir))
+        fetched.append((name, config, cache_dir))
         cached(cache, tmp_path, train={"image": pictures(1), "text": ["fetched"]})
         return datasets.DatasetDict({"train": in_cache(cache)})
 
     monkeypatch.setattr(datasets, "load_dataset", fetch)
     assert catalogue(HUB, index).captions(0) == ("fetched",)
     assert catalogue(HUB, index).captions(0) == ("fetched",)
-    assert asked == [("someone/pictures", None, None)]
+    assert fetched == [("someone/pictures", None, None)]
 
 
 def in_cache(cache: Path) -> datasets.Dataset:
@@ -125,15 +125,15 @@ def test_pictures_that_the_cache_names_by_path_are_read_from_caches_only(
         place.mkdir(parents=True)
         (place / "0.png").write_bytes(png(4))
         (place / "metadata.jsonl").write_text('{"file_name": "0.png", "text": "x"}')
-    found = []
+    names = []
     for number, place in enumerate((cache / "downloads", tmp_path / "private")):
         files = [str(path) for path in sorted(place.iterdir())]
         prepare(ImageFolder, cache, f"set{number}", "default", {"train": files})
-        found.append(Path(f"someone/set{number}"))
-    made = catalogue(found[0], index)
-    assert made.path(0).read_bytes() == png(4)
-    assert made.path(0) != cache / "downloads" / "0.png"
-    assert error_of(found[1], index).code == "E1213"
+        names.append(Path(f"someone/set{number}"))
+    data_set = catalogue(names[0], index)
+    assert data_set.path(0).read_bytes() == png(4)
+    assert data_set.path(0) != cache / "downloads" / "0.png"
+    assert error_of(names[1], index).code == "E1213"
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
@@ -151,7 +151,7 @@ def test_rows_are_those_that_the_library_reads(root: Path, index: Path, tmp_path
     ))  # fmt: skip
     theirs.download_and_prepare()
     rows = theirs.as_dataset(split="train").cast_column("image", datasets.Image(decode=False))
-    made = catalogue(root, index)
-    ours = [(str(made.path(i)), made.captions(i)) for i in range(len(made))]
+    data_set = catalogue(root, index)
+    ours = [(str(data_set.path(i)), data_set.captions(i)) for i in range(len(data_set))]
     assert sorted(ours) == sorted((row["image"]["path"], (row["text"],)) for row in rows)
     assert len(ours) == 3

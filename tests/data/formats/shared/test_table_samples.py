@@ -83,18 +83,18 @@ def test_a_row_that_cannot_be_used_is_named_by_its_line(tmp_path: Path, line: st
     table(tmp_path, row("b.png", "fine"), "", line)
     items = read(tmp_path)
     assert captions_of(items) == {"b.png": ("fine",)}
-    found = skipped_of(items, wanted=False)
-    assert list(found) == ["metadata.jsonl:3"]
-    assert reason in found["metadata.jsonl:3"]
-    assert "\x1b" not in found["metadata.jsonl:3"]
+    reasons = skipped_of(items, is_wanted=False)
+    assert list(reasons) == ["metadata.jsonl:3"]
+    assert reason in reasons["metadata.jsonl:3"]
+    assert "\x1b" not in reasons["metadata.jsonl:3"]
 
 
 def test_pictures_without_a_row_are_left_out_and_told(tmp_path: Path) -> None:
     put(tmp_path, "a.png", "b.png", "deep/c.png")
     table(tmp_path, row("a.png"))
     items = read(tmp_path)
-    assert skipped_of(items, wanted=False) == {}
-    assert skipped_of(items, wanted=True) == dict.fromkeys(("b.png", "deep/c.png"), "no row of a table names it")
+    assert skipped_of(items, is_wanted=False) == {}
+    assert skipped_of(items, is_wanted=True) == dict.fromkeys(("b.png", "deep/c.png"), "no row of a table names it")
 
 
 def test_rows_that_repeat_a_picture(tmp_path: Path) -> None:
@@ -103,7 +103,9 @@ def test_rows_that_repeat_a_picture(tmp_path: Path) -> None:
     items = read(tmp_path)
     assert captions_of(items) == {"a.png": ("one",), "b.png": ("a thing",), "a.png#2": ("two",), "a.png#3": ("six",)}
     assert {item.media.name for item in items if isinstance(item, Sample) and "#" in item.key} == {"a.png"}
-    assert skipped_of(items, wanted=False) == {"metadata.jsonl:4": "the same picture and caption as metadata.jsonl:1"}
+    assert skipped_of(items, is_wanted=False) == {
+        "metadata.jsonl:4": "the same picture and caption as metadata.jsonl:1"
+    }
     (note,) = [item for item in items if isinstance(item, Noted)]
     assert note.path == "metadata.jsonl"
     assert "2 rows name pictures of an earlier row" in note.reason
@@ -124,8 +126,8 @@ def test_missing_captions_stop_or_are_skipped_or_empty(tmp_path: Path) -> None:
     assert empty["13.png"] == ("",)
     skipped = read(tmp_path, captions={"missing": "skip"})
     assert captions_of(skipped) == {"00.png": ("here",)}
-    assert set(skipped_of(skipped, wanted=True).values()) == {"no caption"}
-    assert len(skipped_of(skipped, wanted=True)) == 13
+    assert set(skipped_of(skipped, is_wanted=True).values()) == {"no caption"}
+    assert len(skipped_of(skipped, is_wanted=True)) == 13
 
 
 OUTSIDE = [
@@ -172,7 +174,7 @@ def test_a_nested_table_reaches_its_own_folder_only(tmp_path: Path) -> None:
     table(tmp_path, row("a.png"), row("b.png"), name="deep/metadata.jsonl")
     items = read(tmp_path)
     assert captions_of(items) == {"deep/b.png": ("a thing",)}
-    assert "no such file below" in skipped_of(items, wanted=False)["deep/metadata.jsonl:1"]
+    assert "no such file below" in skipped_of(items, is_wanted=False)["deep/metadata.jsonl:1"]
 
 
 def test_links_are_followed_inside_the_root_only(tmp_path: Path) -> None:
@@ -187,7 +189,7 @@ def test_links_are_followed_inside_the_root_only(tmp_path: Path) -> None:
     table(root, *map(row, names))
     items = read(root)
     assert captions_of(items) == {"inward.png": ("a thing",)}
-    reasons = skipped_of(items, wanted=False)
+    reasons = skipped_of(items, is_wanted=False)
     assert "a link that leads out of the data set's folder" in reasons["metadata.jsonl:1"]
     assert "no such file" in reasons["metadata.jsonl:2"]
     assert reasons["far"] == "a link that leads out of the data set's folder"
@@ -201,4 +203,4 @@ def test_a_caption_of_a_million_bytes_is_the_longest(tmp_path: Path) -> None:
     table(tmp_path, row("a.png", "x" * 1_000_000), row("b.png", "x" * 1_000_001))
     items = read(tmp_path)
     assert list(captions_of(items)) == ["a.png"]
-    assert "more than 1,000,000 bytes" in skipped_of(items, wanted=False)["metadata.jsonl:2"]
+    assert "more than 1,000,000 bytes" in skipped_of(items, is_wanted=False)["metadata.jsonl:2"]

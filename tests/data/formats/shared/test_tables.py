@@ -17,7 +17,7 @@ def test_bytes_that_are_not_utf8_cost_their_row_only(tmp_path: Path) -> None:
     )
     items = read(tmp_path)
     assert captions_of(items) == {"b.png": ("fine",), "\udcff.png": ("named in bytes",)}
-    assert skipped_of(items, wanted=False) == {
+    assert skipped_of(items, is_wanted=False) == {
         "metadata.jsonl:1": "its caption is not UTF-8, or holds half a surrogate pair"
     }
 
@@ -91,12 +91,12 @@ def test_rows_of_csv_are_named_by_their_first_line(tmp_path: Path) -> None:
     (tmp_path / "metadata.csv").write_text("\n".join(lines))
     items = read(tmp_path, captions={"missing": "skip"})
     assert captions_of(items) == {"a.png": ("two lines",), "b.png": ("y",)}
-    reasons = skipped_of(items, wanted=False)
+    reasons = skipped_of(items, is_wanted=False)
     assert set(reasons) == {f"metadata.csv:{i}" for i in (4, 5, 6, 7)}
     assert reasons["metadata.csv:4"].startswith("3 fields, but the header has 2")
     assert reasons["metadata.csv:6"].startswith("1 field, but")
     assert reasons["metadata.csv:7"] == "no picture"
-    assert skipped_of(items, wanted=True) == {"metadata.csv:8": "no caption"}
+    assert skipped_of(items, is_wanted=True) == {"metadata.csv:8": "no caption"}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from mezzotint.data.files.listing import Unusable
 from mezzotint.data.formats.base import Item, Noted, Skipped, Source
 from mezzotint.data.formats.shared.captions import captions_in, is_absent, kind_of
 from mezzotint.data.formats.shared.table_files import is_manifest, is_table
-from mezzotint.data.formats.shared.tables import ColumnNames, Row, csv_rows, jsonl
+from mezzotint.data.formats.shared.tables import ColumnNames, TableRow, csv_rows, jsonl
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.counting import listed
 from mezzotint.stages import Sample
@@ -112,7 +112,7 @@ class _RowReader:
             if name in self._pictures and name not in self._named:
                 yield Skipped(prefix + name, "no row of a table names it", is_wanted=True)
 
-    def _item(self, table: str, row: Row, repeated: list[str]) -> Sample | Skipped | None:
+    def _item(self, table: str, row: TableRow, repeated: list[str]) -> Sample | Skipped | None:
         place = f"{table}:{row.number}"
         where = self._source.prefix + place
         try:
@@ -157,7 +157,7 @@ class _RowReader:
                 repeated.append(f"{place} ({key})")
         return Sample(self._source.prefix + key, path, captions, repeats=self._source.repeats)
 
-    def _picture(self, table: str, row: Row) -> tuple[str, Path]:
+    def _picture(self, table: str, row: TableRow) -> tuple[str, Path]:
         """The name below the root and the path of a row's picture; the name is empty for one inside the table."""
         value = row.picture
         if isinstance(value, dict):
@@ -198,7 +198,7 @@ class _RowReader:
         raise Unusable(f"{shown}: no such file below the folder of the table{hint}")
 
 
-def _rows(source: Source, name: str, kind: RowKind) -> Iterator[Row]:
+def _rows(source: Source, name: str, kind: RowKind) -> Iterator[TableRow]:
     path, columns = source.root / name, source.settings.columns
     if kind.fixed is not None:
         return (row if row.fault else replace(row, caption=row.caption or "") for row in csv_rows(path, kind.fixed))
@@ -216,7 +216,7 @@ def _rows(source: Source, name: str, kind: RowKind) -> Iterator[Row]:
             return _arrow_rows(path, names)
 
 
-def _arrow_rows(path: Path, columns: ColumnNames) -> Iterator[Row]:
+def _arrow_rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
     try:
         from mezzotint.data.formats.shared import _arrow
     except ImportError as error:

@@ -36,7 +36,7 @@ class ColumnNames:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One row. number: of its first line, from 1, in text files; from 0 in others. picture, caption: as they stand
     there, None when absent. fault: why the row cannot be read, or "" when it can."""
 
@@ -46,7 +46,7 @@ class Row:
     fault: str = ""
 
 
-def jsonl(path: Path, columns: ColumnNames) -> Iterator[Row]:
+def jsonl(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
     """The rows of JSON lines, UTF-8; empty lines are left out. Raises DatasetError E1211 for what is no such file, and
     E1212, after the last line, when no line has a column that is wanted."""
     seen: set[str] = set()
@@ -64,7 +64,7 @@ def jsonl(path: Path, columns: ColumnNames) -> Iterator[Row]:
         require_columns(path, columns, sorted(seen))
 
 
-def csv_rows(path: Path, columns: ColumnNames) -> Iterator[Row]:
+def csv_rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
     """The rows of a CSV table, UTF-8, with a header line: comma, semicolon or tab between fields, whichever makes a
     header with the picture's column; quotes doubled inside quotes; line ends inside quotes. An empty field is None.
     Raises DatasetError E1211 for what is no such file, E1212 for a column that is missing or stands twice."""
@@ -79,10 +79,10 @@ def csv_rows(path: Path, columns: ColumnNames) -> Iterator[Row]:
             begin = reader.line_num + 1
             for fields in reader:
                 if len(fields) == len(header):
-                    yield Row(begin, fields[picture] or None, fields[caption] or None)
+                    yield TableRow(begin, fields[picture] or None, fields[caption] or None)
                 elif fields:
                     many = f"{counted(len(fields), 'field')}, but the header has {len(header)}"
-                    yield Row(begin, fault=f"{many}; a text that holds the separator stands in quotes")
+                    yield TableRow(begin, fault=f"{many}; a text that holds the separator stands in quotes")
                 begin = reader.line_num + 1
         except csv.Error as error:
             raise DatasetError(f"{path}: the record that begins in line {begin}: {error}", code="E1211") from error
@@ -130,17 +130,17 @@ def _text(path: Path) -> Iterator[TextIO]:
         yield f
 
 
-def _parsed(line: str, number: int, columns: ColumnNames, seen: set[str]) -> Row:
+def _parsed(line: str, number: int, columns: ColumnNames, seen: set[str]) -> TableRow:
     try:
         value = json.loads(line, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         what = "nested too deep" if isinstance(error, RecursionError) else getattr(error, "msg", str(error))
-        return Row(number, fault=f"not JSON: {what}")
+        return TableRow(number, fault=f"not JSON: {what}")
     if not isinstance(value, dict):
-        return Row(number, fault=f"{kind_of(value)}, not an object")
+        return TableRow(number, fault=f"{kind_of(value)}, not an object")
     seen.update(value)
     picture = next((value[name] for name in columns.pictures if value.get(name) is not None), None)
-    return Row(number, picture, value.get(columns.caption))
+    return TableRow(number, picture, value.get(columns.caption))
 
 
 def _delimiter(header: str, columns: ColumnNames) -> str:
