@@ -91,9 +91,7 @@ class Store:
 
     def read(self, entries: NDArray[np.int64], out: Tensor | None = None) -> Tensor:
         """Rows (n, *shape) of entries, in the store's type, copied from the memory map into `out` or a new tensor.
-
-        Raises CacheError E1303 when one of them is damaged; it counts as absent from then on.
-        """
+        Raises CacheError E1303 when one of them is damaged; it counts as absent from then on."""
         if not self.verify(entries).all():
             raise CacheError(
                 f"{self.folder}: a cached entry is damaged (its checksum does not fit); start `mezzotint cache` or "

@@ -109,11 +109,8 @@ def make(
     progress: _probing.Progress | None,
 ) -> None:
     """Lists and decodes everything and writes the index `folder`. before: columns of an earlier index of the same
-    folders, or nothing.
-
-    Raises DatasetError for what makes a data set unusable as it is written (captions that are missing or contradict
-    each other), and StorageError. Files that cannot be used are written down, not raised.
-    """
+    folders, or nothing. Raises DatasetError for what makes a data set unusable as it is written (captions that are
+    missing or contradict each other), and StorageError. Files that cannot be used are written down, not raised."""
     pictures = Pictures(folder.parent / PICTURES)
     gathered = _Gathered(pictures.folder, len(sources))
     read_samples = format_of(settings.format).read_samples

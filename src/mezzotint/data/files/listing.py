@@ -103,20 +103,17 @@ class _Walker:
             self.refused.append((prefix.rstrip("/"), f"folder cannot be read: {error.strerror}"))
 
     def _look(self, entry: os.DirEntry[str], name: str, through_link: bool) -> None:
-        suffix = os.path.splitext(entry.name)[1].lower()
         try:
             if entry.is_symlink():
-                self._look_at_link(entry.path, name, suffix, through_link)
+                self._look_at_link(entry.path, name, through_link)
             elif entry.is_dir(follow_symlinks=False):
-                self._enter(entry.path, name, suffix, through_link)
-            elif suffix not in self.suffixes:
-                self.unknown[suffix] += 1
+                self._enter(entry.path, name, through_link)
             else:
                 self._take(name, entry.stat(follow_symlinks=False))
         except OSError as error:
             self.refused.append((name, error.strerror or str(error)))
 
-    def _look_at_link(self, path: str, name: str, suffix: str, through_link: bool) -> None:
+    def _look_at_link(self, path: str, name: str, through_link: bool) -> None:
         try:
             real = os.path.realpath(path, strict=True)
         except OSError:
@@ -126,24 +123,27 @@ class _Walker:
         if not real.startswith(self.root + os.sep):
             self.refused.append((name, "a link that leads out of the data set's folder"))
         elif not stat.S_ISDIR(stat_result.st_mode):
-            if suffix in self.suffixes:
-                self._take(name, stat_result)
-            else:
-                self.unknown[suffix] += 1
+            self._take(name, stat_result)
         elif through_link or path.startswith(real + os.sep):
             self.refused.append((name, "a link to a folder that is listed already"))
         else:
-            self._enter(real, name, suffix, True)
+            self._enter(real, name, True)
 
-    def _enter(self, path: str, name: str, suffix: str, through_link: bool) -> None:
-        if suffix in self.suffixes:
+    def _enter(self, path: str, name: str, through_link: bool) -> None:
+        if _suffix(name) in self.suffixes:
             self.refused.append((name, "a folder, not a file"))
         else:
             self._open.append((path, name + "/", through_link))
 
     def _take(self, name: str, stat_result: os.stat_result) -> None:
-        if stat.S_ISREG(stat_result.st_mode):
+        if _suffix(name) not in self.suffixes:
+            self.unknown[_suffix(name)] += 1
+        elif stat.S_ISREG(stat_result.st_mode):
             self.names.append(name)
             self.stats.extend((stat_result.st_size, stat_result.st_mtime_ns, stat_result.st_ctime_ns))
         else:
             self.refused.append((name, "not a regular file"))
+
+
+def _suffix(name: str) -> str:
+    return os.path.splitext(name)[1].lower()

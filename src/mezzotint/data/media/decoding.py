@@ -65,14 +65,7 @@ _MAGIC: tuple[tuple[bytes, int, Callable[[BufferedReader], ImageFile]], ...] = (
     *((b"P%d" % n, 0, PpmImagePlugin.PpmImageFile) for n in range(1, 7)),
 )
 
-_FILTERS = {
-    "lanczos": Image.Resampling.LANCZOS,
-    "bicubic": Image.Resampling.BICUBIC,
-    "bilinear": Image.Resampling.BILINEAR,
-    "hamming": Image.Resampling.HAMMING,
-    "box": Image.Resampling.BOX,
-    "nearest": Image.Resampling.NEAREST,
-}
+_FILTERS = {kind.name.lower(): kind for kind in Image.Resampling}
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -209,9 +202,7 @@ def _decoded(file: BufferedReader, max_pixels: int, background: str) -> tuple[Im
     if any(";16" in str(tile) for tile in image.tile):
         flags |= Conversion.DEEP
     if isinstance(image, TiffImagePlugin.TiffImageFile):
-        flags |= _turned(
-            _orientation(image)
-        )  # Pillow turns a TIFF itself while it loads; its entry says 1 from then on
+        flags |= _turned(_orientation(image))  # Pillow turns it while it loads; its entry says 1 from then on
     image.load()
     orientation = _orientation(image)
     converted, changes = colour.to_srgb(image, background)

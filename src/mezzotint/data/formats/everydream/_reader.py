@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -168,21 +168,24 @@ class _LayeredReader:
             above = folder.rpartition("/")[0]
             self._of_folder(above, there)
             below = self.inherited[above]
+        files = self.files
         for name in (inside + one for one in GLOBALS if inside + one in there):
-            below = self.files.yaml(name).over(below)
+            below = files.yaml(name).over(below)
         self.inherited[folder] = here = below
         # a number in a txt file gives way to local.yaml; the names of batches and the scale of the loss do not
-        for key in ("multiply", "cond_dropout", "flip_p"):
-            if f"{inside}{key}.txt" in there:
-                here = self.files.number(f"{inside}{key}.txt", key).over(here)
-        for name in (inside + one for one in LOCALS if inside + one in there):
-            here = self.files.yaml(name).over(here)
-        if f"{inside}batch_id.txt" in there:
-            here = self.files.name(f"{inside}batch_id.txt").over(here)
-        if f"{inside}loss_scale.txt" in there:
-            here = self.files.number(f"{inside}loss_scale.txt", "loss_scale").over(here)
-        if f"{inside}shuffle_tags.txt" in there:
-            here = Layer(shuffle_tags=True).over(here)
+        of_folder: list[tuple[str, Callable[[str], Layer]]] = [
+            *(
+                (f"{key}.txt", functools.partial(files.number, key=key))
+                for key in ("multiply", "cond_dropout", "flip_p")
+            ),
+            *((one, files.yaml) for one in LOCALS),
+            ("batch_id.txt", files.name),
+            ("loss_scale.txt", functools.partial(files.number, key="loss_scale")),
+            ("shuffle_tags.txt", lambda name: Layer(shuffle_tags=True)),
+        ]
+        for name, read in of_folder:
+            if inside + name in there:
+                here = read(inside + name).over(here)
         self.whole[folder] = here
         return here
 
@@ -209,14 +212,11 @@ class _LayeredReader:
 
 
 def _overrides(layer: Layer, caption: Tags) -> Iterator[tuple[str, str]]:
-    if layer.flip_p is not None:
-        yield "flip", repr(layer.flip_p)
-    if layer.cond_dropout is not None:
-        yield "caption_dropout", repr(layer.cond_dropout)
+    for name, value in (("flip", layer.flip_p), ("caption_dropout", layer.cond_dropout), ("rating", layer.rating)):
+        if value is not None:
+            yield name, repr(value)
     if layer.shuffle_tags:
         yield "shuffle_tags", "true"
-    if layer.rating is not None:
-        yield "rating", repr(layer.rating)
     if not caption.is_plain:
         yield "tags", caption.encoded()
 
