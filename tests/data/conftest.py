@@ -13,6 +13,7 @@ from catalogues import Looks, paint
 from loaded import SIZES, data
 from PIL import Image
 
+from mezzotint import durable
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 
@@ -83,3 +84,10 @@ def films(tmp_path_factory: pytest.TempPathFactory, write_clip: ClipWriter) -> P
     (folder / "pictures.json").write_text(json.dumps(listed))
     (folder / "pictures.txt").write_text("pictures,pictures.json\n")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _disks_that_need_no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for the disk here. That pictures lie there before the index that names them, `test_extracted` shows."""
+    monkeypatch.setattr(durable, "sync_file", lambda path: None)
+    monkeypatch.setattr(durable, "sync_folder", lambda path: None)

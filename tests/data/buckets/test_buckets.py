@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from mezzotint.data.buckets import buckets
@@ -49,6 +50,7 @@ def test_every_bucket_keeps_within_area_aspect_and_step_and_could_not_be_larger(
         assert not fits(size.width, size.height + step)
 
 
+@limits(max_examples=40)
 @given(legal)
 def test_table_holds_every_size_that_no_other_contains(settings: DataSettings) -> None:
     area, step, most = settings.resolution**2, settings.buckets.step, settings.buckets.max_aspect

@@ -38,7 +38,7 @@ def test_rows_come_back_in_the_order_asked_for(tmp_path: Path, dtype: cache.Dtyp
         assert torch.equal(out, rows(numbers).to(cache.DTYPES[dtype]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 40), max_size=12), max_size=6), st.lists(st.integers(0, 60), max_size=20))
 def test_found_is_exactly_what_was_appended(appended: list[list[int]], looked_up: list[int]) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -89,7 +89,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
     return catalogues.build(settings, tmp_path_factory.mktemp("index"), workers=1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     world_size=st.sampled_from([1, 2, 3, 4, 6, 8, 12, 24]),
     micro_batch=st.sampled_from([None, 1, 2, 3, 4, 6, 8, 12, 24]),
