@@ -88,6 +88,6 @@ def films(tmp_path_factory: pytest.TempPathFactory, write_clip: ClipWriter) -> P
 
 @pytest.fixture(autouse=True)
 def _disks_that_need_no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for the disk here. That pictures lie there before the index that names them, `test_extracted` shows."""
+    """That pictures lie on the disk before the index that names them, `test_extracted` shows; nobody else waits."""
     monkeypatch.setattr(durable, "sync_file", lambda path: None)
     monkeypatch.setattr(durable, "sync_folder", lambda path: None)
