@@ -230,7 +230,7 @@ def open_caches(recipe: Recipe, files: ModelFiles) -> Caches:
     if recipe.data.cache.text:
         identity = "files" if only_texts_of_files(recipe) else files.text_identity()
         text = TextCache(folder, recipe.data, identity=identity, compute=names[precision.frozen])
-        text.wanted_shape = files.text_shape()
+        text.expected_shape = files.text_shape()
     return Caches(latents, text)
 
 
@@ -402,8 +402,9 @@ def open_trainer(
     )
     with ExitStack() as stack:
         stack.callback(loader.close)
-        prefetched = Prefetched.of(loader, recipe.run.device_prefetch, runtime.device)
-        if prefetched is not None:
+        ahead, prefetched = recipe.run.device_prefetch, None
+        if ahead:
+            prefetched = Prefetched(loader, ahead=ahead, device=runtime.device, begin=loader.start)
             stack.callback(prefetched.close)
         yield Trainer(
             model,

@@ -20,8 +20,8 @@ from mezzotint import draws
 from mezzotint.data.cache.entries import Caches, LatentCache, TextCache, as_still
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue, stills_settings
+from mezzotint.data.loading.reading import read_frames
 from mezzotint.data.loading.worker import to_pixels
-from mezzotint.data.schedule import clip_visits
 from mezzotint.diffusion import noise
 from mezzotint.errors import CacheError
 from mezzotint.families.base import Encodes, Grid, ModelFamily
@@ -137,7 +137,7 @@ def test_clips_and_stills_come_back_as_the_encoder_gave_them(world: World) -> No
         for variant in range(2):
             placed = latents.placement(catalogue, row, variant, bucket)
             times = latents.times(catalogue, row, 9, variant)
-            pixels = to_pixels(clip_visits.read(catalogue, row, placed, times, settings), CPU)
+            pixels = to_pixels(read_frames(catalogue, row, placed, times, settings), CPU)
             kept[catalogue.key(row), variant] = world.encoder.encode_media(pixels[None])[0]
     for batch in batches(catalogue, settings, latents=latents, text=text):
         assert batch.moments is not None

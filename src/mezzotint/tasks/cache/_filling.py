@@ -25,8 +25,8 @@ from mezzotint.data.cache.store import Store
 from mezzotint.data.cache.text_rows import TextRows, layout_of
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files.overrides import Marked
-from mezzotint.data.loading.worker import read_picture, to_pixels
-from mezzotint.data.schedule import clip_visits
+from mezzotint.data.loading.reading import read_frames, read_picture
+from mezzotint.data.loading.worker import to_pixels
 from mezzotint.diffusion import noise
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import Encodes, ModelFamily, posterior_sample
@@ -260,12 +260,9 @@ def _read(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: in
     placed = latents.placement(worker.catalogue, row, view, needed.clip)
     if not (worker.settings.has_clips or needed.is_still):
         return read_picture(worker.catalogue, row, placed, worker.settings)
-    if still >= 0:
-        times = latents.time_of_still(worker.catalogue, row, needed.clip.frames, view, still)
-        placed = as_still(placed)
-    else:
-        times = latents.times(worker.catalogue, row, needed.clip.frames, view)
-    frames = clip_visits.read(worker.catalogue, row, placed, times, worker.settings).numpy()
+    times = latents.times(worker.catalogue, row, needed.clip.frames, view, still)
+    placed = placed if still < 0 else as_still(placed)
+    frames = read_frames(worker.catalogue, row, placed, times, worker.settings).numpy()
     return frames[:, 0] if needed.is_still else frames
 
 
@@ -330,7 +327,7 @@ def _fill_text(worker: Worker, text: TextCache, captions: _Lookup[TextEntries]) 
 def _take_over(text: TextCache, needed: TextEntries, entries: NDArray[np.int64]) -> None:
     """Keeps the embeddings of these captions that other trainers have made. All files have one length and one width,
     those of the model's text where its files say them."""
-    length, width = text.wanted_shape or (None, None)
+    length, width = text.expected_shape or (None, None)
     if text.layout is not None:
         length, width = text.layout.length, text.layout.width
     for some in _batches(entries, _CAPTIONS_PER_BATCH):

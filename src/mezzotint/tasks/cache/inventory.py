@@ -92,7 +92,7 @@ def _frames_of_bucket(
     for row, view in product(rows.tolist(), range(latents.views)):
         placed = latents.placement(catalogue, row, view, clip)
         for still in range(num):
-            owners.setdefault(latents.address_of_still(catalogue, row, placed, view, still), (row, view, still))
+            owners.setdefault(latents.address(catalogue, row, placed, view, still=still), (row, view, still))
     return _entries(owners, Size(clip.width, clip.height), clip, is_still=True)
 
 

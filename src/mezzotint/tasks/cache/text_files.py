@@ -12,7 +12,7 @@ import torch
 
 from mezzotint.data.catalogue.catalogue import stills_settings
 from mezzotint.data.files.caption_cleaning import cleaner
-from mezzotint.data.formats.clip_list import samples
+from mezzotint.data.formats import clip_list
 from mezzotint.errors import CacheError
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.formats.base import format_spec
@@ -80,6 +80,6 @@ def _places(recipe: Recipe) -> dict[Path, str]:
         lists += clips.stills_path
     captions: dict[Path, str] = {}
     for path in lists:
-        for place, caption in samples.embeddings(Path(os.path.abspath(path.expanduser()))):
+        for place, caption in clip_list.embeddings(Path(os.path.abspath(path.expanduser()))):
             captions.setdefault(place, caption)
     return captions

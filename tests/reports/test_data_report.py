@@ -1,0 +1,93 @@
+"""What became of each file, told to people and to programs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mezzotint.data.catalogue.catalogue import Catalogue, build
+from mezzotint.data.schedule.plan import plan, plan_columns
+from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.reports import data_report
+
+
+def settings_of(root: Path, remainder: str = "short") -> DataSettings:
+    return DataSettings.model_validate(
+        {
+            "path": [root],
+            "resolution": 64,
+            "buckets": {"step": 8},
+            "batch_size": 4,
+            "remainder": remainder,
+            "captions": {"missing": "skip"},
+        }
+    )
+
+
+@pytest.fixture
+def data_set(tmp_path: Path) -> Catalogue:
+    root = tmp_path / "pictures"
+    root.mkdir()
+    for i in range(6):
+        Image.new("RGB", (100, 100)).save(root / f"{i}.png")
+    for i in range(6, 9):
+        Image.new("RGBA", (150, 100), (0, 0, 0, 0)).save(root / f"{i}.png")
+    (root / "bad\x1b[2J\n.png").write_bytes(b"nothing")
+    (root / "notes.md").write_text("x")
+    for picture in list(root.glob("*.png")):
+        picture.with_suffix(".txt").write_text("a caption")
+    Image.new("RGB", (100, 100)).save(root / "mute.png")
+    return build(settings_of(root), tmp_path / "index")
+
+
+def test_summary_counts_everything_and_cannot_harm_a_terminal(data_set: Catalogue) -> None:
+    text = data_report.summary(data_set)
+    assert "9 samples in" in text
+    assert "3 converted: transparency laid on the background colour" in text
+    assert "1 skipped:\n    bad\\x1b[2J\\n.png: not a picture of a known format" in text
+    assert "1 left out as the recipe asks:\n    mute.png: no caption" in text
+    assert "1 other file not looked at: .md 1" in text
+    assert text.isascii() or "\x1b" not in text
+    assert len(text.splitlines()) <= 12
+
+
+def test_every_file_has_one_line(data_set: Catalogue, tmp_path: Path) -> None:
+    path = data_report.write(data_set, tmp_path, settings_of(tmp_path / "pictures"))
+    assert path == tmp_path / "data_report.jsonl"
+    lines = {line["id"]: line for line in map(json.loads, path.read_text("ascii").splitlines())}
+    assert len(lines) == 11
+    digest = hashlib.sha256((tmp_path / "pictures" / "0.png").read_bytes()).hexdigest()
+    assert lines["0.png"] == {
+        "id": "0.png", "class": "used", "conversion": [], "size": "100×100", "bucket": "64×64", "sha256": digest,
+    }  # fmt: skip
+    assert lines["7.png"]["size"] == "150×100"
+    assert [lines[f"{n}.png"].get("same_as") for n in (0, 5, 6, 8)] == [None, "0.png", None, "6.png"]
+    assert lines["7.png"]["class"] == "converted"
+    assert lines["7.png"]["conversion"] == ["transparency laid on the background colour"]
+    assert lines["bad\x1b[2J\n.png"]["reason"] == "not a picture of a known format"
+    assert lines["mute.png"] == {"id": "mute.png", "class": "skipped", "reason": "no caption"}
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    ("remainder", "last", "square"),
+    [
+        ("short", "9 visits in 3 batches, 2 steps an epoch; 2 batches shorter than 4", ["6", "6", "2", "2"]),
+        ("fill", "12 visits in 3 batches, 2 steps an epoch; 3 visits repeated to fill batches", ["6", "8", "2", "0"]),
+        ("drop", "4 visits in 1 batch, 1 step an epoch; 5 visits left out", ["6", "4", "1", "0"]),
+    ],
+)
+def test_bucket_table_shows_remainders(data_set: Catalogue, remainder: str, last: str, square: list[str]) -> None:
+    settings = settings_of(data_set.roots[0], remainder)
+    columns = plan_columns(data_set, np.arange(len(data_set)), settings)
+    epoch = plan(columns, settings, accumulation=2, seed=0, epoch=0)
+    lines = data_report.bucket_table(columns, settings, epoch).splitlines()
+    assert lines[0].split() == ["bucket", "pictures", "visits", "batches", "remainder"]
+    assert len(lines) == 4
+    assert ["64×64", *square] in [line.split() for line in lines]
+    assert last in lines[-1]
