@@ -90,10 +90,36 @@ class Row:
         return Spec(self.flag, self.form, self.choices, self.required, self.from_json, self.may_be_empty)
 
 
-def switch(flag: str, *to: str, default: bool = False, outcome: Outcome = "computed", about: str, **more: Any) -> Row:
-    """The row of a flag that is on or off. on, off: what it is laid as, when that is not True and False."""
-    pair = {True: more.pop("on", True), False: more.pop("off", False)}
-    return Row(flag, "switch", default, outcome, to, about, values=pair, **more)
+_FORMS: Mapping[type, Form] = MappingProxyType(
+    {str: "text", list: "texts", int: "whole", float: "number", tuple: "numbers", bool: "switch"}
+)
+
+
+def row(
+    flag: str, default: Any, to: str = "", about: str = "", outcome: Outcome = "computed", *,
+    on: Any = True, off: Any = False, **more: Any,
+) -> Row:  # fmt: skip
+    """The row of an option. default: its value there, or the type of its values where it has none (`list` of texts,
+    `tuple` of numbers). to: recipe paths with blanks between. on, off: what a switch is laid as."""
+    kind = default if isinstance(default, type) else type(default)
+    more = {"form": _FORMS[kind], "values": {True: on, False: off} if kind is bool else {}, **more}
+    return Row(flag, default=None if isinstance(default, type) else default, to=tuple(to.split()), about=about,
+               outcome=outcome, **more)  # fmt: skip
+
+
+def mapped(flag: str, default: Any, to: str, about: str, **more: Any) -> Row:
+    """The row of an option whose value goes to a recipe path."""
+    return row(flag, default, to, about, "mapped", **more)
+
+
+def idle(flag: str, default: Any, about: str, **more: Any) -> Row:
+    """The row of an option without effect here. about: why."""
+    return row(flag, default, "", about, "without effect", **more)
+
+
+def refused(flag: str, default: Any, about: str, **more: Any) -> Row:
+    """The row of an option that cannot be done. about: why."""
+    return row(flag, default, "", about, "refused", **more)
 
 
 @dataclass(frozen=True, slots=True)

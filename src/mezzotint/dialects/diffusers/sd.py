@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from mezzotint.dialects.base import Dialect, Draft, Row, switch
+from mezzotint.dialects.base import Dialect, Draft, idle, mapped, refused, row
 from mezzotint.dialects.diffusers import _common
-from mezzotint.dialects.diffusers._common import SD, XL, row, rows
+from mezzotint.dialects.diffusers._common import SD, XL, rows, with_default
 
 _MODEL = (
     *rows("pretrained_model_name_or_path", "revision"),
-    Row("non_ema_revision", "text", None, "refused",
-        about="trains another revision of the UNet than the rest comes from (deprecated in diffusers, too); put that "
-        "UNet into the model's folder, and name the folder"),
+    refused("non_ema_revision", str, "trains another revision of the UNet than the rest comes from (deprecated in "
+        "diffusers, too); put that UNet into the model's folder, and name the folder"),
     *rows("variant"),
 )  # fmt: skip
 
@@ -33,34 +32,33 @@ _LENGTH = rows("num_train_epochs", "max_train_steps", "gradient_accumulation_ste
 _UPDATE = (
     *rows("learning_rate", "scale_lr", "lr_scheduler", "lr_warmup_steps", "use_8bit_adam", "adam_beta1", "adam_beta2",
           "adam_weight_decay", "adam_epsilon", "max_grad_norm", "use_ema"),
-    switch("offload_ema", "optim.ema.device", on="cpu", off="same", about="the average in main memory", since="head"),
-    switch("foreach_ema", outcome="without effect", since="head", about="the average always moves in one pass"),
+    row("offload_ema", False, "optim.ema.device", "the average in main memory", on="cpu", off="same", since="head"),
+    idle("foreach_ema", False, "the average always moves in one pass", since="head"),
 )  # fmt: skip
 
 _OBJECTIVE = (
     *rows("snr_gamma", "noise_offset"),
-    Row("input_perturbation", "number", 0.0, "computed", ("objective.input_perturbation",), optional=True,
-        about="more noise in what the model sees, not in its target"),
-    Row("prediction_type", "text", None, "mapped", ("model.prediction",), choices=("epsilon", "v_prediction"),
-        values=MappingProxyType({"v_prediction": "v"}), about="none takes the scheduler file's"),
-    switch("dream_training", outcome="refused", since="head",
-           about="DREAM (a second prediction in every step) is not supported; leave it out"),
-    Row("dream_detail_preservation", "number", 1.0, "without effect", since="head",
-        about="only DREAM reads it, which is not switched on"),
+    row("input_perturbation", 0.0, "objective.input_perturbation",
+        "more noise in what the model sees, not in its target", optional=True),
+    mapped("prediction_type", str, "model.prediction", "none takes the scheduler file's",
+        choices=("epsilon", "v_prediction"), values=MappingProxyType({"v_prediction": "v"})),
+    refused("dream_training", False, "DREAM (a second prediction in every step) is not supported; leave it out",
+        since="head"),
+    idle("dream_detail_preservation", 1.0, "only DREAM reads it, which is not switched on", since="head"),
 )  # fmt: skip
 
 _RUN = (
-    row("output_dir", "sd-model-finetuned"),
+    with_default("output_dir", "sd-model-finetuned"),
     *rows("seed", "mixed_precision", "allow_tf32", "enable_xformers_memory_efficient_attention", "checkpointing_steps",
           "checkpoints_total_limit", "resume_from_checkpoint", "local_rank"),
 )  # fmt: skip
 
 _SHOWING = (
-    Row("validation_prompts", "texts", None, "computed", ("sample.prompts", "run.preview.every", "run.preview.weights"),
-        about="one picture each, from the average when there is one"),
+    row("validation_prompts", list, "sample.prompts run.preview.every run.preview.weights",
+        "one picture each, from the average when there is one"),
     *rows("validation_epochs", "report_to", "logging_dir"),
-    Row("tracker_project_name", "text", "text2image-fine-tune", "computed", ("run.wandb.project",),
-        about="with wandb; the run's name in TensorBoard is its folder's"),
+    row("tracker_project_name", "text2image-fine-tune", "run.wandb.project",
+        "with wandb; the run's name in TensorBoard is its folder's"),
     *rows("push_to_hub", "hub_token", "hub_model_id"),
 )  # fmt: skip
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from mezzotint.dialects.base import Dialect, Draft, Row, switch
+from mezzotint.dialects.base import Dialect, Draft, idle, row
 from mezzotint.dialects.diffusers import _common
-from mezzotint.dialects.diffusers._common import SD, XL, row, rows
+from mezzotint.dialects.diffusers._common import SD, XL, rows, with_default
 from mezzotint.dialects.shared import timestep_bias
 
 PROJECT = "text2image-fine-tune-sdxl"
@@ -21,18 +21,19 @@ PROJECT = "text2image-fine-tune-sdxl"
 
 _MODEL = (
     *rows("pretrained_model_name_or_path"),
-    Row("pretrained_vae_model_name_or_path", "text", None, "computed", ("model.vae",), optional=True,
-        about="another autoencoder, such as the one repaired for fp16: a folder, or a hub id in the local cache"),
+    row("pretrained_vae_model_name_or_path", str, "model.vae",
+        "another autoencoder, such as the one repaired for fp16: a folder, or a hub id in the local cache",
+        optional=True),
     *rows("revision", "variant"),
 )  # fmt: skip
 
 _DATA = (
     *rows("dataset_name", "dataset_config_name", "train_data_dir", "image_column", "caption_column",
           "max_train_samples", "cache_dir"),
-    row("resolution", 1024),
+    with_default("resolution", 1024),
     *rows("center_crop", "random_flip", "image_interpolation_mode"),
-    Row("proportion_empty_prompts", "number", 0.0, "computed", ("data.captions.dropout",),
-        about="the chance that a caption is replaced by the empty one"),
+    row("proportion_empty_prompts", 0.0, "data.captions.dropout",
+        "the chance that a caption is replaced by the empty one"),
     *rows("train_batch_size", "dataloader_num_workers"),
 )  # fmt: skip
 
@@ -46,23 +47,23 @@ _UPDATE = rows(
 _OBJECTIVE = (
     *rows("snr_gamma", "noise_offset"),
     *timestep_bias.ROWS,
-    Row("prediction_type", "text", None, "computed", ("model.prediction",),
-        choices=("epsilon", "v_prediction", "sample"), about="none takes the scheduler file's"),
+    row("prediction_type", str, "model.prediction", "none takes the scheduler file's",
+        choices=("epsilon", "v_prediction", "sample")),
 )  # fmt: skip
 
 _RUN = (
-    row("output_dir", "sdxl-model-finetuned"),
+    with_default("output_dir", "sdxl-model-finetuned"),
     *rows("seed", "mixed_precision", "allow_tf32", "enable_xformers_memory_efficient_attention"),
-    switch("enable_npu_flash_attention", outcome="without effect", since="head",
-           about="torch's own attention, which is used, does the same work on every device"),
+    idle("enable_npu_flash_attention", False,
+        "torch's own attention, which is used, does the same work on every device", since="head"),
     *rows("checkpointing_steps", "checkpoints_total_limit", "resume_from_checkpoint", "local_rank"),
 )  # fmt: skip
 
 _SHOWING = (
-    Row("validation_prompt", "text", None, "computed", ("sample.prompts", "run.preview.every", "run.preview.weights"),
-        about="drawn during the run, from the average when there is one"),
-    Row("num_validation_images", "whole", 4, "computed", ("sample.prompts",), above=0, about="so many pictures of it"),
-    row("validation_epochs", 1),
+    row("validation_prompt", str, "sample.prompts run.preview.every run.preview.weights",
+        "drawn during the run, from the average when there is one"),
+    row("num_validation_images", 4, "sample.prompts", "so many pictures of it", above=0),
+    with_default("validation_epochs", 1),
     *rows("report_to", "logging_dir", "push_to_hub", "hub_token", "hub_model_id"),
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from mezzotint.assets import ASSETS
-from mezzotint.dialects.base import Draft, Row, Tool, switch
+from mezzotint.dialects.base import Draft, Row, Tool, idle, refused, row
 from mezzotint.dialects.mindone_sdxl._model import model
 from mezzotint.dialects.mindone_sdxl._targets import TARGETS
 from mezzotint.dialects.shared.targets import Config, read_text
@@ -36,20 +36,18 @@ SAMPLERS = MappingProxyType(
 """Their samplers by our solvers."""
 
 
-def _idle(flag: str, default: str | int | None, about: str) -> Row:
-    form = "whole" if isinstance(default, int) else "text"
-    return Row(flag, form, default, "without effect", about=about, may_be_empty=True)  # type: ignore[arg-type]
+def _idle(flag: str, default: str | int | type, about: str) -> Row:
+    return idle(flag, default, about, may_be_empty=True)
 
 
 # convert
 
 _CONVERT = (
-    Row("task", "text", "pt_to_ms", "computed", choices=(*_TO_MINDSPORE, *_FROM_MINDSPORE),
-        about="to MindSpore's .ckpt, or from it"),
-    Row("weight_safetensors", "text", None, "computed", required=True, about="the .safetensors file"),
-    Row("weight_ms", "text", None, "computed", required=True, about="the .ckpt file"),
-    _idle("key_torch", None, "the names of tensors are known"),
-    _idle("key_ms", None, "the names of tensors are known"),
+    row("task", "pt_to_ms", "", "to MindSpore's .ckpt, or from it", choices=(*_TO_MINDSPORE, *_FROM_MINDSPORE)),
+    row("weight_safetensors", str, "", "the .safetensors file", required=True),
+    row("weight_ms", str, "", "the .ckpt file", required=True),
+    _idle("key_torch", str, "the names of tensors are known"),
+    _idle("key_ms", str, "the names of tensors are known"),
 )  # fmt: skip
 
 
@@ -63,9 +61,9 @@ def _convert(draft: Draft) -> list[str]:
 # merge
 
 _MERGE = (
-    Row("base_weight", "text", _WEIGHT, "computed", about="the whole model"),
-    Row("additional_weights", "text", None, "computed", required=True, about="files that are laid over it, in order"),
-    Row("save_path", "text", "./merged_weight.ckpt", "computed", about="the file that is written"),
+    row("base_weight", _WEIGHT, "", "the whole model"),
+    row("additional_weights", str, "", "files that are laid over it, in order", required=True),
+    row("save_path", "./merged_weight.ckpt", "", "the file that is written"),
 )  # fmt: skip
 
 
@@ -80,62 +78,59 @@ _NUMBERS = (
     "orig_width", "orig_height", "target_width", "target_height", "crop_coords_top", "crop_coords_left",
 )  # fmt: skip
 _SAMPLE = (
-    Row("task", "text", "txt2img", "computed", choices=("txt2img", "img2img"), about="from noise, or from a picture"),
-    Row("config", "text", "configs/inference/sd_xl_base.yaml", "computed", about="tells base model and refiner apart"),
-    Row("weight", "text", _WEIGHT, "computed", about="the model; of several with commas between, later ones "
-        "are laid over the first"),
-    Row("prompt", "text", "Astronaut in a jungle, cold color palette, muted colors, detailed, 8k", "computed",
-        about="a text, or a .txt file with one a line"),
-    Row("negative_prompt", "text", "", "computed", may_be_empty=True, about="of the refiner alone"),
-    switch("support_long_prompts", outcome="refused",
-           about="prompts of more than 77 tokens are not supported; leave it out"),
-    Row("sd_xl_base_ratios", "text", "1.0", "computed", about="the size of txt2img"),
-    *(Row(flag, "whole", None, "computed", about="what the model is told of sizes") for flag in _NUMBERS),
-    Row("aesthetic_score", "number", 6.0, "computed", about="what the refiner is told"),
-    Row("negative_aesthetic_score", "number", 2.5, "computed", about="what the refiner is told to leave"),
-    Row("sampler", "text", "EulerEDMSampler", "computed", choices=tuple(SAMPLERS), about="the solver"),
-    Row("guider", "text", "VanillaCFG", "computed", choices=("VanillaCFG", "IdentityGuider"), about="whether to guide"),
-    Row("guidance_scale", "number", 5.0, "computed", about="held between 0 and 100"),
-    switch("thresholding", about="bounds what guidance works on"),
-    Row("dynamic_thresholding_ratio", "number", 0.995, "computed", about="the share that is left alone"),
-    Row("sample_max_value", "number", 1.0, "computed", about="the largest bound"),
-    Row("discretization", "text", None, "computed",
-        choices=("LegacyDDPMDiscretization", "EDMDiscretization", "DiffusersDDPMDiscretization"),
-        about="the levels of noise; without it, those of the schedule"),
-    Row("sigma_min", "number", 0.002, "computed", about="with EDMDiscretization"),
-    Row("sigma_max", "number", 80.0, "computed", about="with EDMDiscretization"),
-    Row("rho", "number", 7.0, "computed", about="with EDMDiscretization"),
-    Row("sample_step", "whole", 40, "computed", about="held between 1 and 1000"),
+    row("task", "txt2img", "", "from noise, or from a picture", choices=("txt2img", "img2img")),
+    row("config", "configs/inference/sd_xl_base.yaml", "", "tells base model and refiner apart"),
+    row("weight", _WEIGHT, "", "the model; of several with commas between, later ones are laid over the first"),
+    row("prompt", "Astronaut in a jungle, cold color palette, muted colors, detailed, 8k", "",
+        "a text, or a .txt file with one a line"),
+    row("negative_prompt", "", "", "of the refiner alone", may_be_empty=True),
+    refused("support_long_prompts", False, "prompts of more than 77 tokens are not supported; leave it out"),
+    row("sd_xl_base_ratios", "1.0", "", "the size of txt2img"),
+    *(row(flag, int, "", "what the model is told of sizes") for flag in _NUMBERS),
+    row("aesthetic_score", 6.0, "", "what the refiner is told"),
+    row("negative_aesthetic_score", 2.5, "", "what the refiner is told to leave"),
+    row("sampler", "EulerEDMSampler", "", "the solver", choices=tuple(SAMPLERS)),
+    row("guider", "VanillaCFG", "", "whether to guide", choices=("VanillaCFG", "IdentityGuider")),
+    row("guidance_scale", 5.0, "", "held between 0 and 100"),
+    row("thresholding", False, "", "bounds what guidance works on"),
+    row("dynamic_thresholding_ratio", 0.995, "", "the share that is left alone"),
+    row("sample_max_value", 1.0, "", "the largest bound"),
+    row("discretization", str, "", "the levels of noise; without it, those of the schedule",
+        choices=("LegacyDDPMDiscretization", "EDMDiscretization", "DiffusersDDPMDiscretization")),
+    row("sigma_min", 0.002, "", "with EDMDiscretization"),
+    row("sigma_max", 80.0, "", "with EDMDiscretization"),
+    row("rho", 7.0, "", "with EDMDiscretization"),
+    row("sample_step", 40, "", "held between 1 and 1000"),
     _idle("num_rows", 1, "num_cols counts, there as here"),
-    Row("num_cols", "whole", 1, "computed", about="pictures of a prompt, by seeds in a row, 10 at most"),
-    Row("seed", "whole", 42, "computed", about="of the first picture"),
-    switch("deterministic", default=True, outcome="without effect", about="a seed draws the same picture anyway"),
-    Row("init_latent_path", "text", None, "refused", about="noise is drawn by seeds; leave it out"),
-    Row("init_noise_scheduler_path", "text", None, "refused", about="levels of noise are settings; leave it out"),
-    switch("precision_keep_origin_dtype", outcome="without effect", about="types are those of ms_amp_level"),
-    Row("save_path", "text", "outputs/demo/", "computed", about="where pictures lie"),
-    Row("img", "text", None, "computed", about="the picture of img2img"),
-    Row("strength", "number", 0.75, "computed", about="how much of it is drawn anew"),
-    switch("add_pipeline", about="a refiner draws the end"),
+    row("num_cols", 1, "", "pictures of a prompt, by seeds in a row, 10 at most"),
+    row("seed", 42, "", "of the first picture"),
+    idle("deterministic", True, "a seed draws the same picture anyway"),
+    refused("init_latent_path", str, "noise is drawn by seeds; leave it out"),
+    refused("init_noise_scheduler_path", str, "levels of noise are settings; leave it out"),
+    idle("precision_keep_origin_dtype", False, "types are those of ms_amp_level"),
+    row("save_path", "outputs/demo/", "", "where pictures lie"),
+    row("img", str, "", "the picture of img2img"),
+    row("strength", 0.75, "", "how much of it is drawn anew"),
+    row("add_pipeline", False, "", "a refiner draws the end"),
     _idle("pipeline_config", "configs/inference/sd_xl_refiner.yaml", "the refiner is known by its weights"),
-    Row("pipeline_weight", "text", "checkpoints/sd_xl_refiner_1.0_ms.ckpt", "computed", about="the refiner"),
-    Row("stage2strength", "number", 0.15, "computed", about="the refiner's share"),
-    switch("finish_denoising", default=True, about="the base model stops where the refiner begins"),
-    Row("controlnet_mode", "text", None, "refused", about="ControlNet is not supported yet"),
-    Row("control_image_path", "text", None, "refused", about="ControlNet is not supported yet"),
+    row("pipeline_weight", "checkpoints/sd_xl_refiner_1.0_ms.ckpt", "", "the refiner"),
+    row("stage2strength", 0.15, "", "the refiner's share"),
+    row("finish_denoising", True, "", "the base model stops where the refiner begins"),
+    refused("controlnet_mode", str, "ControlNet is not supported yet"),
+    refused("control_image_path", str, "ControlNet is not supported yet"),
     _idle("low_threshold", 100, "ControlNet alone reads it"),
     _idle("high_threshold", 200, "ControlNet alone reads it"),
-    switch("save_detected_map", outcome="without effect", about="ControlNet alone reads it"),
-    Row("textual_inversion_weight", "text", None, "refused", about="textual inversion is not supported yet"),
-    _idle("placeholder_token", None, "textual inversion alone reads it"),
-    _idle("num_vectors", None, "textual inversion alone reads it"),
-    Row("device_target", "text", "Ascend", "computed", choices=("Ascend", "GPU", "CPU"), about="where to draw"),
+    idle("save_detected_map", False, "ControlNet alone reads it"),
+    refused("textual_inversion_weight", str, "textual inversion is not supported yet"),
+    _idle("placeholder_token", str, "textual inversion alone reads it"),
+    _idle("num_vectors", str, "textual inversion alone reads it"),
+    row("device_target", "Ascend", "", "where to draw", choices=("Ascend", "GPU", "CPU")),
     _idle("ms_mode", 1, "it changes no numbers"),
-    switch("ms_jit", default=True, outcome="without effect", about="it changes no numbers"),
-    Row("ms_amp_level", "text", "O2", "computed", choices=("O0", "O1", "O2", "O3"), about="O0 is float32, others fp16"),
-    switch("ms_enable_graph_kernel", outcome="without effect", about="it changes no numbers"),
-    switch("enable_modelarts", outcome="without effect", about=_CLOUD),
-    *(_idle(flag, None, _CLOUD) for flag in ("ckpt_url", "train_url", "multi_data_url", "pretrain_url", "ckpt_dir")),
+    idle("ms_jit", True, "it changes no numbers"),
+    row("ms_amp_level", "O2", "", "O0 is float32, others fp16", choices=("O0", "O1", "O2", "O3")),
+    idle("ms_enable_graph_kernel", False, "it changes no numbers"),
+    idle("enable_modelarts", False, _CLOUD),
+    *(_idle(flag, str, _CLOUD) for flag in ("ckpt_url", "train_url", "multi_data_url", "pretrain_url", "ckpt_dir")),
 )  # fmt: skip
 
 
