@@ -170,6 +170,11 @@ class Draft:
         default = f"default of {self.called(flags[0])}" if flags else "the dialect"
         self.origin[path] = self.called(said[0]) if said else default
 
+    def put(self, values: Mapping[str, Any], *flags: str) -> None:
+        """Puts several values by recipe path, which come from the same flags."""
+        for path, value in values.items():
+            self.set(path, value, *flags)
+
     def lay(self, *flags: str) -> None:
         """Puts what flags say into the recipe as their rows have it; what they cannot be is refused."""
         for flag in flags:
@@ -278,14 +283,12 @@ class Translation:
 @dataclass(frozen=True, slots=True)
 class Tool:
     """Another program of the trainer's project that one of our verbs stands for. verb: ours. scripts: the files that
-    start it. words: what stands behind our verb to do the same. flags: by our switch or setting, the flag that says it
-    there."""
+    start it. words: what stands behind our verb to do the same. `to` of its rows: our switches and settings."""
 
     verb: str
     rows: tuple[Row, ...]
     words: Callable[[Draft], list[str]]
     scripts: tuple[str, ...]
-    flags: Mapping[str, str] = none()
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +361,8 @@ class Dialect:
 
     def flags_of(self, verb: str) -> dict[str, str]:
         """Their flags by our switches and settings, of the tool that one of our verbs stands for."""
-        return {ours: f"--{flag}" for tool in self.tools if tool.verb == verb for ours, flag in tool.flags.items()}
+        rows = [row for tool in self.tools if tool.verb == verb for row in tool.rows]
+        return {ours: f"--{row.flag}" for row in rows for ours in row.to}
 
     def words(self, verb: str, arguments: Sequence[str]) -> tuple[list[str], tuple[Note, ...]]:
         """A foreign line of one of `tools` as the words behind our verb, and notes. Raises RecipeError E1018 for a verb

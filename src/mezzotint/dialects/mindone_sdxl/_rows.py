@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mezzotint.dialects.base import idle, refused, row
-from mezzotint.dialects.mindone_sdxl import _caches
 from mezzotint.dialects.shared import timestep_bias
 
+CACHE = "./cache_data"
+"""Where a cache lies when no flag says otherwise."""
+WEIGHT = "checkpoints/sd_xl_base_1.0_ms.ckpt"
 NO_CLOUD = "runs on the machine that it is started on, so copy the files there yourself"
 NO_SINK = ("data_sink", "without --data_sink True it has no effect")
 NO_CONFIG = "configs/training/sd_xl_base_finetune_lora.yaml"
@@ -17,7 +19,7 @@ _MODEL = (
     row("version", "SDXL-base-1.0", "run.export.name", "the name of what is exported",
         choices=("SDXL-base-1.0", "SDXL-refiner-1.0")),
     row("config", NO_CONFIG, "model.family", "the YAML; a name that is not here is looked for among those that ship"),
-    row("weight", "checkpoints/sd_xl_base_1.0_ms.ckpt", "model.path model.over model.weights",
+    row("weight", WEIGHT, "model.path model.over model.weights",
         "a .ckpt of MindSpore, a .safetensors file, a folder, or a run to go on with; of several with commas between "
         "the first is the whole model, and the others are laid over it", may_be_empty=True),
 )  # fmt: skip
@@ -26,7 +28,7 @@ _CACHE = (
     row("task", "txt2img", "data.cache.path", "cache encodes and does not train", choices=("txt2img", "cache")),
     row("cache_latent", False, "data.cache.latents run.export.trained_file", "encode pictures once"),
     row("cache_text_embedding", False, "data.cache.text", "encode captions once"),
-    row("cache_path", _caches.DEFAULT, "data.cache.path", "where what is encoded lies"),
+    row("cache_path", CACHE, "data.cache.path", "where what is encoded lies"),
 )  # fmt: skip
 
 _UPDATE = (

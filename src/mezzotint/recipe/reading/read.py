@@ -17,7 +17,7 @@ from mezzotint.errors import Problem, RecipeError, did_you_mean
 from mezzotint.recipe.base import Located, Section
 from mezzotint.recipe.reading import _secrets, yaml_rules
 from mezzotint.recipe.reading._overrides import apply
-from mezzotint.recipe.reading._problems import Issue, Place, check, dotted
+from mezzotint.recipe.reading._problems import Issue, check, dotted
 from mezzotint.recipe.reading.paths import Shape, by_path, open_families, shape_of
 from mezzotint.recipe.reading.yaml_rules import Document
 from mezzotint.recipe.recipe import Recipe
@@ -205,7 +205,7 @@ def _problem(issue: Issue, document: Document, typed: frozenset[str]) -> Problem
     place = issue.place
     if issue.code == "E1003" and not _from_command_line(issue.where, typed):
         place = tuple(issue.where.split("."))
-    line = None if _touches(issue, typed) else _line_of(place, document.lines)
+    line = None if _touches(issue, typed) else document.line_near(place)
     return Problem(issue.where, issue.what, issue.remedy, issue.code, line)
 
 
@@ -218,21 +218,13 @@ def _from_command_line(path: str, typed: frozenset[str]) -> bool:
     return any(path == one or path.startswith(one + ".") for one in typed)
 
 
-def _line_of(place: Place, lines: dict[Place, int]) -> int | None:
-    """The line of a place, or of the nearest place around it that the file has."""
-    for end in range(len(place), 0, -1):
-        if place[:end] in lines:
-            return lines[place[:end]]
-    return None
-
-
 def _secret_problems(text: str, document: Document, tree: dict[str, Any], typed: frozenset[str]) -> list[Problem]:
     what = "looks like {}; recipes are copied and shared"
     remedy = "remove it, and keep it in the environment or the tool's own login"
     problems: dict[tuple[int | None, str], Problem] = {}
     for place, kind in _secrets.in_tree(tree):
         where = dotted(place)
-        line = None if _from_command_line(where, typed) else _line_of(place, document.lines)
+        line = None if _from_command_line(where, typed) else document.line_near(place)
         problems[line, where] = Problem(where, what.format(kind), remedy, "E1009", line)
     seen = {line for line, _ in problems}
     for line, kind in _secrets.in_lines(text):

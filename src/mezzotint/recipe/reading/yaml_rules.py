@@ -52,6 +52,11 @@ class Document:
     lines: dict[Place, int]
     problems: tuple[Problem, ...] = ()
 
+    def line_near(self, place: Place) -> int | None:
+        """The line of a place, or of the nearest place around it that the file has."""
+        ends = (place[:end] for end in range(len(place), 0, -1))
+        return next((self.lines[end] for end in ends if end in self.lines), None)
+
 
 @dataclass(slots=True)
 class _Open:
