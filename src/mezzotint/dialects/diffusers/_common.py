@@ -7,40 +7,34 @@ A row that differs in one of them (a default, a flag of its own) stands in that 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from mezzotint.dialects.base import Draft, Row, bucket_step, idle, mapped, refused, row, run_name
 from mezzotint.dialects.shared import setting_files
 from mezzotint.dialects.shared.reading import Value, shown
 
 SD, XL = "train_text_to_image.py", "train_text_to_image_sdxl.py"
-OTHERS = MappingProxyType(
-    {
-        "train_text_to_image_lora.py": "trains LoRA, which is not supported yet",
-        "train_text_to_image_lora_sdxl.py": "trains LoRA, which is not supported yet",
-        "train_text_to_image_prior.py": "trains Kandinsky, which is not supported",
-        "train_text_to_image_decoder.py": "trains Kandinsky, which is not supported",
-        "train_text_to_image_flax.py": "is the script for Flax; take the flags of train_text_to_image.py",
-        "train_dreambooth.py": "trains DreamBooth, which is not supported yet",
-        "train_dreambooth_lora.py": "trains LoRA, which is not supported yet",
-        "train_dreambooth_lora_sdxl.py": "trains LoRA, which is not supported yet",
-        "train_dreambooth_sdxl.py": "trains DreamBooth, which is not supported yet",
-        "train_controlnet.py": "trains ControlNet, which is not supported yet",
-        "train_controlnet_sdxl.py": "trains ControlNet, which is not supported yet",
-        "textual_inversion.py": "trains textual inversion, which is not supported yet",
-        "textual_inversion_sdxl.py": "trains textual inversion, which is not supported yet",
-        "train_unconditional.py": "trains without captions, which is not supported",
-    }
-)
+_UNSUPPORTED = {
+    "LoRA, which is not supported yet":
+        "text_to_image_lora text_to_image_lora_sdxl dreambooth_lora dreambooth_lora_sdxl",
+    "DreamBooth, which is not supported yet": "dreambooth dreambooth_sdxl",
+    "ControlNet, which is not supported yet": "controlnet controlnet_sdxl",
+    "Kandinsky, which is not supported": "text_to_image_prior text_to_image_decoder",
+    "without captions, which is not supported": "unconditional",
+}  # fmt: skip
+_INVERSION = "trains textual inversion, which is not supported yet"
+OTHERS = {
+    **{f"train_{name}.py": f"trains {what}" for what, names in _UNSUPPORTED.items() for name in names.split()},
+    **dict.fromkeys(("textual_inversion.py", "textual_inversion_sdxl.py"), _INVERSION),
+    "train_text_to_image_flax.py": "is the script for Flax; take the flags of train_text_to_image.py",
+}
 """Scripts of the project that no dialect speaks for."""
 
-PRECISIONS = MappingProxyType({"no": "fp32", "fp16": "fp16", "bf16": "bf16"})
+PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16"}
 SCHEDULES = (
     "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "piecewise_constant",
 )  # fmt: skip
-FILTERS = MappingProxyType({"nearest_exact": "nearest"})
+FILTERS = {"nearest_exact": "nearest"}
 """Pillow has one nearest neighbour; torchvision maps both names to it."""
 
 HUB_ID = re.compile(r"(?!\.{1,2}/)[\w.-]+/[\w.-]+")
@@ -117,7 +111,7 @@ _ROWS = (
         "everyone on the machine can read a token on a command line; remove it, and keep it in `hf auth login`"),
     idle("hub_model_id", str, "nothing is uploaded"),
 )  # fmt: skip
-_BY_FLAG: Mapping[str, Row] = MappingProxyType({one.flag: one for one in _ROWS})
+_BY_FLAG = {one.flag: one for one in _ROWS}
 
 
 def rows(*flags: str) -> tuple[Row, ...]:
@@ -130,6 +124,13 @@ def with_default(flag: str, default: Value) -> Row:
     return replace(_BY_FLAG[flag], default=default)
 
 
+LENGTH = rows("num_train_epochs", "max_train_steps", "gradient_accumulation_steps", "gradient_checkpointing")
+UPDATE = rows(
+    "learning_rate", "scale_lr", "lr_scheduler", "lr_warmup_steps", "use_8bit_adam", "adam_beta1", "adam_beta2",
+    "adam_weight_decay", "adam_epsilon", "max_grad_norm", "use_ema",
+)  # fmt: skip
+
+
 def model(draft: Draft, family: str) -> None:
     """Which model it is; the denoiser is trained."""
     path, revision = draft.text("pretrained_model_name_or_path"), draft.text("revision")
@@ -137,9 +138,8 @@ def model(draft: Draft, family: str) -> None:
         path = f"{path}@{revision}"
     elif revision:
         draft.note("revision", "a folder has no revisions; it is read as it is")
-    draft.set("model.path", path, "pretrained_model_name_or_path")
-    draft.set("model.family", family, "pretrained_model_name_or_path")
-    draft.set("model.train", ["denoiser"], "pretrained_model_name_or_path")
+    values = {"model.path": path, "model.family": family, "model.train": ["denoiser"]}
+    draft.put(values, "pretrained_model_name_or_path")
 
 
 def data(draft: Draft) -> None:
@@ -150,16 +150,15 @@ def data(draft: Draft) -> None:
         draft.refuse("train_data_dir", "neither it nor --dataset_name is given; the script needs one", code="E1017")
     if name and folder:
         draft.note("train_data_dir", "--dataset_name counts; the data set is read as it is, without this folder")
-    draft.set("data.format", "metadata", "dataset_name" if name else "train_data_dir")
-    draft.set("data.path", [name or folder], "dataset_name" if name else "train_data_dir")
+    values = {"data.format": "metadata", "data.path": [name or folder]}
+    draft.put(values, "dataset_name" if name else "train_data_dir")
     draft.lay("dataset_config_name", "cache_dir")
     side = draft.whole("resolution")
     if side < 16 or side % 8:
         near = max(16, round(side / 8) * 8)
         draft.refuse("resolution", f"must be a multiple of 8, at least 16, got {side}", f"write {near}", "E1017")
     else:
-        draft.set("data.resolution", side, "resolution")
-        draft.set("data.buckets.step", bucket_step(side), "resolution")
+        draft.put({"data.resolution": side, "data.buckets.step": bucket_step(side)}, "resolution")
     draft.set("data.buckets.shape", "square", "resolution")
     draft.lay("center_crop", "random_flip")
 
@@ -193,20 +192,15 @@ def rate(draft: Draft) -> None:
         warmup = 0
     ours = {"cosine_with_restarts": "restarts", "constant_with_warmup": "constant"}.get(kind, kind)
     if kind == "piecewise_constant":
-        draft.refuse(
-            "lr_scheduler", "piecewise_constant has no rules in this script, there as here", "take another one"
-        )
+        what = "piecewise_constant has no rules in this script, there as here"
+        draft.refuse("lr_scheduler", what, "take another one")
     draft.set("optim.schedule.kind", ours, "lr_scheduler")
     draft.set("optim.schedule.warmup_steps", max(0, warmup), "lr_warmup_steps")
-    draft.set("optim.schedule.cycles", 1, "lr_scheduler")
-    draft.set("optim.schedule.power", 1.0, "lr_scheduler")
-    floor = 0.0
-    if kind == "polynomial":
-        if rate <= POLYNOMIAL_END:
-            draft.refuse("learning_rate", f"must be above 1e-07, where polynomial ends, got {rate:g}", code="E1017")
-        else:
-            floor = POLYNOMIAL_END / rate
-    draft.set("optim.schedule.floor", floor, "lr_scheduler")
+    if kind == "polynomial" and rate <= POLYNOMIAL_END:
+        draft.refuse("learning_rate", f"must be above 1e-07, where polynomial ends, got {rate:g}", code="E1017")
+    floor = POLYNOMIAL_END / rate if kind == "polynomial" and rate > 0 else 0.0
+    values = {"optim.schedule.cycles": 1, "optim.schedule.power": 1.0, "optim.schedule.floor": floor}
+    draft.put(values, "lr_scheduler")
 
 
 def update(draft: Draft) -> None:
@@ -217,8 +211,7 @@ def update(draft: Draft) -> None:
     norm = draft.number("max_grad_norm")
     if norm <= 0:
         draft.refuse("max_grad_norm", f"must be above 0, got {norm:g}: it would make every gradient zero", code="E1017")
-    draft.set("optim.clip.norm", norm, "max_grad_norm")
-    draft.set("optim.clip.scope", "all", "max_grad_norm")
+    draft.put({"optim.clip.norm": norm, "optim.clip.scope": "all"}, "max_grad_norm")
     draft.lay("use_ema")
 
 
@@ -229,9 +222,8 @@ def precision(draft: Draft) -> None:
     if word not in PRECISIONS:
         draft.refuse("mixed_precision", f"the launcher hands over {shown(word)}", "no, fp16 and bf16 are supported")
         return
-    draft.set("run.precision", PRECISIONS[word], "mixed_precision")
-    draft.set("run.weight_dtype", "fp32", "mixed_precision")
-    draft.set("run.frozen_dtype", "fp32" if word == "no" else "same", "mixed_precision")
+    values = {"run.precision": PRECISIONS[word], "run.weight_dtype": "fp32"}
+    draft.put({**values, "run.frozen_dtype": "fp32" if word == "no" else "same"}, "mixed_precision")
     if handed and not own:
         draft.origin["run.precision"] = f"the launcher ({draft.launched.launcher})"
         draft.note("mixed_precision", f"not given; {PRECISIONS[word]}, as the launcher hands over")
@@ -243,17 +235,14 @@ def precision(draft: Draft) -> None:
 def saving(draft: Draft) -> None:
     """Folder, checkpoints, resuming, seed."""
     folder = draft.text("output_dir")
-    draft.set("run.folder", folder, "output_dir")
-    draft.set("run.export.folder", folder, "output_dir")
-    draft.set("run.name", run_name(folder), "output_dir")
+    draft.put({"run.folder": folder, "run.export.folder": folder, "run.name": run_name(folder)}, "output_dir")
     draft.lay("checkpointing_steps")
     draft.fits("checkpoints_total_limit")
     draft.set("run.resume", _resume(draft), "resume_from_checkpoint")
     seed = draft.values["seed"]
     if isinstance(seed, int) and seed < 0:
         draft.refuse("seed", f"must be 0 or more, got {seed}", code="E1017")
-    draft.set("run.seed", seed or 0, "seed")
-    draft.set("sample.seed", seed or 0, "seed")
+    draft.put({"run.seed": seed or 0, "sample.seed": seed or 0}, "seed")
     if seed is None:
         draft.note("seed", "not given; 0 is taken, so that the run can be repeated. Other numbers draw anew")
 
@@ -272,8 +261,8 @@ def _resume(draft: Draft) -> str:
     return step
 
 
-def previews(draft: Draft, prompts: list[str], prompt_flag: str) -> None:
-    """What is drawn during the run, and when. prompts: a picture each. prompt_flag: where they come from."""
+def previews(draft: Draft, prompts: list[str], prompt_flag: str, *, steps: int, guidance: float) -> None:
+    """What is drawn during the run, when and how. prompts: a picture each. prompt_flag: where they come from."""
     if prompts and draft.fits("validation_epochs"):
         epochs = draft.whole("validation_epochs")
         draft.set("sample.prompts", prompts, prompt_flag)
@@ -286,6 +275,7 @@ def previews(draft: Draft, prompts: list[str], prompt_flag: str) -> None:
         if not prompts and "validation_epochs" in draft.named:
             draft.note("validation_epochs", f"without --{prompt_flag} nothing is drawn")
     draft.set("run.preview.weights", "ema" if draft.values["use_ema"] else "raw", "use_ema")
+    draft.put({"sample.steps": steps, "sample.guidance": guidance}, prompt_flag)
 
 
 def tracking(draft: Draft, project: str, *flags: str) -> None:

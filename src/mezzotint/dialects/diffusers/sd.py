@@ -8,8 +8,6 @@ precision, the same noise on all processes, and a resume that repeats an epoch.
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from mezzotint.dialects.base import Dialect, Draft, idle, mapped, refused, row
 from mezzotint.dialects.diffusers import _common
 from mezzotint.dialects.diffusers._common import SD, XL, rows, with_default
@@ -27,11 +25,8 @@ _DATA = rows(
     "dataloader_num_workers",
 )  # fmt: skip
 
-_LENGTH = rows("num_train_epochs", "max_train_steps", "gradient_accumulation_steps", "gradient_checkpointing")
-
 _UPDATE = (
-    *rows("learning_rate", "scale_lr", "lr_scheduler", "lr_warmup_steps", "use_8bit_adam", "adam_beta1", "adam_beta2",
-          "adam_weight_decay", "adam_epsilon", "max_grad_norm", "use_ema"),
+    *_common.UPDATE,
     row("offload_ema", False, "optim.ema.device", "the average in main memory", on="cpu", off="same", since="head"),
     idle("foreach_ema", False, "the average always moves in one pass", since="head"),
 )  # fmt: skip
@@ -41,7 +36,7 @@ _OBJECTIVE = (
     row("input_perturbation", 0.0, "objective.input_perturbation",
         "more noise in what the model sees, not in its target", optional=True),
     mapped("prediction_type", str, "model.prediction", "none takes the scheduler file's",
-        choices=("epsilon", "v_prediction"), values=MappingProxyType({"v_prediction": "v"})),
+        choices=("epsilon", "v_prediction"), values={"v_prediction": "v"}),
     refused("dream_training", False, "DREAM (a second prediction in every step) is not supported; leave it out",
         since="head"),
     idle("dream_detail_preservation", 1.0, "only DREAM reads it, which is not switched on", since="head"),
@@ -69,7 +64,10 @@ def compute(draft: Draft) -> None:
     _common.data(draft)
     _common.batches(draft)
     _common.rate(draft)
-    _update(draft)
+    _common.update(draft)
+    draft.lay("offload_ema")
+    if draft.values["offload_ema"] and not draft.values["use_ema"]:
+        draft.note("offload_ema", "without --use_ema there is no average")
     draft.lay("snr_gamma", "input_perturbation")
     _common.precision(draft)
     _common.saving(draft)
@@ -77,18 +75,10 @@ def compute(draft: Draft) -> None:
     _quirks(draft)
 
 
-def _update(draft: Draft) -> None:
-    _common.update(draft)
-    draft.lay("offload_ema")
-    if draft.values["offload_ema"] and not draft.values["use_ema"]:
-        draft.note("offload_ema", "without --use_ema there is no average")
-
-
 def _showing(draft: Draft) -> None:
-    prompts = draft.values["validation_prompts"]
-    _common.previews(draft, [str(p) for p in prompts] if isinstance(prompts, tuple) else [], "validation_prompts")
-    draft.set("sample.steps", 20, "validation_prompts")
-    draft.set("sample.guidance", 7.5, "validation_prompts")
+    written = draft.values["validation_prompts"]
+    prompts = list(map(str, written)) if isinstance(written, tuple) else []
+    _common.previews(draft, prompts, "validation_prompts", steps=20, guidance=7.5)
     _common.tracking(draft, draft.text("tracker_project_name"), "tracker_project_name")
     if draft.text("report_to") != "wandb" and "tracker_project_name" in draft.named:
         draft.note("tracker_project_name", "the run's name in TensorBoard is its folder's")
@@ -98,9 +88,8 @@ def _quirks(draft: Draft) -> None:
     """What the script does by accident and this run does not."""
     _common.quirks(draft)
     if draft.settings.get("run", {}).get("precision", "fp32") != "fp32":
-        draft.note(
-            "mixed_precision", "noise is added in float32; there, its coefficients are rounded to half precision"
-        )
+        what = "noise is added in float32; there, its coefficients are rounded to half precision"
+        draft.note("mixed_precision", what)
     if draft.values["prediction_type"] is not None:
         draft.note("prediction_type", "the exported scheduler says so; there, it does not")
 
@@ -108,10 +97,8 @@ def _quirks(draft: Draft) -> None:
 DIALECT = Dialect(
     name="diffusers-sd",
     about="diffusers' train_text_to_image.py: Stable Diffusion 1.x and 2.x",
-    rows=(*_MODEL, *_DATA, *_LENGTH, *_UPDATE, *_OBJECTIVE, *_RUN, *_SHOWING),
+    rows=(*_MODEL, *_DATA, *_common.LENGTH, *_UPDATE, *_OBJECTIVE, *_RUN, *_SHOWING),
     compute=compute,
     scripts=(SD,),
-    other_scripts=MappingProxyType(
-        {XL: "trains SDXL, whose flags differ: write --as diffusers-sdxl", **_common.OTHERS}
-    ),
+    other_scripts={XL: "trains SDXL, whose flags differ: write --as diffusers-sdxl", **_common.OTHERS},
 )

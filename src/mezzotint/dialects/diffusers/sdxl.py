@@ -9,8 +9,6 @@ that are not those that the model is told, an encoded data set that outlives ano
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from mezzotint.dialects.base import Dialect, Draft, idle, row
 from mezzotint.dialects.diffusers import _common
 from mezzotint.dialects.diffusers._common import SD, XL, rows, with_default
@@ -35,13 +33,6 @@ _DATA = (
     row("proportion_empty_prompts", 0.0, "data.captions.dropout",
         "the chance that a caption is replaced by the empty one"),
     *rows("train_batch_size", "dataloader_num_workers"),
-)  # fmt: skip
-
-_LENGTH = rows("num_train_epochs", "max_train_steps", "gradient_accumulation_steps", "gradient_checkpointing")
-
-_UPDATE = rows(
-    "learning_rate", "scale_lr", "lr_scheduler", "lr_warmup_steps", "use_8bit_adam", "adam_beta1", "adam_beta2",
-    "adam_weight_decay", "adam_epsilon", "max_grad_norm", "use_ema",
 )  # fmt: skip
 
 _OBJECTIVE = (
@@ -100,14 +91,10 @@ def _captions(draft: Draft) -> None:
 
 def _encoded_once(draft: Draft) -> None:
     """Latents and text embeddings are made ahead of the training, as there."""
-    draft.set("data.cache.latents", True)
-    draft.set("data.cache.text", True)
+    draft.put({"data.cache.latents": True, "data.cache.text": True})
     draft.set("data.cache.crops", 1, "center_crop", "random_flip")
-    changes = [
-        word
-        for word, is_drawn in (("crop", not draft.values["center_crop"]), ("mirror", draft.values["random_flip"]))
-        if is_drawn
-    ]
+    drawn = {"crop": not draft.values["center_crop"], "mirror": draft.values["random_flip"]}
+    changes = [word for word, is_drawn in drawn.items() if is_drawn]
     if changes:
         draft.note(
             "random_flip" if changes == ["mirror"] else "center_crop",
@@ -117,15 +104,12 @@ def _encoded_once(draft: Draft) -> None:
 
 
 def _prediction(draft: Draft) -> None:
-    given = draft.text("prediction_type")
-    if given == "sample":
-        draft.refuse(
-            "prediction_type",
-            "sample is trained there on the prediction less the noise, which no sampler can draw with",
-            "take epsilon or v_prediction",
-        )
-        return
-    draft.set("model.prediction", {"": None, "v_prediction": "v"}.get(given, given), "prediction_type")
+    kind = draft.text("prediction_type")
+    if kind == "sample":
+        what = "sample is trained there on the prediction less the noise, which no sampler can draw with"
+        draft.refuse("prediction_type", what, "take epsilon or v_prediction")
+    else:
+        draft.set("model.prediction", {"": None, "v_prediction": "v"}.get(kind, kind), "prediction_type")
 
 
 def _showing(draft: Draft) -> None:
@@ -134,9 +118,8 @@ def _showing(draft: Draft) -> None:
         draft.fits("num_validation_images")
     if not prompt and "num_validation_images" in draft.named:
         draft.note("num_validation_images", "without --validation_prompt nothing is drawn")
-    _common.previews(draft, [prompt] * max(1, count) if prompt else [], "validation_prompt")
-    draft.set("sample.steps", 25, "validation_prompt")
-    draft.set("sample.guidance", 5.0, "validation_prompt")
+    prompts = [prompt] * max(1, count) if prompt else []
+    _common.previews(draft, prompts, "validation_prompt", steps=25, guidance=5.0)
     _common.tracking(draft, PROJECT)
 
 
@@ -147,19 +130,15 @@ def _quirks(draft: Draft) -> None:
         draft.note("use_ema", "the average moves at every step; in 0.26.3 it never does")
     warmup = draft.settings.get("optim", {}).get("schedule", {}).get("warmup_steps", 0)
     if warmup and draft.whole("gradient_accumulation_steps") != draft.launched.processes:
-        draft.note(
-            "lr_warmup_steps",
-            f"{warmup} optimizer steps, as it is written; there, times the accumulation, over the processes",
-        )
+        what = f"{warmup} optimizer steps, as it is written; there, times the accumulation, over the processes"
+        draft.note("lr_warmup_steps", what)
 
 
 DIALECT = Dialect(
     name="diffusers-sdxl",
     about="diffusers' train_text_to_image_sdxl.py: SDXL",
-    rows=(*_MODEL, *_DATA, *_LENGTH, *_UPDATE, *_OBJECTIVE, *_RUN, *_SHOWING),
+    rows=(*_MODEL, *_DATA, *_common.LENGTH, *_common.UPDATE, *_OBJECTIVE, *_RUN, *_SHOWING),
     compute=compute,
     scripts=(XL,),
-    other_scripts=MappingProxyType(
-        {SD: "trains Stable Diffusion 1.x and 2.x: write --as diffusers-sd", **_common.OTHERS}
-    ),
+    other_scripts={SD: "trains Stable Diffusion 1.x and 2.x: write --as diffusers-sd", **_common.OTHERS},
 )

@@ -4,7 +4,6 @@ of the file of validation. Defaults are the documented ones.
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Any
 
 from mezzotint.dialects.base import Row, Table, idle, mapped, refused, row
@@ -58,12 +57,9 @@ def _unless_endless(raw: Any) -> Value:
     return None if raw == float("inf") else float(raw)
 
 
-def _anything(raw: Any) -> Value:
-    return None
-
-
-def _remarks(key: str) -> Row:
-    return idle(key, str, "remarks; whatever stands there", from_json=_anything)
+_REMARKS = tuple(
+    idle(key, str, "remarks; whatever stands there", from_json=lambda raw: None) for key in ("doc", "documentation")
+)
 
 
 # fmt: off
@@ -93,7 +89,7 @@ _MODEL = (
         "a model to begin from: folder, single file, hub id; or a run folder, or findlast, to go on with"),
     row("clip_skip", 0, "model.clip_skip", "c counts the last layer as 1: max(0, c − 1)"),
     mapped("attn_type", "sdp", "model.attention", "sdp is torch's own", choices=("xformers", "sdp", "slice"),
-        values=MappingProxyType({"sdp": "auto"})),
+        values={"sdp": "auto"}),
     row("disable_textenc_training", False, "model.train", "only the denoiser is trained"),
     row("disable_unet_training", False, "model.train", "only the text encoder is trained"),
     mapped("gradient_checkpointing", False, "run.recompute.enabled", "less memory, more arithmetic"),
@@ -235,8 +231,7 @@ def _network(level: str, *, rule: str, schedule: str, rate: str, none: str) -> t
 
 _FREEZING = "text_encoder_freezing"
 _OPTIMIZER = (
-    _remarks("doc"),
-    _remarks("documentation"),
+    *_REMARKS,
     *_network("base", rule="optim.optimizer.", schedule="optim.schedule.", rate="optim.lr", none="as it ships"),
     *_network("text_encoder_overrides", rule="optim.part_optimizer", schedule="optim.part_schedule",
               rate="optim.part_lr", none="as in base"),
@@ -253,8 +248,7 @@ _OPTIMIZER = (
 )
 
 _VALIDATION = (
-    _remarks("doc"),
-    _remarks("documentation"),
+    *_REMARKS,
     row("val_split_mode", "automatic", "data.holdout.share data.holdout.path",
         "automatic takes a share out of the data", choices=("automatic", "manual", "none")),
     row("auto_split_proportion", 0.15, "data.holdout.share", "of automatic"),
@@ -273,17 +267,10 @@ _VALIDATION = (
 )
 # fmt: on
 
-SHIPPED: MappingProxyType[str, Value] = MappingProxyType(
-    {
-        "base.optimizer": "adamw8bit",
-        "base.lr": 1e-6,
-        "base.lr_scheduler": "constant",
-        "base.betas": (0.9, 0.999),
-        "base.epsilon": 1e-8,
-        "base.weight_decay": 0.01,
-        "text_encoder_overrides.lr": 5e-7,
-    }
-)
+SHIPPED: dict[str, Value] = {
+    "base.optimizer": "adamw8bit", "base.lr": 1e-6, "base.lr_scheduler": "constant", "base.betas": (0.9, 0.999),
+    "base.epsilon": 1e-8, "base.weight_decay": 0.01, "text_encoder_overrides.lr": 5e-7,
+}  # fmt: skip
 """What counts where there is no optimizer.json: the values of the one that comes with the trainer, but for the text
 encoder's schedule. There it is cosine, in the later revision; the document says that a rate is constant unless one asks
 for more, and whoever has the file at hand gets what it says."""

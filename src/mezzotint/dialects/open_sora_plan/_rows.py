@@ -3,24 +3,20 @@ the document gives, and those that the port's scripts use besides."""
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from mezzotint.dialects.base import idle, mapped, refused, row
 
 MODEL_NAME = "LatteT2V-XL/122"
 VAE_NAME = "CausalVAEModel_4x8x8"
-GROUPS = MappingProxyType(
-    {
-        "norm_and_bias": ["@norm-and-bias"],
-        "unclip": ["@norm-and-bias", "~*label_emb*", "~*time_embed*", "~*emb_layers*"],
-        "None": ["*bias", "~*layernorm*"],
-        "none": ["*bias", "~*layernorm*"],
-    }
-)
+GROUPS = {
+    "norm_and_bias": ["@norm-and-bias"],
+    "unclip": ["@norm-and-bias", "~*label_emb*", "~*time_embed*", "~*emb_layers*"],
+    "None": ["*bias", "~*layernorm*"],
+    "none": ["*bias", "~*layernorm*"],
+}
 """By what is in names; those that LatteT2V has not, other models of theirs have."""
-SCHEDULES = MappingProxyType(
-    {"constant": "constant", "cosine_decay": "cosine", "polynomial_decay": "polynomial", "multi_step_decay": "constant"}
-)
+SCHEDULES = {
+    "constant": "constant", "cosine_decay": "cosine", "polynomial_decay": "polynomial", "multi_step_decay": "constant",
+}  # fmt: skip
 LEVELS = ("logging.DEBUG", "logging.INFO", "logging.WARNING", "logging.ERROR", "DEBUG", "INFO", "WARNING", "ERROR")
 _TYPES = ("bf16", "fp16", "fp32")
 
