@@ -18,7 +18,7 @@ from PIL import Image
 
 from mezzotint import outside
 from mezzotint.cli import main
-from mezzotint.recipe.sections import live as live_settings
+from mezzotint.recipe import recipe as live_settings
 from mezzotint.tasks.train import _live_settings
 from mezzotint.training import state
 

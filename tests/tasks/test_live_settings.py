@@ -9,7 +9,7 @@ import pytest
 
 from mezzotint import outside
 from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.sections.live import LIVE, live_values, with_live
+from mezzotint.recipe.recipe import LIVE, live_values, with_live
 from mezzotint.training import state
 
 

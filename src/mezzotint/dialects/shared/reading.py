@@ -27,8 +27,9 @@ _VARIABLE = re.compile(r"\$\{?\w+\}?|%\w+%")
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What the parser has to know of a flag. choices: the only texts it takes, () for any. from_json: reads what stands
-    in a JSON file in a form of its own; raises ValueError. may_be_empty: whether `""` is a value of it."""
+    """What the parser has to know of a flag, which stands without dashes. choices: the only texts it takes, () for any.
+    from_json: reads what stands in a JSON file in a form of its own; raises ValueError. may_be_empty: whether `""` is a
+    value of it."""
 
     flag: str
     form: Form
