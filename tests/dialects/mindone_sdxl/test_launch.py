@@ -18,6 +18,7 @@ from mezzotint.tasks.reading import foreign
 
 ALONE = Launched()
 PLAIN = "scripts/run_distribute_vanilla_ft_910b.sh"
+HERE = f"bash {PLAIN} t.json 0 8 8 data"
 
 SINGLE = """python train.py \\
   --config configs/training/sd_xl_base_finetune_910b.yaml \\
@@ -110,9 +111,8 @@ def test_a_script_on_two_servers_is_a_line_for_each(tmp_path: Path, server: int)
             "-m mezzotint train --as mindone-sdxl -- --config "
         )
     assert translation.settings["data"]["batch_size"] == 16
-    with pytest.raises(
-        RecipeError, match=rf"type on server {server} of 2, 10\.0\.0\.{server}: torchrun .*--node-rank "
-    ):
+    message = rf"type on server {server} of 2, 10\.0\.0\.{server}: torchrun .*--node-rank "
+    with pytest.raises(RecipeError, match=message):
         DIALECT.translate(words(line), ALONE)
 
 
@@ -138,57 +138,35 @@ def test_the_cache_is_filled_alone_or_by_many() -> None:
     assert six.settings["data"]["cache"]["path"] == "/disk/cached"
 
 
-def _theirs(*names: str) -> None:
-    Path("data").mkdir()
-    Path("data/img_txt.csv").write_text("dir,text\nfolder/a.b.jpg,one\n")
-    for name in names:
-        path = Path("cache_data/latent_cache") / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-
-
-def test_the_document_s_line_trains_on_the_cache_that_lies_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert ahead(f"bash {PLAIN} t.json 0 8 8 data").settings["data"]["cache"]["latents"] is False
+def test_the_document_s_line_trains_on_the_cache_that_lies_there(tmp_path: Path) -> None:
+    assert ahead(HERE).settings["data"]["cache"]["latents"] is False
     (tmp_path / "cache_data/latents/abc").mkdir(parents=True)
-    assert ahead(f"bash {PLAIN} t.json 0 8 8 data").settings["data"]["cache"]["latents"] is False, (
-        "an empty folder is none"
-    )
+    assert ahead(HERE).settings["data"]["cache"]["latents"] is False, "an empty folder is none"
     (tmp_path / "cache_data/latents/abc/layout.json").write_text("{}")
-    translation = ahead(f"bash {PLAIN} t.json 0 8 8 data")
-    assert (translation.settings["data"]["cache"]["latents"], translation.settings["data"]["cache"]["text"]) == (
-        True,
-        True,
-    )
-    assert translation.settings["data"]["path"] == ["data"]
+    translation = ahead(HERE)
+    data = translation.settings["data"]
+    assert (data["cache"]["latents"], data["cache"]["text"], data["path"]) == (True, True, ["data"])
     assert "./cache_data holds what Mezzotint has encoded, and is trained on" in "\n".join(map(str, translation.notes))
     [(_, typed)] = translation.lines
     assert "--cache_latent True --cache_text_embedding True" in typed
 
 
-def test_a_cache_of_mindone_s_is_trained_on_where_it_is_of_the_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    _theirs("other.npy")
-    translation = ahead(f"bash {PLAIN} t.json 0 8 8 data")
-    assert (translation.settings["data"]["format"], translation.settings["data"]["path"]) == ("mindone", ["data"])
+def test_a_cache_of_mindone_s_is_trained_on_where_it_is_of_the_data() -> None:
+    Path("data").mkdir()
+    Path("data/img_txt.csv").write_text("dir,text\nfolder/a.b.jpg,one\n")
+    Path("cache_data/latent_cache").mkdir(parents=True)
+    Path("cache_data/latent_cache/other.npy").touch()
+    translation = ahead(HERE)
+    data = translation.settings["data"]
+    assert (data["format"], data["path"]) == ("mindone", ["data"])
     assert "holds what MindONE has encoded, and not of data" in "\n".join(map(str, translation.notes))
     Path("cache_data/latent_cache/a.npy").touch()
-    translation = ahead(f"bash {PLAIN} t.json 0 8 8 data")
-    assert (translation.settings["data"]["format"], translation.settings["data"]["path"]) == (
-        "mindone-cache",
-        ["./cache_data"],
-    )
+    data = ahead(HERE).settings["data"]
+    assert (data["format"], data["path"]) == ("mindone-cache", ["./cache_data"])
 
 
 @pytest.mark.parametrize("whose", ["Mezzotint", "MindONE"])
-def test_a_line_of_train_py_says_how_it_would_train_on_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_line_of_train_py_says_how_it_would_train_on_the_cache(tmp_path: Path, whose: str) -> None:
     inside = "latents/abc/layout.json" if whose == "Mezzotint" else "latent_cache/a.npy"
     (tmp_path / "there" / inside).parent.mkdir(parents=True)
     (tmp_path / "there" / inside).touch()
@@ -276,7 +254,5 @@ def test_msrun_is_read_as_well() -> None:
     line = "msrun --worker_num=16 --local_worker_num=8 --node_rank=1 --master_addr=10.0.0.1 --master_port=8118 "
     translation = ahead(f"{line}{SINGLE.removeprefix('python ')} --is_parallel True")
     assert [server for server, _ in translation.lines] == ["server 1", "server 2"]
-    assert (
-        "--nnodes 2 --master-addr 10.0.0.1 --master-port 8118 --node-rank 1 --nproc-per-node 8"
-        in translation.lines[1][1]
-    )
+    where = "--nnodes 2 --master-addr 10.0.0.1 --master-port 8118 --node-rank 1 --nproc-per-node 8"
+    assert where in translation.lines[1][1]

@@ -10,7 +10,6 @@ from mezzotint.dialects.base import Launched
 from mezzotint.dialects.diffusers import sd as diffusers_sd
 from mezzotint.dialects.diffusers.sdxl import DIALECT
 from mezzotint.errors import RecipeError
-from mezzotint.tasks.reading import foreign
 
 EIGHT = Launched(8, "fp16", "accelerate")
 translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.said, LINES.refusal
@@ -34,23 +33,6 @@ def test_flags_that_both_scripts_have_act_alike() -> None:
     assert sd.keys() - xl.keys() == {"optim.ema.device"}
     assert xl["run.vae_dtype"] == "fp32", "whatever the precision, as there"
     assert xl["optim.lr"] == pytest.approx(1e-5 * 3 * 2 * 8)
-
-
-def test_the_documents_timestep_bias_reads_and_what_it_does_not_look_at_is_told() -> None:
-    words = ["--timestep_bias_multiplier", "2", "--timestep_bias_strategy", "range", "--timestep_bias_begin", "200",
-             "--timestep_bias_end", "500", "--timestep_bias_portion", "0.25"]  # fmt: skip
-    bias = foreign.reading("diffusers-sdxl", [*BAREST, *words], (), ALONE).recipe.objective.timestep_bias
-    assert bias.model_dump() == {
-        "strategy": "range", "multiplier": 2.0, "begin": 200, "end": 500, "portion": 0.25
-    }  # fmt: skip
-    said = notes(*words)
-    assert "--timestep_bias_portion: not looked at with range" in said
-    assert "timestep 500 itself is not preferred" in said
-    assert "all timesteps are drawn alike" in notes("--timestep_bias_multiplier=2")
-    assert "--timestep_bias_begin: not looked at with earlier" in notes(
-        "--timestep_bias_strategy=earlier", "--timestep_bias_begin=3"
-    )
-    assert "timestep_bias" not in notes("--timestep_bias_strategy=later", "--timestep_bias_portion=0.5")
 
 
 def test_pictures_are_encoded_once_and_what_is_drawn_of_them_is_told() -> None:

@@ -1,4 +1,4 @@
-"""The dialect `mindone-sdxl`: what several flags decide together. Its YAML files have a test file of their own."""
+"""The dialect `mindone-sdxl`: what several flags decide together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from dialect_cases.mindone_sdxl import BAREST, LINES
-from foreign_lines import ALONE, flat
+from foreign_lines import ALONE
 
 from mezzotint.dialects.base import Launched
 from mezzotint.dialects.mindone_sdxl._dialect import DIALECT, SHIPPED
@@ -15,6 +15,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.tasks.reading import arguments, foreign
 
 EIGHT = Launched(8, None, "torchrun")
+
 translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.said, LINES.refusal
 
 
@@ -25,63 +26,14 @@ def test_the_barest_line_is_a_recipe() -> None:
     assert recipe.objective.timesteps == (0, 1000)
 
 
-def test_levels_of_precision_are_those_of_the_framework() -> None:
-    runs = {level: translate(f"--ms_amp_level={level}").settings["run"] for level in ("O0", "O1", "O2", "O3")}
-    assert {level: run["precision"] for level, run in runs.items()} == {
-        "O0": "fp32", "O1": "fp16", "O2": "fp16", "O3": "fp16"
-    }  # fmt: skip
-    assert {level: run["half"] for level, run in runs.items() if level != "O0"} == {
-        "O1": "products", "O2": "most", "O3": "all"
-    }  # fmt: skip
-    assert refusal("--ms_amp_level=O4") == [("--ms_amp_level", "E1017")]
-
-
-def test_the_documents_timestep_bias_is_a_range_without_its_end() -> None:
-    words = ["--timestep_bias_multiplier", "2", "--timestep_bias_strategy", "range", "--timestep_bias_begin", "200",
-             "--timestep_bias_end", "500", "--timestep_bias_portion", "0.25"]  # fmt: skip
-    bias = foreign.reading("mindone-sdxl", [*BAREST, *words], (), ALONE).recipe.objective.timestep_bias
-    assert bias.model_dump() == {
-        "strategy": "range", "multiplier": 2.0, "begin": 200, "end": 500, "portion": 0.25
-    }  # fmt: skip
-    assert "--timestep_bias_portion: not looked at with range" in notes(*words)
-    assert "all timesteps are drawn alike" in notes("--timestep_bias_multiplier=2")
-    assert changed("--timestep_bias_strategy=none") == {}, "the word that its own parser does not take"
-
-
-def test_counts_of_batches_become_steps_rounded_up() -> None:
-    words = ["--gradient_accumulation_steps=3", "--save_ckpt_interval=10", "--log_interval=4", "--resume_step=7",
-             "--infer_during_train=True", "--infer_interval=5"]  # fmt: skip
-    recipe = foreign.reading("mindone-sdxl", [*BAREST, *words], (), ALONE).recipe
-    run = recipe.run
-    assert (run.steps, str(run.save.every[0]), run.log_every, run.start.step) == (33334, "4 steps", 2, 3)
-    assert str(run.preview.every) == "2 steps"
-    assert "100000 batches are 33334 steps" in notes(*words)
-
-
-def test_a_batch_is_that_of_all_cards_and_scales_the_rate() -> None:
-    words = ["--is_parallel=True", "--per_batch_size=2", "--gradient_accumulation_steps=4", "--scale_lr=True"]
-    settings = flat(translate(*words, launched=EIGHT).settings)
-    assert (settings["data.batch_size"], settings["optim.lr"]) == (16, pytest.approx(1e-6 * 64))
-    assert "2 on each of 8 cards: a batch of 16" in notes(*words, launched=EIGHT)
-
-
-def test_several_processes_need_is_parallel() -> None:
-    assert refusal(launched=EIGHT) == [("--is_parallel", "E1083")]
-    assert changed("--is_parallel=True") == {}
+def test_without_bias_is_said_by_a_word_that_its_own_parser_does_not_take() -> None:
+    assert changed("--timestep_bias_strategy=none") == {}
 
 
 def test_clipping_is_of_tensors_alone_and_of_all_with_accumulation() -> None:
     both = translate("--clip_grad=True", "--gradient_accumulation_steps=2").settings["optim"]["clip"]
     assert both == {"norm": 1.0, "scope": "all"}
     assert "without --clip_grad True nothing is clipped" in notes("--max_grad_norm=2")
-
-
-def test_empty_weights_are_random_ones_and_of_several_files_later_ones_are_laid_over_the_first() -> None:
-    assert changed("--weight", "") == {"model.path": "sdxl", "model.weights": "random"}
-    assert "random weights" in notes("--weight", "")
-    words = "--weight=a.ckpt,b.ckpt, c.ckpt"
-    assert changed(words) == {"model.path": "a.ckpt", "model.over": ["b.ckpt", "c.ckpt"]}
-    assert "b.ckpt, c.ckpt: laid over a.ckpt in this order" in notes(words)
 
 
 def test_documented_advice_travels_as_notes() -> None:

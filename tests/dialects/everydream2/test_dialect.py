@@ -1,17 +1,14 @@
-"""The dialect `everydream2`: what several flags decide together. Its files of settings: test_everydream2_files.py."""
+"""The dialect `everydream2`: what several flags decide together."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from dialect_cases.everydream2 import BAREST, FILE, LINES, ON, PATH
+from dialect_cases.everydream2 import BAREST, LINES, ON
 from foreign_lines import ALONE, flat
 
 from mezzotint.dialects.everydream2._dialect import DIALECT
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.counting import counted
-from mezzotint.recipe.reading.paths import by_path, sections
 from mezzotint.tasks.reading import foreign
 
 translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.notes, LINES.refusal
@@ -41,21 +38,6 @@ def test_minus_one_is_zero_terminal_snr_and_a_ratio_stays_beside_the_switch() ->
     assert any("models that predict v" in note for note in notes("--zero_frequency_noise_ratio=-1"))
     assert changed("--zero_frequency_noise_ratio=-0.5") == {"objective.noise_offset": 0.0}
     assert any("-1 alone is zero terminal SNR" in note for note in notes("--zero_frequency_noise_ratio=-0.5"))
-
-
-@pytest.mark.parametrize(
-    ("words", "every"),
-    [
-        ([], ["20 minutes"]),
-        (["--save_every_n_epochs=3", "--ckpt_every_n_minutes=7"], ["3 epochs", "7 minutes"]),
-        (["--save_every_n_epochs=0"], []),
-        (["--ckpt_every_n_minutes=0"], []),
-        (["--save_every_n_epochs=0", "--ckpt_every_n_minutes=9"], ["9 minutes"]),
-    ],
-)
-def test_saves_go_by_epoch_and_by_minutes(words: list[str], every: list[str]) -> None:
-    settings = flat(translate(*words).settings)
-    assert settings["run.save.every"] == settings["run.export.every"] == every
 
 
 @pytest.mark.parametrize(("batches", "accumulation", "steps"), [(2500, 2, 1250), (2501, 2, 1251), (1, 3, 1), (9, 3, 3)])
@@ -100,11 +82,6 @@ def test_an_old_spelling_is_told_what_it_is_called_now_and_the_new_one_counts() 
     assert any("which is given and counts" in note for note in notes(*words))
 
 
-def test_findlast_of_both_models_goes_on_with_one_run() -> None:
-    moved = changed(ON, "--resume_ckpt=findlast", "--ema_resume_model=findlast")
-    assert (moved["model.path"], moved["run.resume"], "optim.ema.start" in moved) == (PATH, "latest", False)
-
-
 def test_a_line_of_the_windows_shell_and_one_of_a_unix_shell_are_read_as_they_are_pasted() -> None:
     caret = ["python", "train.py", "--resume_ckpt", "sd15", "^", "--lr", "2e-6", "^", "--data_root", r"X:\my data", "^"]
     slash = ["python", "train.py", "--resume_ckpt", "sd15", "\\", "--lr=2e-6", "\\", "--data_root", r"X:\my data"]
@@ -112,13 +89,6 @@ def test_a_line_of_the_windows_shell_and_one_of_a_unix_shell_are_read_as_they_ar
     assert flat(DIALECT.translate(caret, ALONE).settings)["data.path"] == [r"X:\my data"]
     [note_] = [note for note in notes(r"--save_ckpt_dir=r:\webui\models") if note.startswith("--save_ckpt_dir")]
     assert note_.endswith("is a path of Windows: here it is a folder of that name in the current one")
-
-
-def test_settings_laid_over_a_line_are_kept_from_the_file_that_is_read_at_each_epoch() -> None:
-    Path("train.json").write_text('{"load_settings_every_epoch": true}')
-    reading = foreign.reading("everydream2", [*BAREST, FILE], ["objective.noise_offset=0.07"], ALONE)
-    assert reading.recipe.run.live.fixed == ("objective.noise_offset",)
-    assert set(reading.origin) <= {*by_path(), *sections()} | {p for p in reading.origin if ".text_encoder" in p}
 
 
 def test_a_script_that_starts_several_trainings_is_refused_by_name() -> None:

@@ -139,9 +139,7 @@ def test_float32_is_float32_and_prompts_may_lie_in_a_file(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("name", "is_refiner"), [("sd_xl_base", False), ("sd_xl_refiner", True)])
-def test_yaml_files_for_drawing_ship_and_say_nothing_of_the_loss(
-    tmp_path: Path, name: str, is_refiner: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_yaml_files_for_drawing_ship_and_say_nothing_of_the_loss(tmp_path: Path, name: str, is_refiner: bool) -> None:
     text = (INFERENCE / f"{name}.yaml").read_text("utf-8")
     assert not any(word in text for word in ("loss_fn_config", "sigma_sampler_config", "optim:", "use_recompute"))
     absent = words("sample", f"--prompt 'a fox' --config configs/inference/{name}.yaml")
@@ -150,7 +148,6 @@ def test_yaml_files_for_drawing_ship_and_say_nothing_of_the_loss(
     path = tmp_path / "configs" / "inference" / f"{name}.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(text.replace("dropout: 0.0", "dropout: 0.0\n          decoder_attn_dtype: fp16"))
-    monkeypatch.chdir(tmp_path)
     assert words("sample", f"--prompt 'a fox' --config configs/inference/{name}.yaml") == absent
     assert ("--out=outputs/demo/txt2img/SDXL-refiner-1.0" in absent) == is_refiner
     path.write_text(text.replace("EpsScaling", "VScaling"))
