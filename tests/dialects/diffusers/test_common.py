@@ -16,14 +16,11 @@ translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.notes
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        ("constant", ("constant", 0, 0.0)),
-        ("constant_with_warmup", ("constant", 500, 0.0)),
-        ("linear", ("linear", 500, 0.0)),
-        ("cosine", ("cosine", 500, 0.0)),
-        ("cosine_with_restarts", ("restarts", 500, 0.0)),
-        ("polynomial", ("polynomial", 500, 1e-3)),
+        ("constant", ("constant", 0, 0.0)), ("constant_with_warmup", ("constant", 500, 0.0)),
+        ("linear", ("linear", 500, 0.0)), ("cosine", ("cosine", 500, 0.0)),
+        ("cosine_with_restarts", ("restarts", 500, 0.0)), ("polynomial", ("polynomial", 500, 1e-3)),
     ],
-)
+)  # fmt: skip
 def test_schedules_are_those_of_the_library(kind: str, expected: tuple[str, int, float]) -> None:
     schedule = translate(f"--lr_scheduler={kind}").settings["optim"]["schedule"]
     assert (schedule["kind"], schedule["warmup_steps"], schedule["floor"]) == pytest.approx(expected)

@@ -19,36 +19,13 @@ from mezzotint.recipe.reading.yaml_rules import load, scalar
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("1e-6", 1e-6),
-        ("1E3", 1000.0),
-        (".5", 0.5),
-        ("5.", 5.0),
-        ("-2.5", -2.5),
-        ("+3", 3),
-        ("010", 10),
-        ("0o17", 15),
-        ("0x1F", 31),
-        ("true", True),
-        ("False", False),
-        ("null", None),
-        ("~", None),
-        ("", None),
-        (".inf", math.inf),
-        ("-.INF", -math.inf),
-        ("no", "no"),
-        ("yes", "yes"),
-        ("on", "on"),
-        ("off", "off"),
-        ("y", "y"),
-        ("1:30", "1:30"),
-        ("2024-01-31", "2024-01-31"),
-        ("1_000", "1_000"),
-        ("0b11", "0b11"),
-        ("1e", "1e"),
-        ("tRUE", "tRUE"),
-        ("=", "="),
+        ("1e-6", 1e-6), ("1E3", 1000.0), (".5", 0.5), ("5.", 5.0), ("-2.5", -2.5), ("+3", 3), ("010", 10),
+        ("0o17", 15), ("0x1F", 31), ("true", True), ("False", False), ("null", None), ("~", None), ("", None),
+        (".inf", math.inf), ("-.INF", -math.inf), ("no", "no"), ("yes", "yes"), ("on", "on"), ("off", "off"),
+        ("y", "y"), ("1:30", "1:30"), ("2024-01-31", "2024-01-31"), ("1_000", "1_000"), ("0b11", "0b11"),
+        ("1e", "1e"), ("tRUE", "tRUE"), ("=", "="),
     ],
-)
+)  # fmt: skip
 def test_scalars_follow_yaml_1_2(text: str, value: object) -> None:
     assert scalar(text) == value
     assert type(scalar(text)) is type(value)

@@ -11,16 +11,11 @@ from mezzotint.recipe.reading.read import read_text
 @pytest.mark.parametrize(
     ("written", "solver", "sigmas"),
     [
-        ("DPM++ 2M Karras", "dpm++", "karras"),
-        ("dpmpp_2m_karras", "dpm++", "karras"),
-        ("DPM++ 2M", "dpm++", "schedule"),
-        ("Euler a", "euler-a", "schedule"),
-        ("euler_a", "euler-a", "schedule"),
-        ("k_euler_a", "euler-a", "schedule"),
-        ("Heun", "heun", "schedule"),
-        ("DDIMScheduler", "ddim", "schedule"),
+        ("DPM++ 2M Karras", "dpm++", "karras"), ("dpmpp_2m_karras", "dpm++", "karras"),
+        ("DPM++ 2M", "dpm++", "schedule"), ("Euler a", "euler-a", "schedule"), ("euler_a", "euler-a", "schedule"),
+        ("k_euler_a", "euler-a", "schedule"), ("Heun", "heun", "schedule"), ("DDIMScheduler", "ddim", "schedule"),
     ],
-)
+)  # fmt: skip
 def test_names_of_solvers_are_read_as_user_interfaces_write_them(written: str, solver: str, sigmas: str) -> None:
     drawn = read_text("schema: 1", overrides=[f"sample.solver={written}"]).recipe.sample
     assert (drawn.solver, drawn.sigmas) == (solver, sigmas)
