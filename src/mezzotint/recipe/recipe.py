@@ -130,5 +130,4 @@ def replaced(section: S, words: Sequence[str], value: Any) -> S:
     name, *inside = words
     if inside:
         return with_values(section, {name: replaced(getattr(section, name), inside, value)})
-    given = section.model_dump(mode="json", by_alias=True) | {name: value}
-    return type(section).model_validate(given)
+    return type(section).model_validate(section.model_dump(mode="json", by_alias=True) | {name: value})

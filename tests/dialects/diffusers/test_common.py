@@ -73,7 +73,7 @@ def test_a_precision_of_the_launcher_that_is_not_there_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("name", "expected"),
     [
         ("latest", "auto"),
         ("checkpoint-500", "step-00000500"),
@@ -81,9 +81,9 @@ def test_a_precision_of_the_launcher_that_is_not_there_is_refused() -> None:
         ("runs/other", "runs/other"),
     ],
 )
-def test_resuming_names_our_checkpoints(given: str, expected: str) -> None:
-    assert changed(f"--resume_from_checkpoint={given}") == {"run.resume": expected}
-    assert any("goes on exactly" in note for note in notes(f"--resume_from_checkpoint={given}"))
+def test_resuming_names_our_checkpoints(name: str, expected: str) -> None:
+    assert changed(f"--resume_from_checkpoint={name}") == {"run.resume": expected}
+    assert any("goes on exactly" in note for note in notes(f"--resume_from_checkpoint={name}"))
 
 
 def test_steps_count_before_epochs_and_the_data_set_s_name_before_its_folder() -> None:

@@ -24,9 +24,9 @@ def test_what_the_trainer_leaves_out_is_left_out_by_the_recipe_s_own_defaults() 
     assert (recipe.sample.file, recipe.sample.prompts, recipe.sample.size) == (None, (), None)
 
 
-@pytest.mark.parametrize(("given", "ours"), [(0, 0), (1, 0), (2, 1), (3, 2), (4, 3)])
-def test_clip_skip_counts_the_last_layer_as_one(given: int, ours: int) -> None:
-    assert flat(translate(f"--clip_skip={given}").settings)["model.clip_skip"] == ours
+@pytest.mark.parametrize(("skip", "ours"), [(0, 0), (1, 0), (2, 1), (3, 2), (4, 3)])
+def test_clip_skip_counts_the_last_layer_as_one(skip: int, ours: int) -> None:
+    assert flat(translate(f"--clip_skip={skip}").settings)["model.clip_skip"] == ours
 
 
 def test_minus_one_is_zero_terminal_snr_and_a_ratio_stays_beside_the_switch() -> None:

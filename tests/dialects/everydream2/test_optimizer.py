@@ -60,10 +60,10 @@ def test_what_stands_in_the_file_counts_before_the_line_s_schedule_and_after_its
 def test_rates_and_schedules_are_everydreams(case: dict[str, Any]) -> None:
     """Its merged settings, one batch a step; a rate of the line counts before both, as its documents have it."""
     steps, line = case["epoch_len"] * case["max_epochs"], case["args"]
-    given = {"base": SHIPPED["base"] | case["base_in"]}
-    given["text_encoder_overrides"] = SHIPPED["text_encoder_overrides"] | case["te_in"]
+    content = {"base": SHIPPED["base"] | case["base_in"]}
+    content["text_encoder_overrides"] = SHIPPED["text_encoder_overrides"] | case["te_in"]
     words = [f"--{key}={value}" for key, value in line.items()]
-    reading = foreign.reading("everydream2", [f"--optimizer_config={written('opt.json', given)}", *words], (), ALONE)
+    reading = foreign.reading("everydream2", [f"--optimizer_config={written('opt.json', content)}", *words], (), ALONE)
     optim = reading.recipe.optim
     for part, expected in (("denoiser", case["base"]), ("text_encoder", case["text_encoder"])):
         schedule: ScheduleSettings = optim.part_schedule.get(part, optim.schedule)

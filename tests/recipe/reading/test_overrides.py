@@ -52,10 +52,10 @@ def only_problem(text: str, *overrides: str) -> Problem:
     ],
 )
 def test_every_path_is_an_option(override: str, path: str, value: object) -> None:
-    found: object = read_text("run: {log_every: 3}", overrides=[override]).recipe
+    value_there: object = read_text("run: {log_every: 3}", overrides=[override]).recipe
     for word in path.split("."):
-        found = getattr(found, word)
-    assert found == value
+        value_there = getattr(value_there, word)
+    assert value_there == value
 
 
 def test_later_options_win_and_a_group_keeps_what_it_does_not_name() -> None:

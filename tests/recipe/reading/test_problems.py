@@ -55,8 +55,8 @@ def test_problems_of_all_kinds_come_in_one_pass_in_the_order_of_the_file() -> No
         "  cache: {text: true}\n"
         "epochs: 3\n"
     )
-    found = [(p.line, p.where, p.code) for p in problems_of(text, "run.seed=-2", "run.sed=3", "steps")]
-    assert found == [
+    wrong = [(p.line, p.where, p.code) for p in problems_of(text, "run.seed=-2", "run.sed=3", "steps")]
+    assert wrong == [
         (4, "optim.learning_rate", "E1001"),
         (5, "optim.clip.scope", "E1007"),
         (7, "data.batch_size", "E1002"),
@@ -70,17 +70,17 @@ def test_problems_of_all_kinds_come_in_one_pass_in_the_order_of_the_file() -> No
 
 
 def test_a_check_of_two_sections_speaks_up_beside_a_mistyped_key() -> None:
-    found = problems_of("run: {steps: 10, epochs: 2}\noptim: {learning_rate: 1}\n")
-    assert [p.code for p in found] == ["E1003", "E1001"]
-    assert found[0].what == "run.steps and run.epochs are both set; give one of them"
-    assert found[0].line == 1
+    wrong = problems_of("run: {steps: 10, epochs: 2}\noptim: {learning_rate: 1}\n")
+    assert [p.code for p in wrong] == ["E1003", "E1001"]
+    assert wrong[0].what == "run.steps and run.epochs are both set; give one of them"
+    assert wrong[0].line == 1
 
 
 def test_a_check_is_silent_about_values_that_could_not_be_read() -> None:
     # part_lr is right or wrong according to model.train, which is unreadable here
     assert only_problem("model: {train: 5}\noptim: {part_lr: {text_encoder: 1.0}}\n").where.startswith("model.train")
-    found = problems_of("model: {trian: [text_encoder]}\noptim: {part_lr: {text_encoder: 1.0}}\n")
-    assert [p.where for p in found] == ["model.trian"]
+    wrong = problems_of("model: {trian: [text_encoder]}\noptim: {part_lr: {text_encoder: 1.0}}\n")
+    assert [p.where for p in wrong] == ["model.trian"]
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_every_kind_of_mistake_is_said_in_plain_words(text: str, where: str, cod
 
 
 def test_several_mistakes_in_one_list_are_all_named() -> None:
-    found = problems_of("sample:\n  prompts:\n    - 1\n    - fine\n    - 2\n")
-    assert [(p.line, p.where, p.code) for p in found] == [
+    wrong = problems_of("sample:\n  prompts:\n    - 1\n    - fine\n    - 2\n")
+    assert [(p.line, p.where, p.code) for p in wrong] == [
         (3, "sample.prompts.0", "E1002"),
         (5, "sample.prompts.2", "E1002"),
     ]
@@ -139,10 +139,10 @@ def test_several_mistakes_in_one_list_are_all_named() -> None:
 
 def test_a_file_that_is_no_recipe_is_not_told_line_by_line() -> None:
     start = time.process_time()
-    found = problems_of("".join(f"key{i}: 1\n" for i in range(20_000)))
+    wrong = problems_of("".join(f"key{i}: 1\n" for i in range(20_000)))
     assert time.process_time() - start < 10.0  # of this process alone, whatever else the machine does
-    assert len(found) == 51
-    assert "19950 more" in found[-1].what
+    assert len(wrong) == 51
+    assert "19950 more" in wrong[-1].what
 
 
 def test_whole_floats_count_as_whole_numbers() -> None:

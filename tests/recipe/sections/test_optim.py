@@ -20,9 +20,9 @@ def test_a_parts_optimizer_and_schedule_are_options_by_path() -> None:
         "optim.part_schedule.text_encoder.kind=cosine",
         "optim.part_schedule.text_encoder.warmup_steps=5",
     ]
-    found = read_text(BOTH, overrides=words).recipe.optim
-    assert found.part_optimizer == {"text_encoder": AdaCoor(), "denoiser": AdamW(eps=1e-7)}
-    assert found.part_schedule == {"text_encoder": ScheduleSettings(kind="cosine", warmup_steps=5)}
+    optim = read_text(BOTH, overrides=words).recipe.optim
+    assert optim.part_optimizer == {"text_encoder": AdaCoor(), "denoiser": AdamW(eps=1e-7)}
+    assert optim.part_schedule == {"text_encoder": ScheduleSettings(kind="cosine", warmup_steps=5)}
     changed = read_text(
         BOTH + "optim: {part_optimizer: {text_encoder: {kind: adamw, eps: 1e-6}}}",
         overrides=["optim.part_optimizer.text_encoder.weight_decay=0"],

@@ -34,12 +34,12 @@ def _is_name(value: str | None) -> str | None:
     if value is None:
         return None
     try:
-        made = value.format(name="run", epoch=1, step=1, micro_step=1, last="last-", ema="_ema", what="run")
+        name = value.format(name="run", epoch=1, step=1, micro_step=1, last="last-", ema="_ema", what="run")
     except (KeyError, IndexError, ValueError) as error:
         known = "{name}, {what}, {epoch}, {step}, {micro_step}, {last} and {ema}"
         raise ValueError(f"takes {known} alone, got {value!r}") from error
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", made):
-        raise ValueError(f"makes the name {made!r}; letters, digits, dot, hyphen and underscore are allowed")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", name):
+        raise ValueError(f"makes the name {name!r}; letters, digits, dot, hyphen and underscore are allowed")
     return value
 
 

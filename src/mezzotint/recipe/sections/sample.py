@@ -94,10 +94,10 @@ def _short(value: Any) -> Any:
 def _parted(values: Any) -> Any:
     """`solver: DPM++ 2M Karras` as a solver and its levels of noise."""
     name = values.get("solver") if isinstance(values, dict) else None
-    found = re.fullmatch(r"(.+?)[\s_-]+karras", name.strip(), re.IGNORECASE) if isinstance(name, str) else None
-    if found is None or _short(found[1]) not in get_args(SolverName):
+    match = re.fullmatch(r"(.+?)[\s_-]+karras", name.strip(), re.IGNORECASE) if isinstance(name, str) else None
+    if match is None or _short(match[1]) not in get_args(SolverName):
         return values
-    return {"sigmas": "karras", **values, "solver": _short(found[1])}
+    return {"sigmas": "karras", **values, "solver": _short(match[1])}
 
 
 def size_named(value: Any) -> Any:
