@@ -118,7 +118,7 @@ def refused(flag: str, default: Any, about: str, **more: Any) -> Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class FileTable:
     """What may stand in a JSON file that a flag names. flag: that flag; when its default is a file that is not there,
     `shipped` counts. prefix: before the rows' names, to tell them from flags. rows: a dot in a name is a level of the
     file. shipped: values of the file that comes with the trainer, by name without prefix."""
@@ -306,7 +306,7 @@ class Dialect:
     other_scripts: Mapping[str, str] = none()
     verb: str = "train"
     config: str = ""
-    tables: tuple[Table, ...] = ()
+    tables: tuple[FileTable, ...] = ()
     expand: Callable[[Sequence[str]], ParsedCommand | None] | None = None
     tools: tuple[Tool, ...] = ()
     accumulation: str = ""
@@ -440,7 +440,7 @@ def _rows_into(draft: Draft) -> None:
             (draft.refuse if row.outcome == "refused" else draft.note)(row.flag, row.about)
 
 
-def _lay_table(table: Table, parsed: Parsed, files: dict[str, str], row: Row) -> None:
+def _lay_table(table: FileTable, parsed: Parsed, files: dict[str, str], row: Row) -> None:
     """What the file of a table says, or, when it is a default that is not there, what ships with the trainer."""
     name = parsed.values.get(table.flag) or row.default
     if name is None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mezzotint.dialects.base import Row, Table, idle, mapped, refused, row
+from mezzotint.dialects.base import Row, FileTable, idle, mapped, refused, row
 from mezzotint.dialects.shared.reading import Value
 
 SCHEDULES = ("constant", "linear", "cosine", "polynomial")
@@ -275,5 +275,5 @@ SHIPPED: dict[str, Value] = {
 encoder's schedule. There it is cosine, in the later revision; the document says that a rate is constant unless one asks
 for more, and whoever has the file at hand gets what it says."""
 
-OPTIMIZER = Table("optimizer_config", "optimizer:", _OPTIMIZER, SHIPPED)
-VALIDATION = Table("validation_config", "validation:", _VALIDATION)
+OPTIMIZER = FileTable("optimizer_config", "optimizer:", _OPTIMIZER, SHIPPED)
+VALIDATION = FileTable("validation_config", "validation:", _VALIDATION)
