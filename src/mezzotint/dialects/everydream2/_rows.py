@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mezzotint.dialects.base import Row, FileTable, idle, mapped, refused, row
+from mezzotint.dialects.base import FileTable, Row, idle, mapped, refused, row
 from mezzotint.dialects.shared.reading import Value
 
 SCHEDULES = ("constant", "linear", "cosine", "polynomial")
