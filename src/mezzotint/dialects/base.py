@@ -85,9 +85,9 @@ class Row(Spec):
         return self
 
 
-_FORMS: Mapping[type, Form] = MappingProxyType(
-    {str: "text", list: "texts", int: "whole", float: "number", tuple: "numbers", bool: "switch"}
-)
+_FORMS: Mapping[type, Form] = {
+    str: "text", list: "texts", int: "whole", float: "number", tuple: "numbers", bool: "switch",
+}  # fmt: skip
 
 
 def row(

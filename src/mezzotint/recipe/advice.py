@@ -7,53 +7,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.recipe import Recipe
 
-ADVICE = MappingProxyType(
-    {
-        "data.resolution": "SD 1.5 takes 576, 640 and 704 as well as 512, the more so with hundreds of pictures; "
-        "a model of 768 is trained around 768. Higher resolutions want more memory and a lower rate.",
-        "optim.lr": "1e-6 in general for SD 1.5 at 512, 2e-6 to 5e-6 with batches of 6 to 8; about half at 768 "
-        "(1e-6 to 2.5e-6); 2e-7 for SD 2.1 at 768. With a cosine start 25 to 50 % higher.",
-        "optim.schedule.kind": "A cosine may start 25 to 50 % higher than a constant rate.",
-        "optim.schedule.decay_steps": "Leave it to be worked out: a decay that ends before the run leaves the "
-        "rate at the floor, or lets a wave rise again; one over three times as long as the run hardly lowers "
-        "it.",
-        "optim.lr_batch_power": "It raises the rate for every batch above 1, so begin low, at 2e-6, and look at "
-        "the rate that is printed.",
-        "optim.accumulation": "With batches of 6 to 8, more than 1 lowers quality.",
-        "optim.clip.norm": "Fine-tuning seldom needs it: fp16 with a loss scale keeps gradients in bounds.",
-        "optim.optimizer.kind": "adacoor is for batches of 8 and less, with its eps left at 1e-8. prodigy finds the "
-        "rate, and optim.lr is a factor of it: leave it at 1.",
-        "optim.optimizer.eps": "A larger one calms gradients that explode. For adacoor leave it at 1e-8.",
-        "data.captions.dropout": "0.04 in general, 0.10 for large models, 0.15 to force a style; more bleeds "
-        "into everything.",
-        "data.flip": "Not for faces, asymmetric outfits, or captions with left and right; of clips, not where a "
-        "caption tells which way something moves or turns.",
-        "data.batch_size": "Pictures that are kept together by name want whole multiples of it for each shape.",
-        "run.recompute.enabled": "Not below 640 on a card of 24 GB; above 768 it is needed there.",
-        "objective.noise_offset": "0.05 to 0.10 works well: 0.10 for short runs, 0.02 to 0.03 beyond 50,000 "
-        "steps, where more can diverge.",
-        "objective.pyramid_discount": "Above 0.40 only for runs under 2,000 steps.",
-        "objective.min_snr_gamma": "5, or 1 or 20; for models that predict v not in the form prediction, in which the "
-        "noisiest timesteps weigh about 0.005.",
-        "objective.zero_terminal_snr": "For models that predict v; set sample.guidance_rescale=0.7.",
-        "optim.ema.decay": "0.9999 on the GPU with an interval of 1; 0.999 to 0.9999 is sensible. With an "
-        "interval of 50, 0.99 or less.",
-        "optim.ema.interval": "1 on the GPU; on the CPU a larger one keeps updates cheap, and wants a lower decay.",
-        "optim.ema.device": "cpu on cards of 16 GB and less, same from 40 GB on.",
-        "optim.ema.strength": "0.01 to 0.15.",
-        "run.device_memory": "59GB where a card has 64.",
-        "run.vae_dtype": "fp32 for SDXL, whose own VAE overflows in fp16.",
-        "run.weight_dtype": "fp32: weights in fp16 may make a training of SDXL unstable. If they have to be, the "
-        "repaired VAE (fp16-fix) in model.vae helps a little, and so does a cache made in fp32.",
-        "objective.timestep_bias.strategy": "earlier for fine detail, later for composition.",
-        "run.seed": "A fixed one to compare settings; -1 when a model is stopped and taken up in new runs often.",
-    }
-)
+ADVICE: Mapping[str, str] = {
+    "data.resolution": "SD 1.5 takes 576, 640 and 704 as well as 512, the more so with hundreds of pictures; "
+    "a model of 768 is trained around 768. Higher resolutions want more memory and a lower rate.",
+    "optim.lr": "1e-6 in general for SD 1.5 at 512, 2e-6 to 5e-6 with batches of 6 to 8; about half at 768 "
+    "(1e-6 to 2.5e-6); 2e-7 for SD 2.1 at 768. With a cosine start 25 to 50 % higher.",
+    "optim.schedule.kind": "A cosine may start 25 to 50 % higher than a constant rate.",
+    "optim.schedule.decay_steps": "Leave it to be worked out: a decay that ends before the run leaves the "
+    "rate at the floor, or lets a wave rise again; one over three times as long as the run hardly lowers "
+    "it.",
+    "optim.lr_batch_power": "It raises the rate for every batch above 1, so begin low, at 2e-6, and look at "
+    "the rate that is printed.",
+    "optim.accumulation": "With batches of 6 to 8, more than 1 lowers quality.",
+    "optim.clip.norm": "Fine-tuning seldom needs it: fp16 with a loss scale keeps gradients in bounds.",
+    "optim.optimizer.kind": "adacoor is for batches of 8 and less, with its eps left at 1e-8. prodigy finds the "
+    "rate, and optim.lr is a factor of it: leave it at 1.",
+    "optim.optimizer.eps": "A larger one calms gradients that explode. For adacoor leave it at 1e-8.",
+    "data.captions.dropout": "0.04 in general, 0.10 for large models, 0.15 to force a style; more bleeds "
+    "into everything.",
+    "data.flip": "Not for faces, asymmetric outfits, or captions with left and right; of clips, not where a "
+    "caption tells which way something moves or turns.",
+    "data.batch_size": "Pictures that are kept together by name want whole multiples of it for each shape.",
+    "run.recompute.enabled": "Not below 640 on a card of 24 GB; above 768 it is needed there.",
+    "objective.noise_offset": "0.05 to 0.10 works well: 0.10 for short runs, 0.02 to 0.03 beyond 50,000 "
+    "steps, where more can diverge.",
+    "objective.pyramid_discount": "Above 0.40 only for runs under 2,000 steps.",
+    "objective.min_snr_gamma": "5, or 1 or 20; for models that predict v not in the form prediction, in which the "
+    "noisiest timesteps weigh about 0.005.",
+    "objective.zero_terminal_snr": "For models that predict v; set sample.guidance_rescale=0.7.",
+    "optim.ema.decay": "0.9999 on the GPU with an interval of 1; 0.999 to 0.9999 is sensible. With an "
+    "interval of 50, 0.99 or less.",
+    "optim.ema.interval": "1 on the GPU; on the CPU a larger one keeps updates cheap, and wants a lower decay.",
+    "optim.ema.device": "cpu on cards of 16 GB and less, same from 40 GB on.",
+    "optim.ema.strength": "0.01 to 0.15.",
+    "run.device_memory": "59GB where a card has 64.",
+    "run.vae_dtype": "fp32 for SDXL, whose own VAE overflows in fp16.",
+    "run.weight_dtype": "fp32: weights in fp16 may make a training of SDXL unstable. If they have to be, the "
+    "repaired VAE (fp16-fix) in model.vae helps a little, and so does a cache made in fp32.",
+    "objective.timestep_bias.strategy": "earlier for fine detail, later for composition.",
+    "run.seed": "A fixed one to compare settings; -1 when a model is stopped and taken up in new runs often.",
+}
 """Sentences by path."""
 
 BOUNDARY = 25e9

@@ -39,19 +39,15 @@ SIZES = (
 )  # fmt: skip
 """Params of the network that its weights decide."""
 
-BASE: Mapping[str, Any] = MappingProxyType(
-    {
-        "adm_in_channels": 2816, "in_channels": 4, "out_channels": 4, "model_channels": 320,
-        "attention_resolutions": [4, 2], "num_res_blocks": 2, "channel_mult": [1, 2, 4], "num_head_channels": 64,
-        "transformer_depth": [1, 2, 10], "context_dim": 2048,
-    }
-)  # fmt: skip
-REFINER: Mapping[str, Any] = MappingProxyType(
-    {
-        **BASE, "adm_in_channels": 2560, "model_channels": 384, "channel_mult": [1, 2, 4, 4], "transformer_depth": 4,
-        "context_dim": [1280, 1280, 1280, 1280],
-    }
-)  # fmt: skip
+BASE: Mapping[str, Any] = {
+    "adm_in_channels": 2816, "in_channels": 4, "out_channels": 4, "model_channels": 320,
+    "attention_resolutions": [4, 2], "num_res_blocks": 2, "channel_mult": [1, 2, 4], "num_head_channels": 64,
+    "transformer_depth": [1, 2, 10], "context_dim": 2048,
+}  # fmt: skip
+REFINER: Mapping[str, Any] = {
+    **BASE, "adm_in_channels": 2560, "model_channels": 384, "channel_mult": [1, 2, 4, 4], "transformer_depth": 4,
+    "context_dim": [1280, 1280, 1280, 1280],
+}  # fmt: skip
 """The networks of SDXL's base model and of its refiner."""
 
 # fmt: off

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from mezzotint.assets import ASSETS
 from mezzotint.dialects.base import Draft, Row, Tool, idle, refused, row
@@ -25,13 +24,11 @@ _TO_MINDSPORE, _FROM_MINDSPORE = ("pt_to_ms", "st_to_ms"), ("ms_to_pt", "ms_to_s
 SHIPPED = ASSETS / "mindone" / "inference"
 """The YAML files that the sampler's documents name, in words of our own."""
 
-SAMPLERS = MappingProxyType(
-    {
-        "EulerEDMSampler": "euler", "HeunEDMSampler": "heun", "EulerAncestralSampler": "euler-a",
-        "AncestralSampler": "euler", "DPMPP2SAncestralSampler": "dpm++-2s-a", "DPMPP2MSampler": "dpm++",
-        "LinearMultistepSampler": "lms", "LCMSampler": "lcm",
-    }
-)  # fmt: skip
+SAMPLERS: Mapping[str, str] = {
+    "EulerEDMSampler": "euler", "HeunEDMSampler": "heun", "EulerAncestralSampler": "euler-a",
+    "AncestralSampler": "euler", "DPMPP2SAncestralSampler": "dpm++-2s-a", "DPMPP2MSampler": "dpm++",
+    "LinearMultistepSampler": "lms", "LCMSampler": "lcm",
+}  # fmt: skip
 """Their samplers by our solvers."""
 
 

@@ -19,16 +19,16 @@ from mezzotint.recipe.reading import yaml_rules
 from mezzotint.recipe.reading.yaml_rules import Place
 
 ParamKind = Literal["text", "whole", "number", "switch", "list", "object", "any"]
-_KINDS: Mapping[type, ParamKind] = MappingProxyType(
-    {str: "text", int: "whole", float: "number", bool: "switch", list: "list", dict: "object"}
-)
+_KINDS: Mapping[type, ParamKind] = {
+    str: "text", int: "whole", float: "number", bool: "switch", list: "list", dict: "object",
+}  # fmt: skip
 _WORDS = {"whole": "a whole number", "number": "a number", "text": "a text", "list": "a list", "object": "an object"}
 _SWITCHES = {**dict.fromkeys(("yes", "on", "y"), True), **dict.fromkeys(("no", "off", "n"), False)}
 _MISSING = object()
 
-BESIDE: Mapping[str, frozenset[str]] = MappingProxyType(
-    {"embedder": frozenset({"is_trainable", "ucg_rate", "input_key", "input_keys", "legacy_ucg_value"})}
-)
+BESIDE: Mapping[str, frozenset[str]] = {
+    "embedder": frozenset({"is_trainable", "ucg_rate", "input_key", "input_keys", "legacy_ucg_value"})
+}
 """What may stand beside target and params, by role."""
 
 

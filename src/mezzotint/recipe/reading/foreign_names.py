@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 KOHYA, DIFFUSERS, ONE, SIMPLE, EVERY = "kohya", "diffusers", "OneTrainer", "SimpleTuner", "EveryDream2"
 _ORIGINS = {"K": KOHYA, "D": DIFFUSERS, "O": ONE, "S": SIMPLE, "E": EVERY}
@@ -154,9 +153,9 @@ def _foreign(path: str, entry: str) -> dict[str, Foreign]:
     return dict.fromkeys(names, Foreign(path or None, tuple(_ORIGINS[letter] for letter in letters), note))
 
 
-FOREIGN_NAMES: Mapping[str, Foreign] = MappingProxyType(
-    {name: known for path, entries in _NAMES.items() for one in entries for name, known in _foreign(path, one).items()}
-)
+FOREIGN_NAMES: Mapping[str, Foreign] = {
+    name: known for path, entries in _NAMES.items() for one in entries for name, known in _foreign(path, one).items()
+}
 """By the foreign name, with underscores."""
 
 _PRECISIONS = {"no": "fp32", "float32": "fp32", "float": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16"}
