@@ -19,7 +19,7 @@ from runs import logged, tensors_of
 
 from mezzotint import outside
 from mezzotint.cli import main
-from mezzotint.recipe.sections import live as live_settings
+from mezzotint.recipe import recipe as live_settings
 from mezzotint.tasks.train import _live_settings
 
 OURS = (

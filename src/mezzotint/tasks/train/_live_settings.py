@@ -16,9 +16,8 @@ from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.recipe.reading.read import Reading, located, read
 from mezzotint.recipe.reading.wording import shown
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.recipe import LIVE, SINCE_ZERO, Recipe, live_values, with_live
 from mezzotint.recipe.resume_rules import differences
-from mezzotint.recipe.sections.live import LIVE, SINCE_ZERO, live_values, with_live
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.sampling.sample import require_solver
