@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from mezzotint.cli import main
 from mezzotint.errors import CODES
 from mezzotint.tasks.check.memory import Activations, Outline
-from mezzotint.weights.layouts.base import average
+from mezzotint.weights.layouts.sd import LAYOUT
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "support.md"
@@ -263,7 +263,7 @@ def forms(tmp_path_factory: pytest.TempPathFactory, shallow_sd: Path) -> dict[st
     for ending in ("ckpt", "pt", "bin"):
         found[ending] = root / f"model.{ending}"
         torch.save({"state_dict": tensors, "global_step": 7}, found[ending])
-    averaged = {average(name): 0.5 * t for name, t in tensors.items() if name.startswith("model.")}
+    averaged = {LAYOUT.average(name): 0.5 * t for name, t in tensors.items() if name.startswith("model.")}
     found["averaged"] = root / "averaged.safetensors"
     save_file(tensors | averaged, found["averaged"])
     return found

@@ -13,7 +13,6 @@ import torch
 from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.keymap import Entry, Table
-from mezzotint.weights.layouts.base import average
 from mezzotint.weights.layouts.sd import LAYOUT
 
 RECORD = Path(__file__).parents[1] / "parity" / "data" / "everydream2" / "single_file_keys.json"
@@ -156,7 +155,7 @@ def test_a_name_that_stands_for_two_tensors_is_a_bug() -> None:
 
 
 def test_averaged_names_have_no_dots_and_no_two_are_alike() -> None:
-    names = [average(entry.foreign) for entry in table_of("sd1", "unet").entries]
+    names = [LAYOUT.average(entry.foreign) for entry in table_of("sd1", "unet").entries]
     assert len(set(names)) == 686
     assert "model_ema.diffusion_modelinput_blocks00weight" in names
 

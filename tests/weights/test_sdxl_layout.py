@@ -32,7 +32,8 @@ from mezzotint.weights.single_file import known_layouts, modelspec
 from mezzotint.weights.single_file.single_file import SingleFile, open_single
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "mindone-sdxl"
-LAYOUTS = {"sdxl": (sdxl.LAYOUT, mindone_sdxl.LAYOUT), "sdxl-refiner": (sdxl.REFINER, mindone_sdxl.REFINER)}
+BOTH = (sdxl.LAYOUT, mindone_sdxl.LAYOUT)
+LAYOUTS = {"sdxl": BOTH, "sdxl-refiner": tuple(layout.variants[0] for layout in BOTH)}
 COUNTS = {
     ("sdxl", "unet"): (1680, 1680, 2_567_463_684),
     ("sdxl", "vae"): (248, 248, 83_653_863),

@@ -23,7 +23,6 @@ from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights.files.tensor_files import read_metadata
 from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import shipped
-from mezzotint.weights.layouts.base import average
 from mezzotint.weights.layouts.sd import LAYOUT
 from mezzotint.weights.single_file import modelspec, single_file
 
@@ -161,7 +160,7 @@ def test_half_precision_is_widened(edited: Callable[..., Path]) -> None:
 def test_averaged_weights_are_used_when_asked_for_and_told_otherwise(edited: Callable[..., Path]) -> None:
     def add(tensors: dict[str, Tensor]) -> None:
         plain = {n: t for n, t in tensors.items() if n.startswith("model.")}
-        tensors.update({average(name): tensor + 1 for name, tensor in plain.items()})
+        tensors.update({LAYOUT.average(name): tensor + 1 for name, tensor in plain.items()})
         tensors["model_ema.decay"] = torch.tensor(0.9999)
 
     path = edited(add)

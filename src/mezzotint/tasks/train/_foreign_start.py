@@ -119,7 +119,7 @@ def write(path: Path, update: Update, family: ModelFamily, rates: list[float] | 
     mine = _moments(update)
     masters = update.masters
 
-    def pairs() -> Iterator[tuple[str, mindspore.Writable]]:
+    def pairs() -> Iterator[tuple[str, Tensor]]:
         yield f"{PREFIX}global_step", update.applied.to("cpu", torch.int32).reshape(1)
         for part, entry in _entries(update, family):
             if any(f"{part}/{name}" not in masters for name in entry.ours):

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from mezzotint.errors import StorageError, WeightsError
 from mezzotint.weights.files import fingerprint
-from mezzotint.weights.files.tensor_files import read_header, settle
+from mezzotint.weights.files.tensor_files import read_header, replacing
 
 SUFFIXES = (".ckpt", ".pt", ".pth", ".bin")
 """Endings under which pickled weights are found."""
@@ -60,11 +56,14 @@ def convert(source: Path, target: Path, limits: Limits | None = None) -> None:
     Raises WeightsError E1411 when the file is no plain weights, or asks for anything that weights do not need; nothing
     of it was run. StorageError E1701 when the disk refuses.
     """
-    with _scratch(target) as scratch:
-        converted = scratch / "weights.safetensors"
+    start = f".{target.name}."
+    with replacing(target) as aside, TemporaryDirectory(".partial", start, target.parent) as scratch:
+        aside.touch()  # with the rights that this user's files have
+        converted = Path(scratch, "weights.safetensors")
         _run_child(source, converted, limits or Limits())
         read_header(converted)
-        settle(converted, target)
+        converted.chmod(aside.stat().st_mode)
+        converted.rename(aside)
 
 
 def as_safetensors(source: Path, store: Path) -> Path:
@@ -100,21 +99,6 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
-@contextmanager
-def _scratch(target: Path) -> Iterator[Path]:
-    """A folder beside the target, so that the finished file needs only a new name."""
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
-    except OSError as error:
-        raise StorageError(
-            f"{target}: cannot be written ({error.strerror}); choose another place", code="E1701"
-        ) from error
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _run_child(source: Path, converted: Path, limits: Limits) -> None:
     size = source.stat().st_size
     words = [str(source.absolute()), str(converted.absolute()), str(limits.memory_for(size)), str(limits.seconds)]
@@ -135,13 +119,12 @@ def _run_child(source: Path, converted: Path, limits: Limits) -> None:
             raise StorageError(
                 f"{converted.parent.parent}: the disk is full; make room for {source.name}", code="E1701"
             )
-        _refuse(source, _told(done.stdout) or _death(done.returncode, limits))
+        _refuse(source, _reason_in(done.stdout) or _death(done.returncode, limits))
     if not converted.is_file():
         _refuse(source, "reading it gave nothing")
-    os.chmod(converted, 0o666 & ~_umask())
 
 
-def _told(output: str) -> str:
+def _reason_in(output: str) -> str:
     for line in reversed(output.splitlines()):
         try:
             return str(json.loads(line)["reason"])
@@ -168,10 +151,3 @@ def _refuse(source: Path, reason: str) -> None:
         "place you trust",
         code="E1411",
     )
-
-
-def _umask() -> int:
-    """This user's mask for new files."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
