@@ -125,7 +125,14 @@ def test_a_place_that_is_taken_is_not_written_over(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="already there") as caught, model_folder.new_folder(tmp_path):
         raise AssertionError("begun")
     assert caught.value.code == "E1410"
-    with pytest.raises(WeightsError, match="already there"), model_folder.new_folder(tmp_path / "a" / "new") as aside:
-        (aside / "x").write_text("ours")
-        (tmp_path / "a" / "new").mkdir()
+
+
+def test_a_place_that_is_taken_meanwhile_is_not_written_over(tmp_path: Path) -> None:
+    def write() -> None:
+        with model_folder.new_folder(tmp_path / "a" / "new") as aside:
+            (aside / "x").write_text("ours")
+            (tmp_path / "a" / "new").mkdir()
+
+    with pytest.raises(WeightsError, match="already there"):
+        write()
     assert [path.name for path in (tmp_path / "a").rglob("*")] == ["new"]

@@ -410,7 +410,7 @@ def test_the_header_says_what_the_file_is(sd1: Path, sd2: tuple[Path, Path]) -> 
     assert told["modelspec.resolution"] == "64x64"
     assert told["modelspec.title"] == "sd1"
     assert read_metadata(sd2[1])["modelspec.architecture"] == "stable-diffusion-v2-512"
-    assert modelspec.architecture("2", "v") == "stable-diffusion-v2-768-v"
+    assert modelspec.Description("2", "v", 768, "").architecture == "stable-diffusion-v2-768-v"
 
 
 def test_the_hash_is_of_all_tensor_content(sd1: Path, tmp_path: Path) -> None:
@@ -423,9 +423,8 @@ def test_the_hash_is_of_all_tensor_content(sd1: Path, tmp_path: Path) -> None:
 
 def test_words_of_the_source_are_kept() -> None:
     before = {"modelspec.author": "someone", "modelspec.title": "Theirs", "modelspec.prediction_type": "v", "x": "y"}
-    told = modelspec.describe(
-        architecture="stable-diffusion-v1", prediction="epsilon", resolution=512, title="new", source=before
-    )
+    told = modelspec.Description("1", "epsilon", 512, "new").metadata(before)
+    assert told["x"] == "y"
     assert told["modelspec.author"] == "someone"
     assert told["modelspec.title"] == "Theirs"
     assert told["modelspec.prediction_type"] == "epsilon"

@@ -12,8 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.recipe.families.base import family_spec, specs
 from mezzotint.recipe.reading import yaml_rules
@@ -22,8 +20,9 @@ from mezzotint.weights.files import pickled, tensor_files
 from mezzotint.weights.files.tensor_files import TensorInfo
 from mezzotint.weights.folder import components, scheduler_file
 from mezzotint.weights.folder.model_folder import ModelFolder, open_folder, shipped
-from mezzotint.weights.keymap import ComponentMap, Entry, KeyMap, Table
+from mezzotint.weights.keymap import ComponentMap, KeyMap, Table
 from mezzotint.weights.single_file import known_layouts, modelspec
+from mezzotint.weights.single_file.match_tensors import ComponentInFile
 
 Prediction = modelspec.Prediction
 _ENDINGS = (".safetensors", *pickled.SUFFIXES)
@@ -81,14 +80,12 @@ class SingleFile:
     def component(self, component: str) -> ComponentInFile:
         """The tensors of a component under our names."""
         table = self.tables[component]
-        places = {name: (name, entry) for name, entry in table.present(self.header).items()}
+        places = table.present(self.header)
         if component == "unet" and self.averaged:
-            copies = {self.layout.average(entry.foreign): (name, entry) for name, (_, entry) in places.items()}
-            places = {copy: place for copy, place in copies.items() if copy in self.header}
+            copies = {self.layout.average(entry.foreign): entry for entry in places.values()}
+            places = {copy: entry for copy, entry in copies.items() if copy in self.header}
         strange = [n for n in self.besides.unknown if n.startswith(self._part(component).start)]
-        return ComponentInFile(
-            self.path, self.file, self.header, {n: entry for n, (_, entry) in places.items()}, strange
-        )
+        return ComponentInFile(self.path, self.file, self.header, places, strange)
 
     def scheduler(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The scheduler's configuration of its folder, made true where the file says otherwise."""
@@ -127,56 +124,6 @@ class SingleFile:
     def _shapes(self, component: str) -> dict[str, tuple[int, ...]]:
         where = self.folder.root / component / "config.json"
         return components.shapes(self.layout.networks[component], self.folder.config(component), where=where)
-
-
-@dataclass(frozen=True, slots=True)
-class ComponentInFile:
-    """A network's tensors in a single file: `files.Stored`. places: entries by the name that is read. strange: names
-    that seem to be of this network, and that it does not have."""
-
-    place: Path
-    file: Path
-    _all: Mapping[str, TensorInfo]
-    places: Mapping[str, Entry]
-    strange: Collection[str]
-
-    def header(self) -> dict[str, TensorInfo]:
-        """Our names with types and shapes; strange ones as they are, so that they are refused."""
-        known = {
-            ours: TensorInfo(self._all[name].dtype, shape)
-            for name, entry in self.places.items()
-            for ours, shape in entry.shapes(self._all[name].shape).items()
-        }
-        return known | {name: self._all[name] for name in self.strange}
-
-    def read(self, names: Collection[str]) -> dict[str, Tensor]:
-        """See Stored. Values and types are the file's."""
-        names_set = set(names)
-        chosen = {name: entry for name, entry in self.places.items() if names_set.intersection(entry.ours)}
-        tensors = tensor_files.read(self.file, chosen)
-        ours_read: dict[str, Tensor] = {}
-        for name, entry in chosen.items():
-            ours_read |= {ours: t for ours, t in entry.to_ours(tensors.pop(name)).items() if ours in names_set}
-        return ours_read
-
-    def require_known(self) -> None:
-        """Raises WeightsError E1405 when the file has strange tensors."""
-        if self.strange:
-            raise WeightsError(
-                f"{self.place}: has {tensor_files.listed(self.strange)} that the network of its configuration does not "
-                "have; give the folder of its configurations",
-                code="E1405",
-            )
-
-    def everything(self) -> dict[str, Tensor]:
-        """All tensors. Raises WeightsError E1405 when the file has strange ones."""
-        self.require_known()
-        return self.read(tuple(self.header()))
-
-    def digest(self) -> str:
-        """A name for the weights: of these tensors alone, so that another denoiser in the file changes nothing of its
-        autoencoder's."""
-        return tensor_files.digest(self.file, self.places)
 
 
 def open_single(
