@@ -434,7 +434,7 @@ def test_a_full_size_file_is_told_by_its_names(model: str, which: int) -> None:
     assert kinds.refusal(header, None) is None
     assert known_layouts.of_names(header.keys()) is layout
     told = kinds.refusal(header, "sd")
-    assert told == kinds.Kind(
+    assert told == kinds.OtherKind(
         words, "family sd trains Stable Diffusion 1.x and 2.x, text to image; write model.family=sdxl"
     )
 

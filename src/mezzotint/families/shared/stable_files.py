@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
-from torch import Tensor, nn
+from torch import nn
 from transformers.models.clip.tokenization_clip import CLIPTokenizer
 
 from mezzotint import outside
@@ -19,8 +19,8 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights import kinds
-from mezzotint.weights.files import fingerprint, tensor_files
-from mezzotint.weights.files.tensor_files import Stored, TensorInfo
+from mezzotint.weights.files import fingerprint
+from mezzotint.weights.files.tensor_files import Stored
 from mezzotint.weights.folder import components, plain_vae, scheduler_file
 from mezzotint.weights.folder.export import Replaced
 from mezzotint.weights.folder.model_folder import (
@@ -152,12 +152,8 @@ class StableFiles(ModelFiles):
         network, config, where = self.spec.networks[part], self.configs[part], self.where(part)
         if self.is_drawn(part):
             return components.draw(network, config, self.seed, part, where=where)
-        stored = self._stored(part)
-        if part == "denoiser" and self.whole_depth:
-            stored = _Shallower(
-                tensor_files.InFile(stored) if isinstance(stored, Path) else stored, frozenset(self._left_out())
-            )
-        return components.load(network, config, stored, where=where)
+        left_out = self._left_out() if part == "denoiser" and self.whole_depth else ()
+        return components.load(network, config, self._stored(part), where=where, left_out=left_out)
 
     def _left_out(self) -> list[str]:
         """The file's names of the transformer layers that `model.depth` leaves out."""
@@ -407,24 +403,6 @@ def require_layers(encoders: Configs, clip_skip: int, fewest: int) -> None:
                 f"write at most {layers - fewest}",
                 code="E1409",
             )
-
-
-@dataclass(frozen=True, slots=True)
-class _Shallower:
-    """Stored weights of a denoiser without the transformer layers that `model.depth` leaves out."""
-
-    stored: Stored
-    left_out: frozenset[str]
-
-    @property
-    def place(self) -> Path:
-        return self.stored.place
-
-    def header(self) -> dict[str, TensorInfo]:
-        return {name: info for name, info in self.stored.header().items() if name not in self.left_out}
-
-    def read(self, names: Collection[str]) -> dict[str, Tensor]:
-        return self.stored.read(names)
 
 
 def _natural(name: str) -> list[str]:

@@ -6,7 +6,7 @@ from a folder that the user names. What the file has besides the model is told, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -90,7 +90,7 @@ class SingleFile:
     def scheduler(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The scheduler's configuration of its folder, made true where the file says otherwise."""
         predicts = self.prediction or scheduler_file.prediction_of(config) or "epsilon"
-        zero = marks_zero_terminal(self.header) or bool(config.get("rescale_betas_zero_snr"))
+        zero = "ztsnr" in self.header or bool(config.get("rescale_betas_zero_snr"))
         return scheduler_file.corrected(config, prediction=predicts, zero_terminal=zero)
 
     def notes(self) -> Iterator[str]:
@@ -147,8 +147,13 @@ def open_single(
     file = _readable(path, store)
     header = tensor_files.read_header(file)
     layout = _layout(path, header, layout)
-    said = prediction or modelspec.prediction_of(tensor_files.read_metadata(file)) or _marked(header) or _beside(path)
-    root = config if config is not None else _shipped(path, header, said)
+    said = (
+        prediction
+        or modelspec.prediction_of(tensor_files.read_metadata(file))
+        or ("v" if "v_pred" in header else None)
+        or _beside(path)
+    )
+    root = config if config is not None else _shipped(path, header, layout, said)
     if averaged and not any(n.startswith(layout.average("model.diffusion_model.")) for n in header):
         raise WeightsError(f"{path}: has no averaged weights; write model.ema_weights=ignore", code="E1415")
     return SingleFile(path, file, open_folder(root), layout, averaged, said)
@@ -162,17 +167,6 @@ def family_at(path: Path) -> str | None:
     if path.is_dir():
         return kinds.family_at(path)
     return kinds.family_of(tensor_files.read_header(_readable(path, None)).keys())
-
-
-def marks_zero_terminal(header: Collection[str]) -> bool:
-    """Whether a file is marked as trained to zero terminal SNR."""
-    return "ztsnr" in header
-
-
-def text_width(header: Mapping[str, TensorInfo]) -> int:
-    """The width of the text that the denoiser in a file is told; 0 when nothing says it."""
-    widths = (i.shape[1] for n, i in header.items() if n.endswith("attn2.to_k.weight") and len(i.shape) == 2)
-    return next(widths, 0)
 
 
 def _readable(path: Path, store: Path | None) -> Path:
@@ -196,10 +190,6 @@ def _layout(path: Path, header: Mapping[str, TensorInfo], asked_layout: KeyMap |
     if fitting is None:
         raise WeightsError(f"{path}: lacks a part of {kinds.of_tensors(header)}; give the whole model", code="E1406")
     return fitting
-
-
-def _marked(header: Collection[str]) -> Prediction | None:
-    return "v" if "v_pred" in header else None
 
 
 def _beside(path: Path) -> Prediction | None:
@@ -227,11 +217,12 @@ def _beside(path: Path) -> Prediction | None:
             )
 
 
-def _shipped(path: Path, header: Mapping[str, TensorInfo], prediction: Prediction | None) -> Path:
+def _shipped(path: Path, header: Mapping[str, TensorInfo], layout: KeyMap, prediction: Prediction | None) -> Path:
     """The shipped configurations that fit a file."""
     first = header.get("model.diffusion_model.input_blocks.0.0.weight")
     channels = first.shape[0] if first is not None and first.shape else 0
-    width = text_width(header)
+    widths = (i.shape[1] for n, i in header.items() if n.endswith("attn2.to_k.weight") and len(i.shape) == 2)
+    width = next(widths, 0)
     known = [one for spec in specs() for one in spec.shipped if (one.width, one.channels) == (width, channels)]
     fitting = [one for one in known if one.prediction in ("", prediction)] or (known[:1] if prediction else [])
     if fitting:
@@ -243,9 +234,8 @@ def _shipped(path: Path, header: Mapping[str, TensorInfo], prediction: Predictio
             "or model.prediction=epsilon (convert: --prediction=v)",
             code="E1413",
         )
-    layout = family_spec(kinds.family_of(header.keys()) or "sd").called
     raise WeightsError(
-        f"{path}: has the layout of {layout} in another size ({channels} channels, text of width "
-        f"{width}); write model.config=FOLDER with its configurations (convert: --config=FOLDER)",
+        f"{path}: has the layout of {family_spec(layout.family).called} in another size ({channels} channels, text "
+        f"of width {width}); write model.config=FOLDER with its configurations (convert: --config=FOLDER)",
         code="E1414",
     )
