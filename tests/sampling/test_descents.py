@@ -17,11 +17,11 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.sample import SampleSettings, SolverName, ThresholdingSettings
-from mezzotint.sampling.base import descend
 from mezzotint.sampling.denoiser import Denoiser
 from mezzotint.sampling.descents import DESCENTS, SigmaSampler
 from mezzotint.sampling.levels import kept, levels, timesteps
 from mezzotint.sampling.sample import WHOLE, Request, Sampling, Span, sample_latents
+from mezzotint.sampling.solvers import descend
 from mezzotint.shapes import Size
 
 SCHEDULE = Schedule.scaled_linear()

@@ -486,7 +486,7 @@ def test_a_model_of_another_family_is_refused_by_name(tmp_path: Path) -> None:
 def test_a_folder_is_told_by_its_small_files(model: str, words: str) -> None:
     folder = open_folder(shipped(model))
     unet = folder.config("unet")
-    assert str(kinds.of_index(folder.index, unet)).startswith(words)
+    assert str(kinds.of_index(folder.index, unet, "sd")).startswith(words)
     assert kinds.of_index(folder.index, unet, "sdxl") is None
     assert kinds.of_index(folder.index, unet, None) is None
     plain = open_folder(shipped("sd1"))
