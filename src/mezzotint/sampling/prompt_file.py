@@ -160,7 +160,7 @@ def read(path: Path) -> PromptFile:
         return _Document(text, path).read()
     numbered = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
     used = [(number, line) for number, line in numbered if line and not line.startswith("#")]
-    return PromptFile(tuple(_of_text(line, f"{path} line {number}") for number, line in used))
+    return PromptFile(tuple(read_line(line, f"{path} line {number}") for number, line in used))
 
 
 def size_of(aspect: float, resolution: float) -> tuple[int, int]:
@@ -177,7 +177,7 @@ def size_of(aspect: float, resolution: float) -> tuple[int, int]:
     return min(fitting, key=lambda size: abs(1 - aspect / (size[0] / size[1])))
 
 
-def _of_text(text: str, where: str) -> Line:
+def read_line(text: str, where: str) -> Line:
     """A prompt with options behind it. Raises RecipeError E1073."""
     prompt, *options = _OPTION.split(" " + text)
     values: dict[str, Any] = {}
