@@ -279,7 +279,7 @@ def test_a_long_clip_in_pieces_takes_the_memory_of_one_piece(network: CausalVAE)
         ({"attn_resolutions": [16]}, "attn_resolutions"),
         ({"dropout": 0.1}, "dropout has 0.1"),
         ({"hidden_size": 48}, "hidden_size must divide by 32"),
-        ({"embed_dim": "4"}, "embed_dim must be whole numbers"),
+        ({"embed_dim": "4"}, "embed_dim must be a whole number"),
         ({"hidden_size_mult": [1, 2, 4]}, "has 4 entries, and hidden_size_mult 3"),
         ({"decoder_spatial_upsample": ["", "", "SpatialUpsample2x", "SpatialUpsample2x"]}, "does not grow"),
     ],
