@@ -9,13 +9,7 @@ from typing import Any
 
 import pytest
 
-from mezzotint.data.buckets.clip_sampling import (
-    ClipSampling,
-    annotated,
-    num_starts,
-    spread,
-    stills_of_clip,
-)
+from mezzotint.data.buckets.clip_sampling import ClipSampling, annotated, num_starts, spread, stills_of_clip
 
 RECORD: dict[str, list[dict[str, Any]]] = json.loads(
     (Path(__file__).parent / "data" / "open-sora-plan" / "frame_sampling.json").read_text()

@@ -110,11 +110,7 @@ def test_an_empty_file_has_no_prompts(write: Any) -> None:
         ({"cfgs": [7, -1]}, 2, "cfgs is -1; write a number from 0 to"),
         ({"cfgs": "7"}, 2, 'cfgs is "7"'),
         ({"resolution": 500}, 2, "resolution is 500; write a multiple of 8 of at least 8"),
-        (
-            {"num_inference_steps": 0},
-            2,
-            "num_inference_steps is 0; write a whole number of at least 1 and at most",
-        ),
+        ({"num_inference_steps": 0}, 2, "num_inference_steps is 0; write a whole number of at least 1 and at most"),
         ({"batch_size": True}, 2, "batch_size is true"),
         ({"seed": 1.5}, 2, "seed is 1.5; write a whole number;"),
         ({"generate_pretrain_samples": 1}, 2, "generate_pretrain_samples is 1; write true or false"),

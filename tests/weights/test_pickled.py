@@ -141,11 +141,7 @@ class Imported:
 
 @pytest.mark.usefixtures("pickles_read_here")
 @pytest.mark.parametrize(
-    ("function", "arguments", "name"),
-    [
-        (eval, ("1",), "eval"),
-        (torch.load, ("x",), r"torch\.serialization\.load"),
-    ],
+    ("function", "arguments", "name"), [(eval, ("1",), "eval"), (torch.load, ("x",), r"torch\.serialization\.load")]
 )
 def test_functions_are_refused_by_name(tmp_path: Path, function: Any, arguments: tuple[Any, ...], name: str) -> None:
     save_zip({"a": torch.ones(1), "b": Imported(function, arguments)}, tmp_path / "x.pt")

@@ -48,11 +48,7 @@ def write_model(
 
 
 def _write_component(
-    target: Path,
-    source: Path,
-    new: Replaced | None,
-    scheduler: Mapping[str, Any],
-    dtype: components.DTypeName | None,
+    target: Path, source: Path, new: Replaced | None, scheduler: Mapping[str, Any], dtype: components.DTypeName | None
 ) -> None:
     if new is not None:
         components.write(new.network, new.tensors, new.config, target, None if new.keep_types else dtype)

@@ -39,10 +39,7 @@ def _version(folder: ModelFolder) -> modelspec.Version:
 
 
 def assemble(
-    layout: KeyMap,
-    folder: ModelFolder,
-    tensors: Mapping[str, Mapping[str, Tensor]],
-    extras: Extras,
+    layout: KeyMap, folder: ModelFolder, tensors: Mapping[str, Mapping[str, Tensor]], extras: Extras
 ) -> dict[str, Tensor]:
     """All tensors of a single file. tensors: by component, under our names. Values are laid out, never changed.
 
