@@ -24,7 +24,6 @@ from safetensors.torch import load_file, save_file
 
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import pickled
-from mezzotint.weights.files.pickled import Limits
 
 Save = Callable[[Any, Path], None]
 
@@ -180,12 +179,15 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     assert caught.value.code == "E1411"
 
 
-def test_memory_and_time_have_bounds(tmp_path: Path) -> None:
+def test_memory_and_time_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.save({"a": torch.ones(40_000_000, dtype=torch.uint8)}, tmp_path / "x.pt")
-    with pytest.raises(WeightsError, match="memory"):
-        pickled.convert(tmp_path / "x.pt", tmp_path / "x.safetensors", Limits(memory=10_000_000))
-    with pytest.raises(WeightsError, match=r"seconds of computing|killed"):
-        pickled.convert(tmp_path / "x.pt", tmp_path / "x.safetensors", Limits(seconds=0))
+    for name, bound, said in (
+        ("_memory_for", lambda size: 10_000_000, "memory"), ("_SECONDS", 0, r"seconds of computing|killed"),
+    ):  # fmt: skip
+        with monkeypatch.context() as patch:
+            patch.setattr(pickled, name, bound)
+            with pytest.raises(WeightsError, match=said):
+                pickled.convert(tmp_path / "x.pt", tmp_path / "x.safetensors")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.pt"]
 
 

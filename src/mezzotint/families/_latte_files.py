@@ -297,7 +297,7 @@ def _of_file(path: Path, config: Path | None) -> StoredPart:
         )
     description = read_json(where)
     _require_latte(description, where.parent)
-    return StoredPart(description, where, lambda: InFile(_readable(path)))
+    return StoredPart(description, where, lambda: InFile(pickled.readable(path)))
 
 
 def _configs_for(path: Path, config: Path | None) -> Iterator[Path]:
@@ -306,10 +306,6 @@ def _configs_for(path: Path, config: Path | None) -> Iterator[Path]:
         yield config / "transformer" / "config.json"
     else:
         yield path.parent / "config.json"
-
-
-def _readable(path: Path) -> Path:
-    return pickled.as_safetensors(path, pickled.default_store()) if pickled.is_pickled(path) else path
 
 
 def _require_latte(config: Mapping[str, Any], folder: Path) -> None:

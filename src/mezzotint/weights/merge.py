@@ -76,10 +76,7 @@ def open_other(path: Path, base: Base, *, averaged: bool = False, store: Path | 
         raise WeightsError(f"{path}: is not there (looked in {Path.cwd()}); check the path", code="E1401")
     if path.is_dir():
         return match_tensors.of_folder(path, base.layout, base.shapes)
-    file = path
-    if path.suffix in pickled.SUFFIXES and pickled.is_pickled(path):
-        file = pickled.as_safetensors(path, store or pickled.default_store())
-    return match_tensors.of_file(path, file, base.layout, base.shapes, averaged=averaged)
+    return match_tensors.of_file(path, pickled.readable(path, store), base.layout, base.shapes, averaged=averaged)
 
 
 def _require_whole(source: ModelTensors, shapes: Shapes) -> None:

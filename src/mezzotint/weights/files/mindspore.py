@@ -124,22 +124,20 @@ def bytes_at(file: BinaryIO, spans: Sequence[tuple[int, int]]) -> Tensor:
     return raw
 
 
-def write(
-    path: Path,
-    tensors: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]],
-    *,
-    checksum: bool = False,
-    slice_bytes: int = SLICE,
-) -> None:
+def write(path: Path, tensors: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]) -> None:
     """Writes a file so that a power cut leaves the old one or the new one, never a part. Only one tensor is looked at
     at a time, so that pairs may be made as they are written.
 
-    checksum: ends the file with one. Raises WeightsError E1420 for a name that comes twice or a type that the format
-    does not have, StorageError E17xx when the disk refuses.
+    Raises WeightsError E1420 for a name that comes twice or a type that the format does not have, StorageError E17xx
+    when the disk refuses.
     """
-    pairs = tensors.items() if isinstance(tensors, Mapping) else tensors
+    names = set()
     with durable.replacing(path) as aside, aside.open("wb") as file:
-        _write_all(path, file, pairs, checksum, slice_bytes)
+        for name, tensor in tensors.items() if isinstance(tensors, Mapping) else tensors:
+            if name in names or not name:
+                raise WeightsError(f"{path}: {name!r} would be written twice or is no name", code="E1420")
+            names.add(name)
+            file.writelines(_encoded(path, name, tensor))
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -236,26 +234,11 @@ def _require_sum(path: Path, identity: tuple[int, int, int, int]) -> None:
         _refuse(path, reason, begin)
 
 
-def _write_all(
-    path: Path, file: BinaryIO, pairs: Iterable[tuple[str, Tensor]], checksum: bool, slice_bytes: int
-) -> None:
-    crc, names = 0, set()
-    for name, tensor in pairs:
-        if name in names or not name:
-            raise WeightsError(f"{path}: {name!r} would be written twice or is no name", code="E1420")
-        names.add(name)
-        for block in _encoded(path, name, tensor, slice_bytes):
-            file.write(block)
-            crc = zlib.crc32(block, crc) if checksum else 0
-    if checksum:
-        file.write(wire.TRAILER + crc.to_bytes(wire.TRAILER_SIZE - len(wire.TRAILER), "big"))
-
-
-def _encoded(path: Path, name: str, tensor: Tensor, slice_bytes: int) -> Iterator[bytes | memoryview]:
+def _encoded(path: Path, name: str, tensor: Tensor) -> Iterator[bytes | memoryview]:
     if tensor.dtype not in _KINDS:
         raise WeightsError(f"{path}: {name} is {tensor.dtype}, which MindSpore's format does not have", code="E1420")
     flat = tensor.detach().to("cpu").contiguous().reshape(-1)
-    count = max(1, math.ceil(flat.nbytes / slice_bytes))
+    count = max(1, math.ceil(flat.nbytes / SLICE))
     for part in flat.tensor_split(count):
         yield wire.head_of(name, tuple(tensor.shape), _KINDS[tensor.dtype], part.nbytes)
         yield part.view(torch.uint8).numpy().data

@@ -35,7 +35,23 @@ TYPES: Mapping[str, torch.dtype] = {
 """The type of a number, by its name in a header, in the order in which safetensors writes them."""
 SIZES = {kind: dtype.itemsize for kind, dtype in TYPES.items()}
 """Bytes of a number, by the name of its type in a header."""
+PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+"""What pickles and torch's archives begin with."""
 _KINDS = {dtype: kind for kind, dtype in TYPES.items()}
+
+
+_LFS, _GGUF = b"version https://git-lfs", b"GGUF"
+_MARKS: tuple[tuple[tuple[bytes, ...], str], ...] = (
+    ((_LFS,), "it is a Git LFS pointer of {size} bytes, not the model; run `git lfs pull` where it came from"),
+    (
+        (b"<!doctype", b"<html", b"<?xml", b"<head"),
+        "it is a web page, not a model: the download got a log-in or error page; fetch it again",
+    ),
+    (PICKLES, "it is a pickle file (.ckpt, .pt or .bin) under another name; give it its own ending back"),
+    ((_GGUF,), "it is a GGUF file; use the safetensors weights of the model"),
+    ((b"{", b"["), "it is a JSON text, not a model"),
+)
+"""What other files begin with, in any case and behind blanks, and what is said of them."""
 
 
 class TensorInfo(NamedTuple):
@@ -297,27 +313,19 @@ def refuse_known(path: Path) -> None:
     """Raises WeightsError E1402 for a file that its first bytes tell to be something else, whatever its ending."""
     with path.open("rb") as file:
         start = file.read(64)
-    if start.startswith((b"GGUF", b"version https://git-lfs")) or not start:
+    if start.startswith((_GGUF, _LFS)) or not start:
         _refuse(path, _reason(start, path.stat().st_size))
 
 
 def _reason(start: bytes, size: int) -> str:
     """What a file that is no safetensors file seems to be, by its first bytes."""
-    text = start.lstrip().lower()
+    for marks, words in _MARKS:
+        if start.lstrip().lower().startswith(marks) or start.startswith(marks):
+            return words.format(size=size)
     if size == 0:
         return "it is empty (0 bytes); fetch it again"
-    if start.startswith(b"version https://git-lfs"):
-        return f"it is a Git LFS pointer of {size} bytes, not the model; run `git lfs pull` where it came from"
-    if text.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
-        return "it is a web page, not a model: the download got a log-in or error page; fetch it again"
-    if start.startswith((b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):
-        return "it is a pickle file (.ckpt, .pt or .bin) under another name; give it its own ending back"
     if mindspore.is_encrypted(start):
         return "it is a MindSpore checkpoint that was encrypted; save it again without a key"
-    if start.startswith(b"GGUF"):
-        return "it is a GGUF file; use the safetensors weights of the model"
-    if start.startswith((b"{", b"[")) or text.startswith(b"{"):
-        return "it is a JSON text, not a model"
     if len(start) >= 9 and start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= _HEADER_LIMIT:
         return f"its header is cut short: the copy or download stopped at {size} bytes"
     return f"its header is damaged, or it is another kind of file ({size} bytes)"

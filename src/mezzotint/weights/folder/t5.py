@@ -88,15 +88,11 @@ def stored_in(folder: Path) -> EncoderOnly:
                 return EncoderOnly(folder / name, tensor_files.shards(folder / name))
     for name in _INDEXES:
         if (folder / name).is_file():
-            return EncoderOnly(folder / name, tuple(map(_opened, _pickled_shards(folder / name))))
+            return EncoderOnly(folder / name, tuple(map(pickled.readable, _pickled_shards(folder / name))))
     single = folder / "pytorch_model.bin"
     if not single.is_file():
         raise WeightsError(f"{folder}: has no file of weights that is known by its name", code="E1407")
-    return EncoderOnly(single, (_opened(single),))
-
-
-def _opened(shard: Path) -> Path:
-    return pickled.as_safetensors(shard, pickled.default_store()) if pickled.is_pickled(shard) else shard
+    return EncoderOnly(single, (pickled.readable(single),))
 
 
 def _pickled_shards(index: Path) -> Iterator[Path]:

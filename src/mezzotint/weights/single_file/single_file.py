@@ -176,9 +176,7 @@ def _readable(path: Path, store: Path | None) -> Path:
     if path.suffix not in _ENDINGS:
         tensor_files.refuse_known(path)
         raise WeightsError(f"{path}: a model in one file ends in {', '.join(_ENDINGS)}; check the path", code="E1406")
-    if path.suffix != ".safetensors" and pickled.is_pickled(path):
-        return pickled.as_safetensors(path, store or pickled.default_store())
-    return path
+    return pickled.readable(path, store)
 
 
 def _layout(path: Path, header: Mapping[str, TensorInfo], asked_layout: KeyMap | None) -> KeyMap:
