@@ -50,10 +50,10 @@ def test_a_sum_has_shares_of_whole_models(base: Base, tmp_path: Path) -> None:
 
 
 def test_a_file_is_planned_and_read_in_portions(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge, "CHUNK", 10_000)
+    monkeypatch.setattr(merge, "CHUNK", 200_000)
     merged, counts = Merge(base, []), list[int]()
     plan = file_plan(merged, sd.LAYOUT)
     tensors = list(read_in_order(merged, plan, counts.append))
     assert [(one.name, one.shape) for one in plan] == [(name, tuple(t.shape)) for name, t in tensors]
     assert counts == sorted(counts)
-    assert counts[-1] == len(plan) > len(counts) > 5
+    assert counts[-1] == len(plan) > len(counts) > 1
