@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mezzotint.shapes import Size
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, device
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,11 @@ class TextEmbedding:
     states: Tensor
     mask: Tensor | None = None
     pooled: Tensor | None = None
+
+    def to(self, place: device | str) -> TextEmbedding:
+        """The same on a device."""
+        mask, pooled = (None if t is None else t.to(place) for t in (self.mask, self.pooled))
+        return TextEmbedding(self.states.to(place), mask, pooled)
 
     def zeroed(self, dropped: Tensor | None) -> TextEmbedding:
         """Zeros for some samples, states and pooled. dropped: (B,) bool, or None for none of them."""

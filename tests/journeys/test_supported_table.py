@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from mezzotint.cli import main
 from mezzotint.errors import CODES
 from mezzotint.tasks.check.memory import Activations, Outline
-from mezzotint.weights.layouts.base import average
+from mezzotint.weights.layouts.sd import LAYOUT
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "support.md"
@@ -44,8 +44,10 @@ REFINER = f"{KINDS}::test_the_refiner_is_checked_trained_and_drawn_from"
 LATTE = f"{KINDS}::test_a_released_folder_of_latte_is_checked_trained_and_drawn_from_and_not_converted"
 MORE_DATA = f"{KINDS}::test_tables_shards_and_folders_are_checked_cached_and_trained"
 CLIPS = f"{KINDS}::test_clips_are_checked_cached_and_trained"
-XL_FILES = "tests/weights/test_sdxl_layout.py::test_from_one_file_to_a_folder_and_back_every_tensor_is_the_same"
-XL_MINDSPORE = "tests/weights/test_sdxl_layout.py::test_through_mindspores_checkpoint_and_back_every_tensor_is_the_same"
+SDXL = "tests/weights/layouts/test_sdxl.py"
+SINGLE = "tests/weights/single_file/test_single_file.py"
+XL_FILES = f"{SDXL}::test_from_one_file_to_a_folder_and_back_every_tensor_is_the_same"
+XL_MINDSPORE = f"{SDXL}::test_through_mindspores_checkpoint_and_back_every_tensor_is_the_same"
 TAKEN_OVER = "tests/tasks/cache/test_import_cache.py"
 
 TESTS: dict[str, tuple[str, ...]] = {
@@ -163,17 +165,17 @@ TESTS: dict[str, tuple[str, ...]] = {
     "a model with other inputs: inpainting (nine channels), depth, picture editing, upscaling": (
         "tests/weights/test_kinds.py::test_a_folder_is_told_by_its_small_files",
     ),
-    "SD 3, Flux": ("tests/weights/test_single_file.py::test_other_kinds_are_refused_by_name",),
+    "SD 3, Flux": (f"{SINGLE}::test_other_kinds_are_refused_by_name",),
     "SDXL or its refiner, where model.family is sd": (
-        "tests/weights/test_single_file.py::test_other_kinds_are_refused_by_name",
+        f"{SINGLE}::test_other_kinds_are_refused_by_name",
     ),
-    "LoRA, ControlNet, textual inversion": ("tests/weights/test_single_file.py::test_other_kinds_are_refused_by_name",),
-    "a VAE or a text encoder alone": ("tests/weights/test_single_file.py::test_a_vae_alone_is_refused_by_name",),
+    "LoRA, ControlNet, textual inversion": (f"{SINGLE}::test_other_kinds_are_refused_by_name",),
+    "a VAE or a text encoder alone": (f"{SINGLE}::test_a_vae_alone_is_refused_by_name",),
     "a Git LFS pointer, a web page, an empty or truncated download, GGUF": (
-        "tests/weights/test_single_file.py::test_files_that_are_no_weights_are_refused_by_name",
+        f"{SINGLE}::test_files_that_are_no_weights_are_refused_by_name",
     ),
     "a pickle that asks for more than tensors": (
-        "tests/weights/test_pickled.py::test_functions_are_refused_by_name",
+        "tests/weights/files/test_unpickling.py::test_functions_are_refused_by_name",
     ),
 }  # fmt: skip
 """The test of every cell, by the row's first cell, in the order of the columns."""
@@ -262,7 +264,7 @@ def forms(tmp_path_factory: pytest.TempPathFactory, shallow_sd: Path) -> dict[st
     for ending in ("ckpt", "pt", "bin"):
         found[ending] = root / f"model.{ending}"
         torch.save({"state_dict": tensors, "global_step": 7}, found[ending])
-    averaged = {average(name): 0.5 * t for name, t in tensors.items() if name.startswith("model.")}
+    averaged = {LAYOUT.average(name): 0.5 * t for name, t in tensors.items() if name.startswith("model.")}
     found["averaged"] = root / "averaged.safetensors"
     save_file(tensors | averaged, found["averaged"])
     return found

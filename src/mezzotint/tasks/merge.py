@@ -22,7 +22,7 @@ from mezzotint.tasks.reading import words
 from mezzotint.tasks.reading.words import Words
 from mezzotint.weights.files import mindspore, tensor_files
 from mezzotint.weights.folder.components import DTypeName
-from mezzotint.weights.merge import Merge, made, open_base, open_other, planned
+from mezzotint.weights.merge import Merge, file_plan, open_base, open_other, read_in_order
 from mezzotint.weights.single_file import known_layouts, writing
 
 
@@ -118,10 +118,10 @@ def _to_file(args: MergeArgs, merged: Merge) -> Iterator[str]:
             "neither; write a name that ends in .safetensors",
             code="E1406",
         )
-    plan = planned(merged, layout)
+    plan = file_plan(merged, layout)
     if style:
         lenient = tuple(one.name for one in plan if one.entry is None)
-        mindspore.write(args.destination, _finite(args.destination, made(merged, plan), lenient))
+        mindspore.write(args.destination, _finite(args.destination, read_in_order(merged, plan), lenient))
     else:
         predicts = "v" if base.scheduler.get("prediction_type") == "v_prediction" else "epsilon"
         described = writing.described(base.folder, predicts, args.destination.stem)

@@ -21,7 +21,7 @@ from mezzotint.weights import merge
 from mezzotint.weights.files.tensor_files import read_metadata
 from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import shipped
-from mezzotint.weights.layouts.base import average
+from mezzotint.weights.layouts.sd import LAYOUT
 from mezzotint.weights.single_file import modelspec
 
 FOLDER = Path(__file__).parents[2] / "parity" / "data" / "diffusers" / "tiny_sd"
@@ -52,7 +52,7 @@ def as_published(path: Path) -> dict[str, Tensor]:
     """A single file's tensors as the training program leaves them: halves, buffers, unused layers, an average, more."""
     tensors = {name: t.half() if "diffusion_model" in name else t for name, t in load_file(path).items()}
     plain = {name: t for name, t in tensors.items() if name.startswith("model.")}
-    tensors |= {average(name): t.float() + 1 for name, t in plain.items()}
+    tensors |= {LAYOUT.average(name): t.float() + 1 for name, t in plain.items()}
     tensors |= {
         "betas": torch.linspace(0.1, 0.2, 1000),
         "sqrt_recip_alphas_cumprod": torch.tensor([1.0, float("inf")]),
@@ -137,7 +137,7 @@ def test_a_converted_folder_opens_in_diffusers_and_as_a_model(model: tuple[Path,
 def test_ema_use_makes_the_average_the_denoiser(model: tuple[Path, Path], tmp_path: Path) -> None:
     folder, source = model
     name = "model.diffusion_model.out.2.bias"
-    wanted = load_file(source)[average(name)]
+    wanted = load_file(source)[LAYOUT.average(name)]
     assert convert(source, tmp_path / "x.safetensors", f"--config={folder}", "--ema=use") == 0
     found = load_file(tmp_path / "x.safetensors")
     assert torch.equal(found[name], wanted)

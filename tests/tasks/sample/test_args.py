@@ -36,13 +36,13 @@ def test_sample_takes_what_user_interfaces_call_its_switches(words: list[str], a
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("a fox --h 60", "--h is a multiple of 8, got 60; write --h 64"),
+        ("a fox --h 60", "--h is 60; write a multiple of 8 of at least 8"),
         ("a fox --ar 16:9", "--ar is no option of a prompt; there are --n negative prompt"),
         ("a fox --w", "--w is written once, with its value behind it"),
         ("a fox --w 64 --w 32", "--w is written once"),
-        ("a fox --w 0", "--w must be above 0, got 0"),
-        ("a fox --s two", "--s is a whole number, got 'two'"),
-        ("a fox --l -1", "--l is a number of at least 0, got '-1'"),
+        ("a fox --w 0", "--w is 0; write a multiple of 8 of at least 8"),
+        ("a fox --s two", '--s is "two"; write a whole number of at least 1'),
+        ("a fox --l -1", "--l is -1; write a number from 0 to"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_named(line: str, said: str, tmp_path: Path) -> None:

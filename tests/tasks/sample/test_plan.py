@@ -93,7 +93,7 @@ def test_what_is_wrong_is_said_before_torch_is_loaded(tmp_path: Path) -> None:
         "--size=65x64": "a picture of 65x64 cannot be drawn: sides are multiples of 8; 64x64 is near",
         "--solver=eular": "did you mean euler?",
         f"--out={tmp_path}": f"{tmp_path / 'contact.png'}: is there already",
-        f"--file={file}": f"{file} line 2: --h is a multiple of 8, got 60; write --h 64",
+        f"--file={file}": f"{file} line 2: --h is 60; write a multiple of 8 of at least 8",
     }
     code = (
         "import json, sys\nfrom mezzotint.cli import main\n"

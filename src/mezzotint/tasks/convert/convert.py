@@ -28,11 +28,11 @@ from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.folder.export import Replaced, write_model
 from mezzotint.weights.folder.model_folder import ModelFolder, open_folder
 from mezzotint.weights.keymap import KeyMap
-from mezzotint.weights.merge import Merge, Planned, made, open_base, planned
+from mezzotint.weights.merge import Merge, PlannedTensor, file_plan, open_base, read_in_order
 from mezzotint.weights.single_file import known_layouts, modelspec, writing
 from mezzotint.weights.single_file.extras import FOLDER, Extras, drop_average, extras_of, read_extras
+from mezzotint.weights.single_file.modelspec import Description
 from mezzotint.weights.single_file.single_file import SingleFile, open_single
-from mezzotint.weights.single_file.writing import Description
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ def _folder_to_file(args: ConvertArgs, opened: _Opened) -> Iterator[str]:
         cast = partial(writing.cast, args.source, dtype=args.dtype)
         extras = replace(extras, rest=cast(extras.rest), averages=cast(extras.averages))
     merged = Merge(replace(base, extras=extras), (), (), args.dtype)
-    plan = planned(merged, opened.layout)
+    plan = file_plan(merged, opened.layout)
     yield from _left_out(opened.folder, tuple(opened.layout.networks))
     prediction = scheduler_file.prediction_of(opened.scheduler) or "epsilon"
     description = writing.described(opened.folder, prediction, args.destination.stem)
@@ -262,12 +262,12 @@ def _folder_to_file(args: ConvertArgs, opened: _Opened) -> Iterator[str]:
     yield f"predicts {prediction}, as its header says (ModelSpec)"
 
 
-def write_plan(target: Path, merged: Merge, plan: Sequence[Planned], description: Description) -> None:
+def write_plan(target: Path, merged: Merge, plan: Sequence[PlannedTensor], description: Description) -> None:
     """Writes a planned single file of safetensors. Raises as `files.write_in_turn`."""
     tensor_files.write_in_turn(
         target,
         {one.name: TensorInfo(one.kind, one.shape) for one in plan},
-        made(merged, plan),
+        read_in_order(merged, plan),
         description.metadata(merged.base.extras.metadata),
         unchecked=tuple(one.name for one in plan if one.entry is None),
         seal=modelspec.seal,

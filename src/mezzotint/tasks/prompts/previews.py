@@ -13,7 +13,6 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from mezzotint import draws
 from mezzotint.data.buckets import buckets
@@ -201,12 +200,12 @@ class PreviewPrompts:
             return
         family = encoders(self._recipe, self._model.files, self._runtime.device)("text")
         with torch.no_grad():
-            self._made |= {text: _moved(family.encode_text([text]), torch.device("cpu")) for text in absent}
+            self._made |= {text: family.encode_text([text]).to("cpu") for text in absent}
 
     def _text(self, text: str) -> TextEmbedding:
         assert self._caches.text is not None
         embedding = self._made[text] if text in self._made else self._caches.text.read([text])
-        return _moved(embedding, self._runtime.device)
+        return embedding.to(self._runtime.device)
 
 
 def _read(recipe: Recipe) -> PromptFile:
@@ -239,10 +238,3 @@ def _caption_lines(recipe: Recipe, dataset: Dataset, *, in_buckets: bool) -> Ite
         yield Line(caption, width=size.width if size else None, height=size.height if size else None)
         if len(seen) == _CAPTIONS:
             return
-
-
-def _moved(text: TextEmbedding, device: torch.device) -> TextEmbedding:
-    def one(t: Tensor | None) -> Tensor | None:
-        return None if t is None else t.to(device)
-
-    return TextEmbedding(text.states.float().to(device), one(text.mask), one(text.pooled))

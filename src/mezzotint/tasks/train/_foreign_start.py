@@ -125,7 +125,7 @@ def write(folder: Path, recipe: Recipe, model: TrainableModel, resolved: Resolve
     mine, masters = _moments(update), update.masters
     rates = rates_of(recipe, resolved.steps, resolved.rate_factor)
 
-    def pairs() -> Iterator[tuple[str, mindspore.Writable]]:
+    def pairs() -> Iterator[tuple[str, Tensor]]:
         yield f"{PREFIX}global_step", update.applied.to("cpu", torch.int32).reshape(1)
         for part, entry in _entries(update, model.family):
             if any(f"{part}/{name}" not in masters for name in entry.ours):

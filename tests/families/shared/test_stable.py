@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import shutil
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import StableDiffusionPipeline
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
 from model_export import export_model, load_model, tiny_model
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors.torch import load_file
+from sd_folder import FOLDER, opened, trained
 from torch.autograd.profiler import profile
 
 from mezzotint import fault_injection
-from mezzotint.errors import StorageError, WeightsError
+from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights.folder.model_folder import shipped
-
-FOLDER = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -34,27 +28,14 @@ def _of_two_levels(shallow_sd: Path) -> None:
     globals()["FOLDER"] = shallow_sd
 
 
-def _trained(family: Family, *parts: str) -> dict[str, Tensor]:
-    """Weights a little off the base's, by `part/parameter`."""
-    return {
-        f"{part}/{name}": tensor + 0.01 * torch.sin(100 * tensor)
-        for part in parts
-        for name, tensor in family.parts()[part].state_dict().items()
-    }
-
-
-def _open(folder: Path) -> Any:
-    return StableDiffusionPipeline.from_pretrained(str(folder), local_files_only=True)
-
-
 @pytest.fixture
 def family() -> Family:
     return load_model(Family, ModelSettings(path=FOLDER))
 
 
 def test_the_stock_pipeline_opens_it_offline_with_the_trained_weights(family: Family, tmp_path: Path) -> None:
-    weights = _trained(family, "denoiser", "text_encoder")
-    pipeline = _open(export_model(family, tmp_path / "out", weights))
+    weights = trained(family, "denoiser", "text_encoder")
+    pipeline = opened(export_model(family, tmp_path / "out", weights))
     for part in ("denoiser", "text_encoder"):
         state = {k.removeprefix(f"{part}/"): v for k, v in weights.items() if k.startswith(f"{part}/")}
         family.parts()[part].load_state_dict(state)
@@ -70,14 +51,14 @@ def test_the_stock_pipeline_opens_it_offline_with_the_trained_weights(family: Fa
 
 def test_untrained_parts_are_copied_byte_for_byte_even_when_they_were_never_loaded(tmp_path: Path) -> None:
     family = load_model(Family, ModelSettings(path=FOLDER), only=["denoiser"])
-    out = export_model(family, tmp_path / "out", _trained(family, "denoiser"))
+    out = export_model(family, tmp_path / "out", trained(family, "denoiser"))
     for folder in ("vae", "text_encoder", "tokenizer"):
         for path in (FOLDER / folder).iterdir():
             assert (out / folder / path.name).read_bytes() == path.read_bytes()
 
 
 def test_a_partly_trained_part_is_completed_from_its_base(family: Family, tmp_path: Path) -> None:
-    weights = {k: v for k, v in _trained(family, "denoiser").items() if "attn2" in k}
+    weights = {k: v for k, v in trained(family, "denoiser").items() if "attn2" in k}
     out = export_model(family, tmp_path / "out", weights)
     base = load_file(FOLDER / "unet" / "diffusion_pytorch_model.safetensors")
     written = load_file(out / "unet" / "diffusion_pytorch_model.safetensors")
@@ -86,44 +67,11 @@ def test_a_partly_trained_part_is_completed_from_its_base(family: Family, tmp_pa
         assert torch.equal(tensor, weights.get(f"denoiser/{name}", base[name]))
 
 
-def test_other_components_travel_along(family: Family, tmp_path: Path) -> None:
-    source = Path(shutil.copytree(FOLDER, tmp_path / "source"))
-    (source / "safety_checker").mkdir()
-    save_file({"a": torch.ones(1)}, source / "safety_checker" / "model.safetensors")
-    (source / "feature_extractor").mkdir()
-    (source / "feature_extractor" / "preprocessor_config.json").write_text('{"x":  1}')
-    loaded = load_model(Family, ModelSettings(path=source), only=["denoiser"])
-    out = export_model(loaded, tmp_path / "out", _trained(loaded, "denoiser"))
-    for name in ("safety_checker/model.safetensors", "feature_extractor/preprocessor_config.json"):
-        assert (out / name).read_bytes() == (source / name).read_bytes()
-
-
-def test_what_training_left_beside_a_model_stays_there(family: Family, tmp_path: Path) -> None:
-    source = Path(shutil.copytree(FOLDER, tmp_path / "source"))
-    for name in ("checkpoint-500", "checkpoints", "exports", "logs", "samples"):
-        (source / name).mkdir()
-        (source / name / "optimizer.bin").write_bytes(b"a pickle")
-    loaded = load_model(Family, ModelSettings(path=source), only=["denoiser"])
-    out = export_model(loaded, tmp_path / "out", _trained(loaded, "denoiser"))
-    assert {path.name for path in out.iterdir()} == {path.name for path in FOLDER.iterdir()}
-
-
-def test_no_path_of_this_machine_enters_the_files(family: Family, tmp_path: Path) -> None:
-    source = Path(shutil.copytree(FOLDER, tmp_path / "source"))
-    for name in ("model_index.json", "unet/config.json", "vae/config.json", "scheduler/scheduler_config.json"):
-        table = json.loads((source / name).read_text())
-        (source / name).write_text(json.dumps(table | {"_name_or_path": str(tmp_path)}))
-    loaded = load_model(Family, ModelSettings(path=source))
-    out = export_model(loaded, tmp_path / "out", _trained(loaded, "denoiser"))
-    texts = [p.read_bytes() for p in out.rglob("*") if p.is_file()]
-    assert not any(str(tmp_path).encode() in text or b"_name_or_path" in text for text in texts)
-
-
 def test_a_random_model_is_exported_whole_and_opens(tmp_path: Path) -> None:
     settings = ModelSettings(path=shipped("tiny-sd"), weights="random")
     family = load_model(Family, settings, only=["denoiser"], seed=4)
-    out = export_model(family, tmp_path / "out", _trained(family, "denoiser"))
-    pipeline = _open(out)
+    out = export_model(family, tmp_path / "out", trained(family, "denoiser"))
+    pipeline = opened(out)
     everything = load_model(Family, settings, seed=4)
     for name, tensor in everything.parts()["vae"].state_dict().items():
         assert torch.equal(pipeline.vae.state_dict()[name], tensor)
@@ -142,7 +90,7 @@ def test_the_tiny_model_is_exported_with_its_own_configuration(tmp_path: Path) -
 def test_trained_parts_are_written_in_the_type_asked_for(
     family: Family, tmp_path: Path, name: str, dtype: torch.dtype
 ) -> None:
-    weights = _trained(family, "denoiser")
+    weights = trained(family, "denoiser")
     out = export_model(family, tmp_path / "out", weights, dtype=name)
     written = load_file(out / "unet" / "diffusion_pytorch_model.safetensors")
     assert all(torch.equal(tensor, weights[f"denoiser/{k}"].to(dtype)) for k, tensor in written.items())
@@ -152,24 +100,16 @@ def test_trained_parts_are_written_in_the_type_asked_for(
 def test_an_export_of_small_numbers_opens_and_draws_without_being_told_a_type(
     family: Family, tmp_path: Path, name: str
 ) -> None:
-    out = export_model(family, tmp_path / "out", _trained(family, "denoiser", "text_encoder"), dtype=name)
-    pipeline = _open(out)
+    out = export_model(family, tmp_path / "out", trained(family, "denoiser", "text_encoder"), dtype=name)
+    pipeline = opened(out)
     assert {part.dtype for part in (pipeline.unet, pipeline.text_encoder, pipeline.vae)} == {torch.float32}
     pipeline.set_progress_bar_config(disable=True)
     drawn = pipeline("a red circle", num_inference_steps=1, height=64, width=64, output_type="np").images
     assert drawn.shape == (1, 64, 64, 3)
 
 
-def test_a_lone_variant_is_exported_under_the_plain_name(tmp_path: Path) -> None:
-    source = Path(shutil.copytree(FOLDER, tmp_path / "source"))
-    plain = source / "vae" / "diffusion_pytorch_model.safetensors"
-    plain.rename(source / "vae" / "diffusion_pytorch_model.fp16.safetensors")
-    loaded = load_model(Family, ModelSettings(path=source), only=["denoiser"])
-    _open(export_model(loaded, tmp_path / "out", _trained(loaded, "denoiser")))
-
-
 def test_a_changed_prediction_is_written_into_the_scheduler(family: Family, tmp_path: Path) -> None:
-    out = export_model(family, tmp_path / "out", _trained(family, "denoiser"), prediction="v")
+    out = export_model(family, tmp_path / "out", trained(family, "denoiser"), prediction="v")
     config = json.loads((out / "scheduler" / "scheduler_config.json").read_text())
     base = json.loads((FOLDER / "scheduler" / "scheduler_config.json").read_text())
     assert config == base | {"prediction_type": "v_prediction"}
@@ -177,15 +117,15 @@ def test_a_changed_prediction_is_written_into_the_scheduler(family: Family, tmp_
 
 
 def test_an_unchanged_scheduler_stays_as_it_was(family: Family, tmp_path: Path) -> None:
-    out = export_model(family, tmp_path / "out", _trained(family, "denoiser"))
+    out = export_model(family, tmp_path / "out", trained(family, "denoiser"))
     config = json.loads((out / "scheduler" / "scheduler_config.json").read_text())
     assert config == json.loads((FOLDER / "scheduler" / "scheduler_config.json").read_text())
 
 
 def test_zero_terminal_snr_gets_a_scheduler_that_starts_in_pure_noise(family: Family, tmp_path: Path) -> None:
     schedule = family.schedule.rescaled_to_zero_terminal_snr()
-    out = export_model(family, tmp_path / "out", _trained(family, "denoiser"), schedule=schedule, prediction="v")
-    scheduler = _open(out).scheduler
+    out = export_model(family, tmp_path / "out", trained(family, "denoiser"), schedule=schedule, prediction="v")
+    scheduler = opened(out).scheduler
     assert isinstance(scheduler, DDIMScheduler)
     assert scheduler.config.timestep_spacing == "trailing"
     assert scheduler.config.clip_sample is False
@@ -194,37 +134,8 @@ def test_zero_terminal_snr_gets_a_scheduler_that_starts_in_pure_noise(family: Fa
     assert load_model(Family, ModelSettings(path=out), only=[]).schedule.zero_terminal
 
 
-def test_a_place_that_is_taken_is_left_alone(family: Family, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine").write_text("x")
-    with pytest.raises(WeightsError, match="already there") as caught:
-        export_model(family, tmp_path / "out", _trained(family, "denoiser"))
-    assert caught.value.code == "E1410"
-    assert os.listdir(tmp_path / "out") == ["mine"]
-
-
-def test_a_failure_half_way_leaves_nothing_behind(
-    family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(source: Path, target: Path) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
-
-    monkeypatch.setattr(shutil, "copyfile", full)
-    with pytest.raises(StorageError, match="make room") as caught:
-        export_model(family, tmp_path / "out", _trained(family, "denoiser"))
-    assert caught.value.code == "E1701"
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_folder_that_cannot_be_made_is_named(family: Family, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(StorageError, match="out") as caught:
-        export_model(family, tmp_path / "file" / "out", _trained(family, "denoiser"))
-    assert caught.value.code == "E1701"
-
-
 def test_weights_that_are_not_finite_are_not_exported(family: Family, tmp_path: Path) -> None:
-    weights = _trained(family, "denoiser")
+    weights = trained(family, "denoiser")
     weights["denoiser/conv_in.bias"][0] = float("nan")
     with pytest.raises(WeightsError, match=r"conv_in\.bias") as caught:
         export_model(family, tmp_path / "out", weights)
@@ -237,7 +148,7 @@ def test_both_probes_are_reached(family: Family, tmp_path: Path, point: str) -> 
     fault_injection.arm(f"{point}:raise")
     try:
         with pytest.raises(RuntimeError, match=point):
-            export_model(family, tmp_path / "out", _trained(family, "denoiser"))
+            export_model(family, tmp_path / "out", trained(family, "denoiser"))
     finally:
         fault_injection.arm("")
     assert (tmp_path / "out").exists() == (point == "export.renamed")
@@ -245,7 +156,7 @@ def test_both_probes_are_reached(family: Family, tmp_path: Path, point: str) -> 
 
 def test_an_export_holds_one_tensor_at_a_time(family: Family, tmp_path: Path) -> None:
     """Of networks in a smaller type, with trained weights in float32 beside them, as after training in bf16."""
-    weights = _trained(family, "denoiser")
+    weights = trained(family, "denoiser")
     for module in family.parts().values():
         module.bfloat16()
     total, largest = sum(t.nbytes for t in weights.values()), max(t.nbytes for t in weights.values())

@@ -19,7 +19,7 @@ from mezzotint.weights.folder.other_vae import OtherVae, open_vae
 from mezzotint.weights.keymap import ComponentMap
 from mezzotint.weights.layouts import base
 
-MODEL = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
+MODEL = Path(__file__).parents[2] / "parity" / "data" / "diffusers" / "tiny_sd"
 WEIGHTS = MODEL / "vae" / "diffusion_pytorch_model.safetensors"
 CONFIG = open_folder(MODEL).config("vae")
 

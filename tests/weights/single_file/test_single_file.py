@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,56 +9,24 @@ from typing import Any
 
 import pytest
 import torch
-from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
-from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
-from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import StableDiffusionPipeline
 from safetensors.torch import load_file, save_file
+from sd_folder import FOLDER
 from torch import Tensor
 
 from mezzotint.cli import main
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.weights.files.tensor_files import read_metadata
-from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import shipped
-from mezzotint.weights.layouts.base import average
 from mezzotint.weights.layouts.sd import LAYOUT
-from mezzotint.weights.single_file import modelspec, single_file
+from mezzotint.weights.single_file import single_file
 
-FOLDER = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 PARTS = ("denoiser", "text_encoder", "vae")
 Edit = Callable[[dict[str, Tensor]], None]
 
 
 def convert(*words: object) -> None:
     assert main(["convert", *map(str, words)]) == 0
-
-
-@pytest.fixture(scope="module")
-def sd1(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small SD1 in one file."""
-    path = tmp_path_factory.mktemp("sd1") / "sd1.safetensors"
-    convert(FOLDER, path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def sd2(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A small SD2: a folder and one file."""
-    root = tmp_path_factory.mktemp("sd2")
-    folder = shutil.copytree(FOLDER, root / "folder")
-    for name, told in {
-        "unet": {"use_linear_projection": True, "attention_head_dim": [2, 4, 4, 4]},
-        "text_encoder": {"hidden_act": "gelu"},
-    }.items():
-        path = folder / name / "config.json"
-        config = json.loads(path.read_text()) | told
-        network: components.Network = "unet" if name == "unet" else "clip_text"
-        module = components.draw(network, config, 5, name, where=path)
-        components.write(network, module.state_dict(), config, folder / name, "fp32")
-    convert(folder, root / "sd2.safetensors")
-    return folder, root / "sd2.safetensors"
 
 
 @pytest.fixture
@@ -84,9 +51,6 @@ def same(a: Family, b: Family) -> bool:
     return all(x.keys() == y.keys() and all(torch.equal(x[k], y[k]) for k in x) for x, y in pairs)
 
 
-# what is read
-
-
 def test_a_single_file_loads_as_the_folder_it_was_made_of(sd1: Path, sd2: tuple[Path, Path]) -> None:
     assert same(load(sd1), Family.of(ModelSettings(path=FOLDER)))
     assert same(load(sd2[1], sd2[0]), Family.of(ModelSettings(path=sd2[0])))
@@ -94,34 +58,6 @@ def test_a_single_file_loads_as_the_folder_it_was_made_of(sd1: Path, sd2: tuple[
 
 def test_only_the_parts_asked_for_are_read(sd1: Path) -> None:
     assert Family.of(ModelSettings(path=sd1, config=FOLDER), only=["vae"]).parts().keys() == {"vae"}
-
-
-def test_diffusers_reads_what_is_written(sd1: Path, sd2: tuple[Path, Path]) -> None:
-    for path, folder in ((sd1, FOLDER), (sd2[1], sd2[0])):
-        ours = Family.of(ModelSettings(path=folder))
-        unet = UNet2DConditionModel.from_single_file(str(path), config=str(folder), subfolder="unet")
-        vae = AutoencoderKL.from_single_file(str(path), config=str(folder), subfolder="vae")
-        for theirs, part in ((unet, "denoiser"), (vae, "vae")):
-            state = ours.parts()[part].state_dict()
-            assert theirs.state_dict().keys() == state.keys()
-            assert all(torch.equal(tensor, state[name]) for name, tensor in theirs.state_dict().items())
-
-
-def test_diffusers_pipeline_reads_it_whole(sd1: Path, sd2: tuple[Path, Path]) -> None:
-    for path, folder in ((sd1, FOLDER), (sd2[1], sd2[0])):
-        pipeline = StableDiffusionPipeline.from_single_file(str(path), config=str(folder), local_files_only=True)
-        with torch.no_grad():
-            states = pipeline.encode_prompt("a red circle", "cpu", 1, False)[0]
-            expected = Family.of(ModelSettings(path=folder)).encode_text(["a red circle"]).states
-        torch.testing.assert_close(states, expected)
-
-
-def test_the_text_encoder_has_the_names_that_other_tools_expect(sd1: Path, sd2: tuple[Path, Path]) -> None:
-    names = load_file(sd1).keys()
-    assert "cond_stage_model.transformer.text_model.encoder.layers.0.self_attn.q_proj.weight" in names
-    second = load_file(sd2[1])
-    assert second["cond_stage_model.model.transformer.resblocks.0.attn.in_proj_weight"].shape == (96, 32)
-    assert not any(name.startswith("cond_stage_model.transformer.") for name in second)
 
 
 def _old_attention(tensors: dict[str, Tensor]) -> None:
@@ -161,7 +97,7 @@ def test_half_precision_is_widened(edited: Callable[..., Path]) -> None:
 def test_averaged_weights_are_used_when_asked_for_and_told_otherwise(edited: Callable[..., Path]) -> None:
     def add(tensors: dict[str, Tensor]) -> None:
         plain = {n: t for n, t in tensors.items() if n.startswith("model.")}
-        tensors.update({average(name): tensor + 1 for name, tensor in plain.items()})
+        tensors.update({LAYOUT.average(name): tensor + 1 for name, tensor in plain.items()})
         tensors["model_ema.decay"] = torch.tensor(0.9999)
 
     path = edited(add)
@@ -215,9 +151,6 @@ def test_names_of_weights_follow_the_tensors_of_a_part_alone(sd1: Path, edited: 
     assert Family.files.of(one).fingerprint("denoiser") != Family.files.of(two).fingerprint("denoiser")
     assert Family.files.of(one).media_identity() == Family.files.of(two).media_identity()
     assert Family.files.of(one).text_identity() == Family.files.of(two).text_identity()
-
-
-# what it predicts, and which configurations belong to it
 
 
 @pytest.mark.parametrize(
@@ -282,9 +215,6 @@ def test_another_size_asks_for_its_configurations(sd1: Path) -> None:
     with pytest.raises(WeightsError, match=r"16 channels, text of width 32.*model\.config=FOLDER") as caught:
         load(sd1, None)
     assert caught.value.code == "E1414"
-
-
-# what is refused
 
 
 @pytest.mark.parametrize(
@@ -398,41 +328,6 @@ def test_tensors_that_do_not_fit_are_counted_and_named(edited: Callable[..., Pat
     with pytest.raises(WeightsError, match=words) as caught:
         load(edited(change))
     assert caught.value.code == "E1405"
-
-
-# the header
-
-
-def test_the_header_says_what_the_file_is(sd1: Path, sd2: tuple[Path, Path]) -> None:
-    told = read_metadata(sd1)
-    assert told["modelspec.sai_model_spec"] == "1.0.0"
-    assert told["modelspec.architecture"] == "stable-diffusion-v1"
-    assert told["modelspec.prediction_type"] == "epsilon"
-    assert told["modelspec.resolution"] == "64x64"
-    assert told["modelspec.title"] == "sd1"
-    assert read_metadata(sd2[1])["modelspec.architecture"] == "stable-diffusion-v2-512"
-    assert modelspec.architecture("2", "v") == "stable-diffusion-v2-768-v"
-
-
-def test_the_hash_is_of_all_tensor_content(sd1: Path, tmp_path: Path) -> None:
-    assert modelspec.is_sealed(sd1)
-    content = bytearray(sd1.read_bytes())
-    content[-1] ^= 1
-    (tmp_path / "x.safetensors").write_bytes(content)
-    assert not modelspec.is_sealed(tmp_path / "x.safetensors")
-
-
-def test_words_of_the_source_are_kept() -> None:
-    before = {"modelspec.author": "someone", "modelspec.title": "Theirs", "modelspec.prediction_type": "v", "x": "y"}
-    told = modelspec.describe(
-        architecture="stable-diffusion-v1", prediction="epsilon", resolution=512, title="new", source=before
-    )
-    assert told["modelspec.author"] == "someone"
-    assert told["modelspec.title"] == "Theirs"
-    assert told["modelspec.prediction_type"] == "epsilon"
-
-
-# what ships with it
 
 
 def test_the_shipped_tokenizer_is_clips(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from mezzotint.diffusion.parameterization import Parameterization as Form
 from mezzotint.diffusion.parameterization import level_of
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import Grid
-from mezzotint.recipe.sections.sample import SampleSettings
+from mezzotint.recipe.sections.sample import SampleSettings, ThresholdingSettings
+from mezzotint.sampling.denoiser import Denoiser
 from mezzotint.sampling.sample import Request, Sampling, sample_latents
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
@@ -66,3 +67,12 @@ def test_what_knows_the_picture_draws_it(form: Form, solver: Any) -> None:
     usual = sample_latents(plain, [request], Sampling(SCHEDULE, "v", "cpu", settings))
     torch.testing.assert_close(drawn, usual, rtol=0, atol=2e-3)
     assert (max(family.told) < 3) is form.tells_sigma
+
+
+def test_thresholding_holds_each_text_before_guidance() -> None:
+    away, towards = torch.full((1, 1, 1, 2), 3.0), torch.tensor([4.0, -0.5]).reshape(1, 1, 1, 2)
+    bound = ThresholdingSettings(ratio=1.0, max=1.0)
+    network = Denoiser(lambda shown, told: torch.cat([away, towards]), SCHEDULE, "x0", scale=2.0, thresholding=bound)
+    assert network(torch.zeros(1, 1, 1, 2), 1.0).flatten().tolist() == [1.0, -2.0], "1 + 2·(1 − 1), 1 + 2·(−0.5 − 1)"
+    free = Denoiser(lambda shown, told: torch.cat([away, towards]), SCHEDULE, "x0", scale=2.0)
+    assert free(torch.zeros(1, 1, 1, 2), 1.0).flatten().tolist() == [5.0, -4.0]

@@ -122,6 +122,17 @@ def test_the_shipped_model_is_found_by_name() -> None:
 
 
 def test_a_place_that_is_taken_is_not_written_over(tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match="already there") as caught:
-        model_folder.begin(tmp_path)
+    with pytest.raises(WeightsError, match="already there") as caught, model_folder.new_folder(tmp_path):
+        raise AssertionError("begun")
     assert caught.value.code == "E1410"
+
+
+def test_a_place_that_is_taken_meanwhile_is_not_written_over(tmp_path: Path) -> None:
+    def write() -> None:
+        with model_folder.new_folder(tmp_path / "a" / "new") as aside:
+            (aside / "x").write_text("ours")
+            (tmp_path / "a" / "new").mkdir()
+
+    with pytest.raises(WeightsError, match="already there"):
+        write()
+    assert [path.name for path in (tmp_path / "a").rglob("*")] == ["new"]

@@ -14,6 +14,7 @@ import pytest
 import torch
 from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
+from layout_names import LAYOUTS, RECORDS, header_of, shapes_of, table_of
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -21,18 +22,16 @@ from mezzotint.cli import main
 from mezzotint.errors import WeightsError
 from mezzotint.weights import kinds
 from mezzotint.weights.files import mindspore
-from mezzotint.weights.files.tensor_files import TensorInfo, read_header, read_metadata
+from mezzotint.weights.files.tensor_files import read_header, read_metadata
 from mezzotint.weights.folder import components
 from mezzotint.weights.folder.export import Replaced, write_model
 from mezzotint.weights.folder.model_folder import open_folder, shipped
-from mezzotint.weights.keymap import Entry, KeyMap, Shape, Table
-from mezzotint.weights.layouts import mindone_sdxl, sd, sdxl
-from mezzotint.weights.layouts.mindone_sdxl import decays, mindspore_name, plain_name, stability_name
-from mezzotint.weights.single_file import known_layouts, modelspec
+from mezzotint.weights.keymap import Entry, KeyMap, Shape
+from mezzotint.weights.layouts import mindone_sdxl, sdxl
+from mezzotint.weights.layouts.mindone_sdxl import mindspore_name, stability_name
+from mezzotint.weights.single_file import modelspec
 from mezzotint.weights.single_file.single_file import SingleFile, open_single
 
-RECORDS = Path(__file__).parents[1] / "parity" / "data" / "mindone-sdxl"
-LAYOUTS = {"sdxl": (sdxl.LAYOUT, mindone_sdxl.LAYOUT), "sdxl-refiner": (sdxl.REFINER, mindone_sdxl.REFINER)}
 COUNTS = {
     ("sdxl", "unet"): (1680, 1680, 2_567_463_684),
     ("sdxl", "vae"): (248, 248, 83_653_863),
@@ -45,25 +44,10 @@ COUNTS = {
 """Tensors of ours, tensors in a single file, numbers: as the published models have them."""
 
 
-def config_of(model: str, component: str) -> dict[str, Any]:
-    return open_folder(shipped(model)).config(component)
-
-
-def shapes_of(model: str, component: str, layout: KeyMap) -> dict[str, Shape]:
-    return components.shapes(layout.networks[component], config_of(model, component), where=shipped(model))
-
-
-def table_of(model: str, component: str, layout: KeyMap) -> Table:
-    return layout.choose(component, config_of(model, component)).table(list(shapes_of(model, component, layout)))
-
-
 def names_of(model: str, layout: KeyMap) -> list[str]:
     """All names of a file of the full-size model, with what its readers ask for besides."""
     told = [entry.foreign for component in layout.parts for entry in table_of(model, component, layout).entries]
     return [*told, *LAYOUTS[model][1].filled]
-
-
-# names of the full-size models
 
 
 @pytest.mark.parametrize(("model", "component"), list(COUNTS))
@@ -123,40 +107,6 @@ def test_published_files_have_these_names_and_shapes(model: str, component: str,
     entry = table_of(model, component, layout).reads(name)
     assert entry is not None
     assert entry.foreign_shape(shapes_of(model, component, layout)) == shape
-
-
-def test_weight_decay_takes_the_tensors_that_mindones_optimizers_take() -> None:
-    record = json.loads((RECORDS / "decay_groups.json").read_text())
-    shapes = shapes_of("sdxl", "unet", sdxl.LAYOUT)
-    entries = table_of("sdxl", "unet", sdxl.LAYOUT).entries
-    groups = {taken: [e for e in entries if decays(e.foreign) is taken] for taken in (True, False)}
-    counts = {
-        "decayed_tensors": len(groups[True]),
-        "undecayed_tensors": len(groups[False]),
-        "decayed_elements": sum(math.prod(e.foreign_shape(shapes)) for e in groups[True]),
-        "undecayed_elements": sum(math.prod(e.foreign_shape(shapes)) for e in groups[False]),
-    }
-    assert counts == record["counts"]
-    norms = [e.foreign for e in groups[True] if mindspore_name(e.foreign).endswith((".gamma", ".beta"))]
-    assert sorted(norms) == sorted(record["decayed_norm_tensors_torch_names"])
-
-
-@pytest.mark.parametrize(
-    ("name", "taken"),
-    [
-        ("conditioner.embedders.1.model.transformer.resblocks.0.ln_1.bias", True),
-        ("conditioner.embedders.1.model.ln_final.weight", True),
-        ("conditioner.embedders.0.transformer.text_model.final_layer_norm.weight", False),
-        ("conditioner.embedders.0.transformer.text_model.embeddings.token_embedding.weight", True),
-        ("conditioner.embedders.1.model.transformer.resblocks.0.attn.in_proj_bias", False),
-        ("conditioner.embedders.1.model.transformer.resblocks.0.attn.in_proj_weight", True),
-    ],
-)
-def test_text_encoders_decay_by_the_same_rule(name: str, taken: bool) -> None:
-    assert decays(name) is taken
-
-
-# the names of a small model that Stability's program wrote, and MindONE's for them
 
 
 def recorded_names() -> dict[str, tuple[str, Shape]]:
@@ -248,39 +198,6 @@ def test_a_transposed_matrix_is_laid_out_anew_both_ways() -> None:
     assert entry.to_foreign({"ours": ours}).is_contiguous()
     assert entry.shapes((2, 3)) == {"ours": (3, 2)}
     assert entry.foreign_shape({"ours": (3, 2)}) == (2, 3)
-
-
-def test_names_that_mindones_program_leaves_behind_are_read() -> None:
-    table = table_of("sdxl", "unet", mindone_sdxl.LAYOUT)
-    name = "model.diffusion_model.input_blocks.1.0.in_layers.0.gamma"
-    for met in (
-        "model.diffusion_model._backbone.input_blocks.1.0.in_layers.0.gamma",
-        "stage1.diffusion_model.input_blocks.1.0.in_layers.0.gamma",
-    ):
-        assert plain_name(met) == name
-        entry = table.reads(met)
-        assert entry is not None
-        assert entry.foreign == name
-    assert plain_name("stage2.diffusion_model.out.0.beta") == "model.diffusion_model.out.0.beta"
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "first_stage_model.encoder.conv_norm.weight",
-        "first_stage_model.decoder.norm_out.conv.bias",
-        "first_stage_model.in_layers.0.weight",
-        "conditioner.embedders.1.model.positional_embedding",
-        "model.diffusion_model.input_blocks.1.0.in_layers.2.weight",
-        "model.diffusion_model.out.2.bias",
-        "normal.weights",
-    ],
-)
-def test_what_is_no_norm_keeps_its_name(name: str) -> None:
-    assert mindspore_name(name) == stability_name(name) == name
-
-
-# small models from form to form
 
 
 def convert(*words: object) -> int:
@@ -410,43 +327,6 @@ def opened(path: Path, config: Path | None = None, **more: Any) -> SingleFile:
     return open_single(path, None, config=config, **more)
 
 
-# what a file is
-
-
-def header_of(model: str, layout: KeyMap) -> dict[str, TensorInfo]:
-    found = {}
-    for component in layout.parts:
-        shapes = shapes_of(model, component, layout)
-        for entry in table_of(model, component, layout).entries:
-            found[entry.foreign] = TensorInfo("F16", entry.foreign_shape(shapes))
-    return found
-
-
-@pytest.mark.parametrize("model", list(LAYOUTS))
-@pytest.mark.parametrize("which", [0, 1], ids=["stability", "mindone"])
-def test_a_full_size_file_is_told_by_its_names(model: str, which: int) -> None:
-    layout = LAYOUTS[model][which]
-    header = header_of(model, layout)
-    words = "a single-file checkpoint of " + ("SDXL" if model == "sdxl" else "the SDXL refiner")
-    assert kinds.of_tensors(header) == words
-    assert kinds.refusal(header, "sdxl") is None
-    assert kinds.refusal(header, None) is None
-    assert known_layouts.of_names(header.keys()) is layout
-    told = kinds.refusal(header, "sd")
-    assert told == kinds.Kind(
-        words, "family sd trains Stable Diffusion 1.x and 2.x, text to image; write model.family=sdxl"
-    )
-
-
-def test_layouts_are_chosen_by_the_components_to_be_written() -> None:
-    for model, (stability, mindone) in LAYOUTS.items():
-        assert known_layouts.for_components(stability.parts) is stability, model
-        assert known_layouts.for_components(stability.parts, style="mindone") is mindone
-    assert known_layouts.for_components(["unet", "vae", "text_encoder"]) is sd.LAYOUT
-    assert known_layouts.for_components(["unet", "vae", "text_encoder"], style="mindone") is None
-    assert known_layouts.for_components(["unet"]) is None
-
-
 @pytest.mark.parametrize(
     ("channels", "drop", "words"),
     [
@@ -485,7 +365,7 @@ def test_a_model_of_another_family_is_refused_by_name(tmp_path: Path) -> None:
 def test_a_folder_is_told_by_its_small_files(model: str, words: str) -> None:
     folder = open_folder(shipped(model))
     unet = folder.config("unet")
-    assert str(kinds.of_index(folder.index, unet)).startswith(words)
+    assert str(kinds.of_index(folder.index, unet, "sd")).startswith(words)
     assert kinds.of_index(folder.index, unet, "sdxl") is None
     assert kinds.of_index(folder.index, unet, None) is None
     plain = open_folder(shipped("sd1"))

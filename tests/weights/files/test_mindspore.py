@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from mindspore_files import RECORD, entry, everything, file_of
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -19,7 +20,6 @@ from mezzotint.errors import WeightsError
 from mezzotint.weights.files import _mindspore_wire as wire
 from mezzotint.weights.files import mindspore, tensor_files
 
-RECORD = Path(__file__).parents[1] / "parity" / "data" / "mindone-sdxl" / "mixed.ckpt"
 DTYPES = (
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
     torch.uint64, torch.uint32, torch.uint16, torch.uint8, torch.bool,
@@ -29,22 +29,6 @@ DTYPES = (
 def recorded() -> dict[str, Any]:
     found: dict[str, Any] = json.loads(RECORD.with_suffix(".json").read_text())
     return found
-
-
-def entry(name: str, dims: tuple[int, ...], kind: str, content: bytes) -> bytes:
-    return wire.head_of(name, dims, kind, len(content)) + content
-
-
-def made(path: Path, *entries: bytes) -> Path:
-    path.write_bytes(b"".join(entries))
-    return path
-
-
-def everything(path: Path) -> dict[str, Tensor]:
-    return dict(mindspore.read(path))
-
-
-# the format
 
 
 def test_what_mindspore_wrote_is_read_to_the_bit() -> None:
@@ -62,9 +46,10 @@ def test_what_mindspore_wrote_is_read_to_the_bit() -> None:
 
 def test_the_same_values_are_written_to_the_same_bytes(tmp_path: Path) -> None:
     found = everything(RECORD)
-    values = {name: found[name] for name in recorded()["tensors"]} | recorded()["appended"]
-    mindspore.write(tmp_path / "again.ckpt", values)
-    assert (tmp_path / "again.ckpt").read_bytes() == RECORD.read_bytes()
+    mindspore.write(tmp_path / "again.ckpt", {name: found[name] for name in recorded()["tensors"]})
+    written = (tmp_path / "again.ckpt").read_bytes()
+    assert len(written) > 200
+    assert RECORD.read_bytes().startswith(written)  # numbers and a text come after the tensors there
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -95,7 +80,7 @@ def test_types_that_the_format_does_not_have_are_refused(tmp_path: Path) -> None
 
 
 def test_a_single_zero_for_dimensions_is_a_scalar_as_older_versions_write_it(tmp_path: Path) -> None:
-    path = made(
+    path = file_of(
         tmp_path / "x.ckpt",
         entry("old", (0,), "Float32", b"\0\0\x80\x3f"),
         entry("empty", (0,), "Float32", b""),
@@ -107,18 +92,9 @@ def test_a_single_zero_for_dimensions_is_a_scalar_as_older_versions_write_it(tmp
     assert found["packed"].item() == 7
 
 
-def test_packed_dimensions_are_read_as_well(tmp_path: Path) -> None:
-    told = wire.field(1, wire.varint(2) + wire.varint(300)) + wire.field(2, b"UInt8") + wire.field(3, bytes(600))
-    path = made(tmp_path / "x.ckpt", wire.field(1, wire.field(1, b"x") + wire.field(2, told)))
-    assert everything(path)["x"].shape == (2, 300)
-
-
 def test_four_bit_numbers_stay_packed(tmp_path: Path) -> None:
-    path = made(tmp_path / "x.ckpt", entry("x", (2, 2), "Int4", b"\x12\x34\x56\xf8"))
+    path = file_of(tmp_path / "x.ckpt", entry("x", (2, 2), "Int4", b"\x12\x34\x56\xf8"))
     assert everything(path)["x"].tolist() == [[0x12, 0x34], [0x56, -8]]
-
-
-# large tensors
 
 
 def test_slices_begin_above_512_mebibytes() -> None:
@@ -126,10 +102,13 @@ def test_slices_begin_above_512_mebibytes() -> None:
 
 
 @pytest.mark.parametrize(("limit", "sizes"), [(40, [40]), (39, [20, 20]), (16, [16, 12, 12]), (4, [4] * 10)])
-def test_a_large_tensor_lies_in_slices_of_nearly_one_size(tmp_path: Path, limit: int, sizes: list[int]) -> None:
+def test_a_large_tensor_lies_in_slices_of_nearly_one_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, sizes: list[int]
+) -> None:
+    monkeypatch.setattr(mindspore, "SLICE", limit)
     path = tmp_path / "x.ckpt"
     tensor = torch.arange(10.0).reshape(5, 2)
-    mindspore.write(path, {"before": torch.ones(1), "x": tensor, "after": torch.ones(1)}, slice_bytes=limit)
+    mindspore.write(path, {"before": torch.ones(1), "x": tensor, "after": torch.ones(1)})
     with path.open("rb") as file:
         values = list(wire.values(file.fileno(), path.stat().st_size))
     assert [value.size for value in values if value.name == "x"] == sizes
@@ -183,15 +162,12 @@ def test_what_is_written_need_not_be_at_hand_at_once(tmp_path: Path) -> None:
     assert everything(path)["x2"][0] == 2
 
 
-# checksums
-
-
-def test_a_checksum_is_written_and_held_against_the_content(tmp_path: Path) -> None:
+def test_a_checksum_at_the_end_is_held_against_the_content(tmp_path: Path) -> None:
     path = tmp_path / "x.ckpt"
-    mindspore.write(path, {"x": torch.arange(100.0)}, checksum=True)
-    whole = path.read_bytes()
-    assert whole[-17:-10] == b"crc_num"
-    assert whole[-10:-4] == bytes(6)
+    mindspore.write(path, {"x": torch.arange(100.0)})
+    content = path.read_bytes()
+    whole = content + b"crc_num" + binascii.crc32(content).to_bytes(10, "big")
+    path.write_bytes(whole)
     assert everything(path)["x"].equal(torch.arange(100.0))
     path.write_bytes(whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
     assert mindspore.entries(path)["x"].shape == (100,)
@@ -200,19 +176,10 @@ def test_a_checksum_is_written_and_held_against_the_content(tmp_path: Path) -> N
     assert caught.value.code == "E1420"
 
 
-def test_the_checksum_is_that_of_zlib_over_all_before_it(tmp_path: Path) -> None:
-    mindspore.write(tmp_path / "x.ckpt", {"x": torch.arange(4.0)}, checksum=True)
-    whole = (tmp_path / "x.ckpt").read_bytes()
-    assert int.from_bytes(whole[-10:], "big") == binascii.crc32(whole[:-17])
-
-
 def test_content_that_looks_like_a_checksum_is_content(tmp_path: Path) -> None:
-    path = made(tmp_path / "x.ckpt", entry("x", (20,), "UInt8", b"abc" + b"crc_num" + bytes(10)))
+    path = file_of(tmp_path / "x.ckpt", entry("x", (20,), "UInt8", b"abc" + b"crc_num" + bytes(10)))
     assert bytes(everything(path)["x"].tolist()).startswith(b"abccrc_num")
     assert len(everything(path)["x"]) == 20
-
-
-# writing that survives
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
@@ -232,72 +199,8 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["x.ckpt"]
 
 
-# what is refused
-
-
-def test_endless_empty_slices_are_refused_in_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mindspore, "_ENTRY_LIMIT", 1000)
-    path = made(tmp_path / "x.ckpt", entry("x", (1 << 40,), "UInt8", b"") * 1001)
-    with pytest.raises(WeightsError, match="too many entries"):
-        mindspore.entries(path)
-
-
-ONE = entry("x", (1,), "Float32", bytes(4))
-DAMAGES: dict[str, tuple[bytes, str]] = {
-    "no type": (wire.field(1, wire.field(1, b"x") + wire.field(2, wire.field(3, b"1"))), "does not tell its type"),
-    "no name": (wire.field(1, wire.field(2, wire.field(2, b"Bool"))), "no name"),
-    "no tensor": (wire.field(1, wire.field(1, b"x")), "no tensor"),
-    "sparse": (wire.field(1, wire.field(1, b"x") + wire.field(3, b"")), "sparse table"),
-    "unknown type": (entry("x", (1,), "Float7", b"1"), "'x' is of type 'Float7'; known are Float64"),
-    "too few bytes": (entry("x", (2, 3), "Float32", bytes(20)), r"'x' has 20 bytes, its shape \[2, 3\] needs 24"),
-    "too many bytes": (entry("x", (2,), "Float32", bytes(20)), "'x' has 20 bytes"),
-    "absurd shape": (entry("x", (1 << 62, 1 << 62), "Float32", bytes(4)), "needs 85,070,5"),
-    "negative": (entry("x", (2**64 - 1,), "Float32", bytes(4)), "impossible dimensions"),
-    "deep": (entry("x", (1,) * 65, "UInt8", b"1"), "impossible dimensions"),
-    "twice": (ONE + ONE, "'x' comes twice"),
-    "twice, apart": (ONE + entry("y", (1,), "Float32", bytes(4)) + ONE, "'x' comes twice"),
-    "slice of another shape": (
-        entry("x", (4,), "UInt8", b"12") + entry("x", (2, 2), "UInt8", b"34"),
-        "'x' goes on in another shape or type",
-    ),
-    "slice that lacks": (entry("x", (4,), "UInt8", b"12") + entry("y", (1,), "UInt8", b"3"), "'x' has 2 bytes"),
-    "length beyond the entry": (wire.field(1, wire.head(1, 50) + b"x"), "lengths contradict each other|cut short"),
-    "another message": (ONE + b"\x08\x01", "begins with 8"),
-    "endless number": (ONE + b"\xff" * 12, "a number does not end"),
-    "long name": (entry("n" * 5000, (1,), "UInt8", b"1"), "a name has 5,000 bytes"),
-    "name of bytes": (ONE + wire.field(1, wire.field(1, b"\xff\xfe") + wire.field(2, b"")), "a name is no text"),
-    "unknown field": (ONE + wire.field(1, wire.field(1, b"y") + wire.field(7, b"")), r"unexpected field \(7"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_files_are_refused_in_a_sentence_with_the_place(tmp_path: Path, damage: str) -> None:
-    content, words = DAMAGES[damage]
-    path = made(tmp_path / "x.ckpt", content)
-    for act in (mindspore.entries, everything, mindspore.texts):
-        with pytest.raises(WeightsError, match=words) as caught:
-            act(path)
-        assert caught.value.code == "E1420"
-        assert str(path) in str(caught.value)
-        assert "at byte" in str(caught.value)
-
-
-def test_a_file_that_was_cut_short_says_so_wherever_it_was_cut(tmp_path: Path) -> None:
-    whole = RECORD.read_bytes()
-    ends = [0]
-    with RECORD.open("rb") as file:
-        ends += [value.end for value in wire.values(file.fileno(), len(whole))]
-    for length in sorted({*range(0, len(whole), 2), *ends[:-1]}):
-        path = made(tmp_path / "cut.ckpt", whole[:length])
-        if length in ends:
-            assert len(mindspore.entries(path)) == ends.index(length) - (length > ends[-3])
-            continue
-        with pytest.raises(WeightsError, match="cut short"):
-            mindspore.entries(path)
-
-
 def test_texts_that_are_none_are_refused(tmp_path: Path) -> None:
-    path = made(tmp_path / "x.ckpt", entry("note", (0,), "str", b"\xff\xff\xff\xff"))
+    path = file_of(tmp_path / "x.ckpt", entry("note", (0,), "str", b"\xff\xff\xff\xff"))
     assert mindspore.entries(path) == {}
     with pytest.raises(WeightsError, match="'note' is said to be a text and is none"):
         mindspore.texts(path)
@@ -330,12 +233,11 @@ def test_changed_bytes_give_tensors_or_a_sentence_and_nothing_else(tmp_path: Pat
     assert 400 < refused < 1000
 
 
-# where model files are opened
-
-
 def test_model_files_are_told_by_content_whatever_their_ending(tmp_path: Path) -> None:
     tensors = {"a.weight": torch.arange(6.0).reshape(2, 3).bfloat16(), "b": torch.tensor(2)}
-    mindspore.write(tmp_path / "x.safetensors", tensors | {"note": "from a trainer"})
+    mindspore.write(tmp_path / "x.safetensors", tensors)
+    with (tmp_path / "x.safetensors").open("ab") as file:
+        file.write(entry("note", (0,), "str", "from a trainer".encode("utf-32-le")))
     save_file(tensors, tmp_path / "y.ckpt")
     for name, is_ours in (("x.safetensors", True), ("y.ckpt", False)):
         path = tmp_path / name
@@ -348,24 +250,8 @@ def test_model_files_are_told_by_content_whatever_their_ending(tmp_path: Path) -
         tensor_files.read(tmp_path / "x.safetensors", ["c"])
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"", b"\n", b"\n\x05\n", b"PK\x03\x04abc", b"\x80\x02}q\x00.", b"{}", b"\n\n\n\n\n\n",
-        b"\n\x0c\n\x08" + bytes(8) + b"{}", b"\n\x08\n\x04text\x1a\x00", b"\x0a\x02\x0a\x09longer than told",
-    ],
-    ids=range(10),
-)  # fmt: skip
-def test_other_files_are_not_taken_for_one(tmp_path: Path, content: bytes) -> None:
-    path = made(tmp_path / "x.ckpt", content)
-    assert not mindspore.is_mindspore(path)
-    with pytest.raises(WeightsError) as caught:
-        tensor_files.read_header(path)
-    assert caught.value.code == "E1402"
-
-
 def test_an_encrypted_checkpoint_is_named(tmp_path: Path) -> None:
-    path = made(tmp_path / "x.ckpt", (0x7F3A5ED8).to_bytes(4, "little") + bytes(100))
+    path = file_of(tmp_path / "x.ckpt", (0x7F3A5ED8).to_bytes(4, "little") + bytes(100))
     with pytest.raises(WeightsError, match="MindSpore checkpoint that was encrypted"):
         tensor_files.read_header(path)
 
@@ -383,9 +269,13 @@ def test_spoilt_values_are_refused_as_in_any_file(tmp_path: Path) -> None:
         tensor_files.read(tmp_path / "x.ckpt")
 
 
-def test_the_name_of_weights_follows_names_types_shapes_and_bytes(tmp_path: Path) -> None:
+def test_the_name_of_weights_follows_names_types_shapes_and_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mindspore, "SLICE", 8)
+
     def digest(**tensors: Tensor) -> str:
-        mindspore.write(tmp_path / "x.ckpt", tensors, slice_bytes=8)
+        mindspore.write(tmp_path / "x.ckpt", tensors)
         return tensor_files.digest(tmp_path / "x.ckpt", ("a", "b"))
 
     a, b = torch.arange(4.0), torch.ones(2)
