@@ -21,7 +21,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.recipe.optimizers.base import Optimizer
 from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.training.ema import Ema
-from mezzotint.training.optimizers.base import OptimizerStep, chunked
+from mezzotint.training.optimizers.base import OptimizerStep, StepInputs, chunked
 from mezzotint.training.trainable import MAY_BE_IDLE, bare
 
 _COUNTS = ("opt.applied", "opt.shadow_updates")
@@ -177,15 +177,8 @@ class Update:
                     scale = loss_scale / coefficients[self._parts.index(group.part)]
                 case "tensor":
                     torch._foreach_mul_(grads, [coefficients[self._place[name]] for name in names])
-        self._steps[group.part].step(
-            names,
-            [self._masters[name] for name in names],
-            grads,
-            lr=lr,
-            weight_decay=group.weight_decay,
-            scale=scale,
-            found_inf=found_inf,
-        )
+        masters = [self._masters[name] for name in names]
+        self._steps[group.part].step(StepInputs(names, masters, grads, lr, group.weight_decay, scale, found_inf))
 
     def _taken_gradient(self, name: str) -> Tensor:
         """In the master's type. The parameter lets its own go, so that both lie there for one tensor alone."""
