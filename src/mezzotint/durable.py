@@ -22,17 +22,8 @@ _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _FAILED = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN, errno.ENXIO, errno.ENODEV)
 
 
-def sync_folder(folder: Path) -> None:
-    """Makes the names inside a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def sync_file(path: Path) -> None:
-    """Makes a file's content durable."""
+    """Makes a file's content durable, or the names inside of a folder."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -40,10 +31,14 @@ def sync_file(path: Path) -> None:
         os.close(handle)
 
 
+sync_folder = sync_file
+"""Makes the names inside of a folder durable."""
+
+
 def sync(path: Path) -> None:
     """Makes a file, or a folder with all that is in it, durable."""
     for inner in path.rglob("*") if path.is_dir() else ():
-        sync_folder(inner) if inner.is_dir() else sync_file(inner)
+        sync_file(inner)
     sync_file(path)
 
 
@@ -58,15 +53,20 @@ def swapped_in(path: Path, *, durably: bool = True) -> Iterator[Path]:
     _remove(aside)
     try:
         yield aside
-        if durably:
-            sync(aside)
-        if aside.is_dir():
-            remove_tree(path)
-        os.replace(aside, path)
+        take_place(aside, path, durably=durably)
     except BaseException:
         with suppress(OSError):
             _remove(aside)
         raise
+
+
+def take_place(aside: Path, path: Path, *, durably: bool = True) -> None:
+    """Gives what is written beside `path` its name, in the place of what lies there. Raises the system's own errors."""
+    if durably:
+        sync(aside)
+    if aside.is_dir():
+        remove_tree(path)
+    os.replace(aside, path)
     if durably:
         sync_folder(path.parent)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from mezzotint.tasks import assemble
 from mezzotint.tasks.train import _foreign_start, exports
 from mezzotint.tasks.train._live_settings import LiveSettings
 from mezzotint.tasks.train.resume import Identity
-from mezzotint.training import shared_state, state
+from mezzotint.training import state
 from mezzotint.training.host import RunHost
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.model import TrainableModel
@@ -58,13 +57,13 @@ class TrainHost(RunHost):
             return
         values = trainer.state() | {"recipe": assemble.effective(self.recipe), "identity": self.identity.values()}
         values["resolved"] = dict(self.recorded)
-        write = partial(shared_state.write, runtime=self.runtime) if self.runtime.shares else state.write
-        write(
+        state.write(
             self.folder.checkpoints,
             step=trainer.progress.step,
             tensors=trainer.tensors(),
             values=values,
             recipe_digest=self.digest,
+            runtime=self.runtime if self.runtime.shares else None,
         )
         if not self.runtime.is_first:
             return
