@@ -17,7 +17,7 @@ from mezzotint.reports import loss_plot
 from mezzotint.reports.run_report import curves_of, read_metrics, run_report, smoothed, summary
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
-from mezzotint.training.callbacks._running_mean import RunningMean
+from mezzotint.training.callbacks._scalars import RunningMean
 from mezzotint.training.callbacks.metrics_log import MetricsLog
 from mezzotint.training.progress import Progress
 

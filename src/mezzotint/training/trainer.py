@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mezzotint import draws, fault_injection
+from mezzotint import fault_injection
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.errors import Diverged, StorageError
 from mezzotint.recipe.resolved import Resolved
@@ -22,7 +22,6 @@ from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import Batch, Loss, StepBatches, StepReport, TextEmbedding
 from mezzotint.training import lr
 from mezzotint.training.callbacks.base import Action, Callback
-from mezzotint.training.host import RunHost
 from mezzotint.training.latents import latents_of
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.precision.attention import attending
@@ -32,55 +31,63 @@ from mezzotint.training.trainable import UpdateCheck
 _SAVE, _STOP, _FIRST_CLOCK = 1, 2, 8
 
 
+class RunHost:
+    """Saves, exports, passes signals on and tells the user. Here each of them does nothing, which is all that a dry run
+    and a benchmark need; `train` has its own."""
+
+    def save(self, trainer: Trainer) -> None:
+        """Writes a checkpoint of the trainer's `tensors()` and `state()`."""
+
+    def export(self, trainer: Trainer) -> None:
+        """Writes the model as the trainer has it now."""
+
+    def requests(self) -> int:
+        """Flags that signals have set since the last call (`training.interrupts`)."""
+        return 0
+
+    def epoch_begins(self, trainer: Trainer, epoch: int) -> None:
+        """Called before an epoch's first step."""
+
+    def bad_step(self, report: StepReport) -> None:
+        """Called for a step that was not finite."""
+
+    def warn(self, text: str) -> None:
+        """Something failed and the training goes on."""
+
+
 @dataclass(slots=True)
 class Pending:
-    """A step's numbers, on their way to the host; `resolve` reads them, one step later.
+    """A step's report without its numbers, which are on their way to the host; `resolve` reads them, one step later.
 
-    numbers: loss, norm, found_inf, loss_is_finite and scale, then the timestep of each sample, then its loss. They set
-    out when the step is queued: asked for later, they would come behind the next step, and the host would wait for it.
+    numbers: loss, norm, found_inf, loss_is_finite and scale, then the timestep of each sample here, then its loss. They
+    set out when the step is queued: asked for later, they would come behind the next step, and the host would wait for
+    it.
     """
 
-    step: int
-    epoch: int
-    count: int
-    wait_seconds: float
-    keys: tuple[str, ...]
+    report: StepReport
     numbers: Tensor
-    arrived: torch.cuda.Event | None
-    rates: dict[str, float]
-    seconds: float = 0.0
+    arrived: torch.cuda.Event | None = None
 
-    @classmethod
-    def of(cls, batches: StepBatches, keys: Sequence[str], numbers: Tensor, rates: dict[str, float]) -> Pending:
-        """Sends the numbers off. keys: of the step's samples here. The batches themselves are let go with their
-        step."""
-        arrived = None
-        if numbers.device.type == "cuda":
-            numbers = numbers.to("cpu", non_blocking=True)
-            arrived = torch.cuda.Event()
-            arrived.record()
-        waited = batches.wait_seconds
-        return cls(batches.step, batches.epoch, batches.count, waited, tuple(keys), numbers, arrived, rates)
+    def __post_init__(self) -> None:
+        if self.numbers.device.type == "cuda":
+            self.numbers = self.numbers.to("cpu", non_blocking=True)
+            self.arrived = torch.cuda.Event()
+            self.arrived.record()
 
     def resolve(self, memory_bytes: int) -> StepReport:
-        """Waits for the step's numbers, and for nothing that was queued after them, and makes the report."""
+        """Waits for the step's numbers, and for nothing that was queued after them, and completes the report."""
         if self.arrived is not None:
             self.arrived.synchronize()
         loss, norm, found_inf, loss_is_finite, scale, *of_samples = self.numbers.tolist()
-        return StepReport(
-            step=self.step,
-            epoch=self.epoch,
+        count = len(self.report.keys)
+        return replace(
+            self.report,
             loss=loss,
             norm=norm,
-            rates=self.rates,
-            samples=self.count,
-            seconds=self.seconds,
-            wait_seconds=self.wait_seconds,
             applied=not found_inf,
             overflow=bool(found_inf) and bool(loss_is_finite) and scale > 1.0,
-            keys=self.keys,
-            timesteps=tuple(of_samples[: len(self.keys)]),
-            losses=tuple(of_samples[len(self.keys) :]),
+            timesteps=tuple(of_samples[:count]),
+            losses=tuple(of_samples[count:]),
             memory_bytes=memory_bytes,
             loss_scale=scale,
         )
@@ -141,9 +148,10 @@ class Trainer:
             if self.progress.step == self.progress.first_step or self.progress.epoch_ends:
                 self.host.epoch_begins(self, batches.epoch)
             pending = self.step(batches)
-            pending.seconds = self.clock() - self._mark
-            self._mark += pending.seconds
-            self._move_on(batches, pending)
+            seconds = self.clock() - self._mark
+            self._mark += seconds
+            pending.report = replace(pending.report, seconds=seconds)
+            self._move_on(batches, pending.report)
             self._between_steps(pending)
             if self.stopped or self._ended or self.progress.is_done:
                 break
@@ -216,7 +224,15 @@ class Trainer:
         self.model.scale.update(found_inf, batches.step)
         fault_injection.reach("step.end")
         numbers = torch.stack([loss, norm, found_inf, loss_is_finite, scale])
-        return Pending.of(batches, sums.keys, torch.cat([numbers, *sums.timesteps, *sums.losses]), rates)
+        report = StepReport(
+            batches.step,
+            batches.epoch,
+            rates=rates,
+            samples=batches.count,
+            wait_seconds=batches.wait_seconds,
+            keys=tuple(sums.keys),
+        )
+        return Pending(report, torch.cat([numbers, *sums.timesteps, *sums.losses]))
 
     def rates(self, step: int) -> dict[str, float]:
         """The learning rate of each parameter group at a step (counted from 0)."""
@@ -250,15 +266,15 @@ class Trainer:
         if self.progress.applied >= UpdateCheck.updates:
             self.update_check = None
 
-    def _move_on(self, batches: StepBatches, pending: Pending) -> None:
+    def _move_on(self, batches: StepBatches, report: StepReport) -> None:
         p = self.progress
         p.step = batches.step + 1
         p.epoch = batches.epoch
         p.epoch_ends = batches.ends_epoch
         p.samples += batches.count
-        p.seconds += pending.seconds
+        p.seconds += report.seconds
         for group in self.model.update.groups:
-            p.rate_peak[group.part] = max(p.rate_peak.get(group.part, 0.0), pending.rates[group.name])
+            p.rate_peak[group.part] = max(p.rate_peak.get(group.part, 0.0), report.rates[group.name])
 
     def _between_steps(self, pending: Pending) -> None:
         """Everything the host does between two steps: read the last report, agree, look, act."""
@@ -399,8 +415,3 @@ class Trainer:
         if self.runtime.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.runtime.device)
         return 0
-
-
-def sample_keys_digest(keys: Sequence[str]) -> str:
-    """Sixteen hexadecimal digits that stand for which samples made a step, in their order."""
-    return f"{draws.text_key(chr(0).join(keys)):016x}"

@@ -22,10 +22,9 @@ from mezzotint.tasks.train import _foreign_start, exports
 from mezzotint.tasks.train._live_settings import LiveSettings
 from mezzotint.tasks.train.resume import Identity
 from mezzotint.training import state
-from mezzotint.training.host import RunHost
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.model import TrainableModel
-from mezzotint.training.trainer import Trainer
+from mezzotint.training.trainer import RunHost, Trainer
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from mezzotint import durable
 from mezzotint.stages import StepReport
-from mezzotint.training.callbacks._running_mean import RunningMean
+from mezzotint.training.callbacks._scalars import RunningMean
 from mezzotint.training.callbacks.base import Action, Callback, Setup
 from mezzotint.training.progress import Progress
 
