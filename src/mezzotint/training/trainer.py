@@ -133,9 +133,8 @@ class Trainer:
     def run(self) -> None:
         """Trains from where progress stands to its last step. Raises Diverged, StorageError (of the final save),
         PeerLost."""
-        assert len({type(o).__name__ for o in self.callbacks if o.state()}) == sum(
-            bool(o.state()) for o in self.callbacks
-        )
+        remembering = [type(one).__name__ for one in self.callbacks if one.state()]
+        assert len({*remembering}) == len(remembering), remembering
         self._mark = self.clock()
         self._last_clock = [self._mark] * len(self.callbacks)
         if self.progress.step == self.progress.first_step:
@@ -236,12 +235,12 @@ class Trainer:
 
     def rates(self, step: int) -> dict[str, float]:
         """The learning rate of each parameter group at a step (counted from 0)."""
-        o, steps = self.model.optim, self.progress.last_step
-        factors = {
-            part: self.resolved.rate_factor * lr.factor(o.part_schedule.get(part, o.schedule), step, steps)
-            for part in {group.part for group in self.model.update.groups}
-        }
-        return {g.name: o.part_lr.get(g.part, o.lr) * factors[g.part] for g in self.model.update.groups}
+        optim, rates = self.model.optim, {}
+        for group in self.model.update.groups:
+            schedule = optim.part_schedule.get(group.part, optim.schedule)
+            factor = self.resolved.rate_factor * lr.factor(schedule, step, self.progress.last_step)
+            rates[group.name] = optim.part_lr.get(group.part, optim.lr) * factor
+        return rates
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor that a checkpoint keeps, by flat name."""
@@ -273,8 +272,8 @@ class Trainer:
         p.epoch_ends = batches.ends_epoch
         p.samples += batches.count
         p.seconds += report.seconds
-        for group in self.model.update.groups:
-            p.rate_peak[group.part] = max(p.rate_peak.get(group.part, 0.0), report.rates[group.name])
+        for part, rate in self._rates_by_part(report).items():
+            p.rate_peak[part] = max(p.rate_peak.get(part, 0.0), rate)
 
     def _between_steps(self, pending: Pending) -> None:
         """Everything the host does between two steps: read the last report, agree, look, act."""
@@ -282,7 +281,13 @@ class Trainer:
             self._read(self._pending)
         self._pending = pending
         flags = self.runtime.agree(self.host.requests() | self._clock_flags())
-        due = [o for i, o in enumerate(self.callbacks) if not o.follows and self._is_due(i, o, flags)]
+        on_clock = [bool(flags & (_FIRST_CLOCK << place)) for place in range(len(self.callbacks))]
+        self._last_clock = [self.clock() if due else last for due, last in zip(on_clock, self._last_clock, strict=True)]
+        due = [
+            callback
+            for callback, is_due in zip(self.callbacks, on_clock, strict=True)
+            if not callback.follows and (is_due or callback.due(self.progress))
+        ]
         if not due and not flags & (_SAVE | _STOP) and self.update_check is None:
             return
         report = self._flush()
@@ -290,40 +295,23 @@ class Trainer:
         for callback in due:
             if self._runs_here(callback):
                 action |= self._call(callback, report)
-        action = self._agreed(action, due)
-        if flags & _SAVE:
-            action |= Action.SAVE
-        if flags & _STOP:
-            self.stopped = True
-            action |= Action.STOP
-        self._act(action)
+        if due:  # what any process asks for, all do: a callback may look in the first process alone, and for long
+            self.runtime.barrier()
+            action = Action(self.runtime.agree(action.value))
+        self.stopped = self.stopped or bool(flags & _STOP)
+        action |= Action.SAVE if flags & _SAVE else Action.NOTHING
+        self._act(action | Action.STOP if self.stopped else action)
         # what saving and showing took is not the steps' time
         self._mark = self.clock()
 
-    def _agreed(self, action: Action, due: Sequence[Callback]) -> Action:
-        """What any process actions, all do: a callback may look in the first process alone."""
-        if not due:
-            return action
-        self.runtime.barrier()  # it may have looked for long
-        return Action(self.runtime.agree(action.value))
-
     def _clock_flags(self) -> int:
-        flags = 0
-        if self.runtime.is_first:
-            now = self.clock()
-            for i, callback in enumerate(self.callbacks):
-                minutes = [
-                    e.count for e in callback.intervals or (callback.every,) if e is not None and e.unit == "minutes"
-                ]
-                if minutes and now - self._last_clock[i] >= 60 * min(minutes):
-                    flags |= _FIRST_CLOCK << i
-        return flags
-
-    def _is_due(self, index: int, callback: Callback, flags: int) -> bool:
-        if flags & (_FIRST_CLOCK << index):
-            self._last_clock[index] = self.clock()
-            return True
-        return callback.due(self.progress)
+        """Intervals in minutes that have passed, by the first process's clock."""
+        if not self.runtime.is_first:
+            return 0
+        now = self.clock()
+        ages = [now - last for last in self._last_clock]
+        each = enumerate(zip(self.callbacks, ages, strict=True))
+        return sum(_FIRST_CLOCK << place for place, (callback, age) in each if age >= 60 * callback.minutes)
 
     def _runs_here(self, callback: Callback) -> bool:
         return callback.on_all_ranks or self.runtime.is_first
@@ -336,11 +324,14 @@ class Trainer:
         return report
 
     def _read(self, pending: Pending) -> StepReport:
-        report = pending.resolve(self._memory())
+        device = self.runtime.device
+        report = pending.resolve(torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0)
         self._count_bad(report)
         if report.applied:
             self.progress.applied += 1
-            if self.update_check is not None and self.update_check.counts(*self._rates_by_part(report)):
+            rates, optim = self._rates_by_part(report), self.model.optim
+            base = {part: optim.part_lr.get(part, optim.lr) for part in rates}
+            if self.update_check is not None and self.update_check.counts(rates, base):
                 self.update_check.check_movement(self.model.update.masters, self.progress.rate_peak, self.runtime.agree)
                 self.update_check = None
         for callback in self.callbacks:
@@ -348,11 +339,8 @@ class Trainer:
                 self._call(callback, report)
         return report
 
-    def _rates_by_part(self, report: StepReport) -> tuple[dict[str, float], dict[str, float]]:
-        rates: dict[str, float] = {}
-        for group in self.model.update.groups:
-            rates[group.part] = max(rates.get(group.part, 0.0), report.rates[group.name])
-        return rates, {part: self.model.optim.part_lr.get(part, self.model.optim.lr) for part in rates}
+    def _rates_by_part(self, report: StepReport) -> dict[str, float]:
+        return {group.part: report.rates[group.name] for group in self.model.update.groups}
 
     def _count_bad(self, report: StepReport) -> None:
         p = self.progress
@@ -394,24 +382,14 @@ class Trainer:
         self._ended = Action.STOP in action
 
     def _save(self, *, final: bool) -> None:
+        failure = ""
         try:
             self.host.save(self)
             self._saved_step = self.progress.step
-            self._failed_save = ""
         except StorageError as error:
-            failed = 1
-            sentence = f"the checkpoint of step {self.progress.step} could not be saved: {error.message}"
-            if final:
-                self._failed_save = sentence  # which ends the run, and is said once
-            else:
-                self.host.warn(sentence)
-        else:
-            failed = 0
+            failure = f"the checkpoint of step {self.progress.step} could not be saved: {error.message}"
+            if not final:
+                self.host.warn(failure)
         self.runtime.barrier()  # the first process may have written for long
-        if self.runtime.agree(failed) and final and not self._failed_save:
-            self._failed_save = "another process could not save the final checkpoint"
-
-    def _memory(self) -> int:
-        if self.runtime.device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self.runtime.device)
-        return 0
+        if self.runtime.agree(bool(failure)) and final:  # it ends the run, and is said once
+            self._failed_save = failure or "another process could not save the final checkpoint"

@@ -6,6 +6,7 @@ A callback that fails because the disk does never ends the training: the trainer
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,6 +64,12 @@ class Callback(ABC):
         if progress.is_done and self.at_end:
             return True
         return any(is_due(every, progress) for every in self.intervals or (self.every,))
+
+    @property
+    def minutes(self) -> float:
+        """The shortest of its intervals in minutes; infinite without one."""
+        every = [one.count for one in self.intervals or (self.every,) if one is not None and one.unit == "minutes"]
+        return min(every, default=math.inf)
 
     @abstractmethod
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
