@@ -22,8 +22,7 @@ from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import Batch, Loss, StepBatches, StepReport, TextEmbedding
 from mezzotint.training import lr
 from mezzotint.training.callbacks.base import Action, Callback
-from mezzotint.training.latents import latents_of
-from mezzotint.training.model import TrainableModel
+from mezzotint.training.model import TrainableModel, latents_of
 from mezzotint.training.precision.attention import attending
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import UpdateCheck

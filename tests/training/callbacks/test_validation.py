@@ -16,7 +16,7 @@ from mezzotint.families.sd import Family
 from mezzotint.recipe.base import Every
 from mezzotint.stages import Batch, TextEmbedding
 from mezzotint.training.callbacks.validation import OverfitWarning, Validation, spread
-from mezzotint.training.latents import latents_of
+from mezzotint.training.model import latents_of
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainer import Trainer
 

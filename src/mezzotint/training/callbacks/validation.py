@@ -28,8 +28,7 @@ from mezzotint.training.callbacks._evaluating import (
     weights_in_use,
 )
 from mezzotint.training.callbacks.base import Action, Callback, Setup
-from mezzotint.training.latents import latents_of
-from mezzotint.training.model import TrainableModel
+from mezzotint.training.model import TrainableModel, latents_of
 from mezzotint.training.progress import Progress
 
 ENOUGH = 11
