@@ -77,18 +77,18 @@ def pickles_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
 def plot() -> Iterator[Callable[..., bytes]]:
     """Draws the curve of a run's loss. Runs of tests go without, but where `curves` is asked for: it takes longer than
     their steps."""
-    from mezzotint.reports import loss_plot  # slow to import
+    from mezzotint.reports import plots  # slow to import
 
     with pytest.MonkeyPatch.context() as patched:
-        drawn = loss_plot.plot
-        patched.setattr(loss_plot, "plot", lambda curves, *, title: b"")
+        drawn = plots.plot_loss
+        patched.setattr(plots, "plot_loss", lambda curves, *, title: b"")
         yield drawn
 
 
 @pytest.fixture
 def curves(plot: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     """The curve of a run's loss is drawn."""
-    monkeypatch.setattr("mezzotint.reports.loss_plot.plot", plot)
+    monkeypatch.setattr("mezzotint.reports.plots.plot_loss", plot)
 
 
 @pytest.fixture(autouse=True)

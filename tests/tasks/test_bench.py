@@ -39,7 +39,7 @@ BENCHMARK = [
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operations are counted and curves drawn in other tests."""
     monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
-    monkeypatch.setattr(bench, "plot", lambda runs, **told: b"")
+    monkeypatch.setattr(bench, "plot_bench", lambda runs, **words: b"")
 
 
 # --- the protocol ---------------------------------------------------------------------------------------------------
