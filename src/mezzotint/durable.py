@@ -224,21 +224,12 @@ def storage_errors(path: Path, needed: int | None = None) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in FULL:
-            wanted = f", {needed:,} bytes are needed" if needed else ""
-            raise StorageError(
-                f"{path}: the disk is full{wanted}, {free_bytes(path.parent):,} are free; make "
-                "room or choose another run.folder",
-                code="E1701",
-            ) from error
-        if error.errno in _REFUSED:
-            raise StorageError(
-                f"{path}: may not be written ({os.strerror(error.errno)}); choose another "
-                "run.folder or change its rights",
-                code="E1702",
-            ) from error
-        if error.errno in _FAILED:
-            raise StorageError(
-                f"{path}: the disk failed ({os.strerror(error.errno)}); look after it, or choose another run.folder",
-                code="E1700",
-            ) from error
-        raise
+            size = f", {needed:,} bytes are needed" if needed else ""
+            code, what = "E1701", f"the disk is full{size}, {free_bytes(path.parent):,} are free; make room or"
+        elif error.errno in _REFUSED:
+            code, what = "E1702", f"may not be written ({os.strerror(error.errno)}); change its rights or"
+        elif error.errno in _FAILED:
+            code, what = "E1700", f"the disk failed ({os.strerror(error.errno)}); look after it, or"
+        else:
+            raise
+        raise StorageError(f"{path}: {what} choose another run.folder", code=code) from error
