@@ -15,7 +15,7 @@ from trainers import batch_of, latents_at, step_batches, trainer_over
 
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.run import RecomputeSettings
-from mezzotint.runtimes.base import norms_of, recompute_blocks
+from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.stages import TextEmbedding
 from mezzotint.training import state
 
@@ -56,14 +56,6 @@ def test_a_report_that_is_waited_for_does_not_hold_its_pictures() -> None:
     assert report.keys == ("sample-0", "sample-1")
     assert len(report.timesteps) == len(report.losses) == 2
     assert all(0 <= t < 1000 and t == int(t) for t in report.timesteps)
-
-
-def test_norms_of_single_tensors_are_in_their_order_with_zero_for_those_without_gradient() -> None:
-    trained = {name: torch.nn.Parameter(torch.zeros(2)) for name in ("denoiser/a", "denoiser/b", "denoiser/c")}
-    assert norms_of(trained, "tensor").tolist() == [0.0, 0.0, 0.0]
-    trained["denoiser/a"].grad = torch.tensor([3.0, 4.0])
-    trained["denoiser/c"].grad = torch.tensor([0.0, 2.0])
-    assert norms_of(trained, "tensor").tolist() == [5.0, 0.0, 2.0]
 
 
 def test_a_checkpoint_without_loss_scale_fits_a_run_in_fp16(tmp_path: Path) -> None:
