@@ -49,10 +49,10 @@ def test_nothing_is_read_back_and_the_counter_stays_as_it_was(rule: str) -> None
 
     updates = torch.tensor(3.0)
     with Watch():
-        found = decay_at(rule, 0.99, updates)
+        result = decay_at(rule, 0.99, updates)
     assert seen
     assert torch.ops.aten._local_scalar_dense.default not in seen
-    assert (found.shape, found.dtype, updates.item()) == (torch.Size([]), torch.float32, 3.0)
+    assert (result.shape, result.dtype, updates.item()) == (torch.Size([]), torch.float32, 3.0)
     assert decay_at(rule, 0.99, torch.tensor(3.0, device="meta")).device.type == "meta"
 
 

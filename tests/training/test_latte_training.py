@@ -44,15 +44,15 @@ def joint(family: Family, clips: int = 2, stills: int = 2) -> Batch:
 
 def test_stills_lie_behind_the_frames_of_their_clip(family: Family) -> None:
     given = joint(family)
-    found = latents_of(family, given, torch.device("cpu"))
-    assert found.shape == (2, 4, 4, 4, 4)
+    result = latents_of(family, given, torch.device("cpu"))
+    assert result.shape == (2, 4, 4, 4, 4)
     assert given.latents is not None
-    assert torch.equal(found[:, :, :2], given.latents)
+    assert torch.equal(result[:, :, :2], given.latents)
     assert given.stills is not None
     assert given.stills.latents is not None
     for clip in range(2):
         for still in range(2):
-            assert torch.equal(found[clip, :, 2 + still], given.stills.latents[2 * clip + still])
+            assert torch.equal(result[clip, :, 2 + still], given.stills.latents[2 * clip + still])
 
 
 def test_pixels_of_clips_and_stills_are_encoded_apart(family: Family) -> None:
@@ -60,12 +60,12 @@ def test_pixels_of_clips_and_stills_are_encoded_apart(family: Family) -> None:
     given = joint(family, clips=1)
     assert given.stills is not None
     beside = replace(given.stills, latents=None, pixels=stills)
-    found = latents_of(family, replace(given, latents=None, pixels=pixels, stills=beside), torch.device("cpu"))
+    result = latents_of(family, replace(given, latents=None, pixels=pixels, stills=beside), torch.device("cpu"))
     alone = latents_of(family, replace(given, latents=None, pixels=pixels, stills=None), torch.device("cpu"))
-    assert found.shape == (1, 4, 4, 4, 4)
-    assert torch.equal(found[:, :, :2], alone)
+    assert result.shape == (1, 4, 4, 4, 4)
+    assert torch.equal(result[:, :, :2], alone)
     picture = replace(beside, stills=None)
-    assert torch.equal(found[0, :, 2:].transpose(0, 1), latents_of(family, picture, torch.device("cpu")))
+    assert torch.equal(result[0, :, 2:].transpose(0, 1), latents_of(family, picture, torch.device("cpu")))
 
 
 def test_the_loss_of_a_sample_is_the_mean_over_its_frames_and_stills(family: Family) -> None:

@@ -44,12 +44,12 @@ def text_of(family: Family, n: int) -> TextEmbedding:
 
 def four_samples(family: Family, split: Sequence[int], **given: Any) -> list[Any]:
     latents, text = latents_at(1, 4), text_of(family, 4)
-    made, first = [], 0
+    built, first = [], 0
     for n in split:
         rows = slice(first, first + n)
-        made.append(batch_of(latents[rows], TextEmbedding(text.states[rows]), first=first, **given))
+        built.append(batch_of(latents[rows], TextEmbedding(text.states[rows]), first=first, **given))
         first += n
-    return made
+    return built
 
 
 def losses(trainer: Any) -> list[float]:
@@ -57,16 +57,16 @@ def losses(trainer: Any) -> list[float]:
 
 
 def test_the_split_into_micro_batches_changes_nothing_but_rounding() -> None:
-    found = []
+    result = []
     for split in ((4,), (1, 3), (2, 1, 1), (4, 0)):
         family = Family.tiny()
         steps = [step_batches(four_samples(family, split), step) for step in range(4)]
         trainer = trainer_over(family, steps, optim={"lr": 1e-3})
         trainer.run()
-        found.append((losses(trainer), [r.timesteps for r in trainer.callbacks[0].seen]))
-    for values, timesteps in found[1:]:
-        assert timesteps == found[0][1]
-        assert values == pytest.approx(found[0][0], rel=1e-5)
+        result.append((losses(trainer), [r.timesteps for r in trainer.callbacks[0].seen]))
+    for values, timesteps in result[1:]:
+        assert timesteps == result[0][1]
+        assert values == pytest.approx(result[0][0], rel=1e-5)
 
 
 def test_the_loss_of_a_step_is_the_weighted_mean_over_its_samples(family: Family) -> None:
@@ -215,7 +215,7 @@ def test_both_parts_move_when_both_are_trained(fresh: Family) -> None:
     "run", [{"precision": "bf16"}, {"precision": "bf16", "weight_dtype": "same"}, {"precision": "fp16"}]
 )
 def test_smaller_types_train_like_float32(run: dict[str, str]) -> None:
-    found = []
+    result = []
     for chosen in ({}, run):
         family = Family.tiny()
         steps = [step_batches(four_samples(family, (4,)), 0)] * 1 + [
@@ -224,9 +224,9 @@ def test_smaller_types_train_like_float32(run: dict[str, str]) -> None:
         trainer = trainer_over(family, steps, optim={"lr": 1e-3}, run=chosen | {"scaler": {"init": 1024.0}})
         trainer.run()
         assert all(t.dtype == torch.float32 for name, t in trainer.tensors().items() if name.startswith("w/"))
-        found.append(losses(trainer))
-    assert found[1] == pytest.approx(found[0], rel=0.05)
-    assert found[1] != found[0]
+        result.append(losses(trainer))
+    assert result[1] == pytest.approx(result[0], rel=0.05)
+    assert result[1] != result[0]
 
 
 @pytest.mark.parametrize("kernel", ["efficient", "cudnn"])
