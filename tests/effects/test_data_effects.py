@@ -25,7 +25,7 @@ from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.shapes import Size
-from mezzotint.training.latents import latents_of
+from mezzotint.training.model import latents_of
 
 Make = Callable[..., Any]
 DRAWN = 10_000

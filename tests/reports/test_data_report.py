@@ -6,31 +6,22 @@ import hashlib
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 
 from mezzotint.data.catalogue.catalogue import Catalogue, build
-from mezzotint.data.schedule.plan import plan, plan_columns
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.reports import data_report
 
 
-def settings_of(root: Path, remainder: str = "short") -> DataSettings:
+def settings_of(root: Path) -> DataSettings:
     return DataSettings.model_validate(
-        {
-            "path": [root],
-            "resolution": 64,
-            "buckets": {"step": 8},
-            "batch_size": 4,
-            "remainder": remainder,
-            "captions": {"missing": "skip"},
-        }
+        {"path": [root], "resolution": 64, "buckets": {"step": 8}, "captions": {"missing": "skip"}}
     )
 
 
 @pytest.fixture
-def data_set(tmp_path: Path) -> Catalogue:
+def catalogue(tmp_path: Path) -> Catalogue:
     root = tmp_path / "pictures"
     root.mkdir()
     for i in range(6):
@@ -45,8 +36,8 @@ def data_set(tmp_path: Path) -> Catalogue:
     return build(settings_of(root), tmp_path / "index")
 
 
-def test_summary_counts_everything_and_cannot_harm_a_terminal(data_set: Catalogue) -> None:
-    text = data_report.summary(data_set)
+def test_summary_counts_everything_and_cannot_harm_a_terminal(catalogue: Catalogue) -> None:
+    text = data_report.summary(catalogue)
     assert "9 samples in" in text
     assert "3 converted: transparency laid on the background colour" in text
     assert "1 skipped:\n    bad\\x1b[2J\\n.png: not a picture of a known format" in text
@@ -56,8 +47,8 @@ def test_summary_counts_everything_and_cannot_harm_a_terminal(data_set: Catalogu
     assert len(text.splitlines()) <= 12
 
 
-def test_every_file_has_one_line(data_set: Catalogue, tmp_path: Path) -> None:
-    path = data_report.write(data_set, tmp_path, settings_of(tmp_path / "pictures"))
+def test_every_file_has_one_line(catalogue: Catalogue, tmp_path: Path) -> None:
+    path = data_report.write(catalogue, tmp_path, settings_of(tmp_path / "pictures"))
     assert path == tmp_path / "data_report.jsonl"
     lines = {line["id"]: line for line in map(json.loads, path.read_text("ascii").splitlines())}
     assert len(lines) == 11
@@ -72,22 +63,3 @@ def test_every_file_has_one_line(data_set: Catalogue, tmp_path: Path) -> None:
     assert lines["bad\x1b[2J\n.png"]["reason"] == "not a picture of a known format"
     assert lines["mute.png"] == {"id": "mute.png", "class": "skipped", "reason": "no caption"}
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
-
-
-@pytest.mark.parametrize(
-    ("remainder", "last", "square"),
-    [
-        ("short", "9 visits in 3 batches, 2 steps an epoch; 2 batches shorter than 4", ["6", "6", "2", "2"]),
-        ("fill", "12 visits in 3 batches, 2 steps an epoch; 3 visits repeated to fill batches", ["6", "8", "2", "0"]),
-        ("drop", "4 visits in 1 batch, 1 step an epoch; 5 visits left out", ["6", "4", "1", "0"]),
-    ],
-)
-def test_bucket_table_shows_remainders(data_set: Catalogue, remainder: str, last: str, square: list[str]) -> None:
-    settings = settings_of(data_set.roots[0], remainder)
-    columns = plan_columns(data_set, np.arange(len(data_set)), settings)
-    epoch = plan(columns, settings, accumulation=2, seed=0, epoch=0)
-    lines = data_report.bucket_table(columns, settings, epoch).splitlines()
-    assert lines[0].split() == ["bucket", "pictures", "visits", "batches", "remainder"]
-    assert len(lines) == 4
-    assert ["64×64", *square] in [line.split() for line in lines]
-    assert last in lines[-1]

@@ -1,4 +1,4 @@
-"""Noise by address: standard normal and even numbers as functions of a 64-bit key, never of what was drawn before.
+"""Noise by address: standard normal numbers as functions of a 64-bit key, never of what was drawn before.
 
 Philox-4x32-10 (Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3") turns (key, block
 number) into four 32-bit words, in int64 tensor operations on the keys' device. Words become normals by Box–Muller.
@@ -46,17 +46,6 @@ def normal(keys: Tensor, shape: Sequence[int]) -> Tensor:
     radius = _minus_two_log(radius_words).sqrt_()
     waves = _cosine(torch.stack((angle_words, (angle_words - _QUARTER_TURN) & _MASK))).mul_(radius)
     return _in_order(waves, shape)
-
-
-def uniform(keys: Tensor, shape: Sequence[int]) -> Tensor:
-    """Even numbers in [0, 1) at addresses: the upper 24 bits of the words, in order.
-
-    keys: (B,) int64. shape: of one sample. Returns (B, *shape) float32 on the keys' device, with the independence and
-    the prefix property of `normal`. The same key gives related numbers in both: use one key for one draw.
-    """
-    count = math.prod(shape)
-    even, odd = _blocks(keys, -(-count // 4))
-    return _in_order((torch.stack((even, odd)) >> 8).float().mul_(2.0**-24), shape)
 
 
 def philox(counter: Tensor, key: Tensor) -> Tensor:

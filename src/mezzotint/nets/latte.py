@@ -137,7 +137,7 @@ class Latte(nn.Module):
         clip's caption first. text_mask: (B, L) or (B, 1 + I, L), latent_mask: (B, F + I, h, w); 1 where something
         counts, None where all does. temporal: False passes by all that looks through time: every frame is a picture of
         its own. Returns (B, out_channels, F + I, h, w); with eight channels the first half is ε, the second the
-        position v of the variance, see `diffusion/iddpm.py`.
+        position v of the variance, see `diffusion/learned_variance.py`.
         """
         batch, _, count, height, width = latents.shape
         cell, frames = self.config.patch_size, count - use_image_num

@@ -36,14 +36,13 @@ from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
 from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.ema import decay_for
-from mezzotint.training.host import RunHost
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
 from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import UpdateCheck, trained_parameters
-from mezzotint.training.trainer import Trainer
+from mezzotint.training.trainer import RunHost, Trainer
 from mezzotint.training.update import Update
 from mezzotint.weights.model_files import EncodedSpec, ModelFiles
 

@@ -11,4 +11,4 @@ from mezzotint.tasks.bench import bench
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operations are counted and curves drawn in other tests."""
     monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
-    monkeypatch.setattr(bench, "plot", lambda runs, **told: b"")
+    monkeypatch.setattr(bench, "plot_bench", lambda runs, **words: b"")

@@ -219,13 +219,10 @@ def _validation(
     )
     return Validation(
         {"loss": batches},
-        every=None,
         timesteps=recipe.run.validation.timesteps,
         seed=recipe.run.seed,
         model=model,
         device=runtime.device,
-        sinks=(),
-        warn=lambda text: None,
     )
 
 

@@ -19,7 +19,7 @@ from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.reports.bench_plot import Run, plot
+from mezzotint.reports.plots import BenchRun, plot_bench
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.shapes import Size
 from mezzotint.tasks.bench import _page, _pictures
@@ -187,13 +187,13 @@ def _written(document: dict[str, Any], measured: Sequence[Measured], options: Op
     name = re.sub(r"[^\w.-]+", "-", Path(str(document["recipe"])).stem).strip("-.")
     folder = options.out or durable.free_folder(Path("bench") / (name or "recipe"))
     page = _page.table(document)
-    runs = [Run(r["name"], r["step_loss"], r["step_seconds"]) for r in document["rows"]]
+    runs = [BenchRun(r["name"], r["step_loss"], r["step_seconds"]) for r in document["rows"]]
     with durable.storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     durable.write_new(folder / _FILES[0], durable.json_text(document))
     durable.write_new(folder / _FILES[1], "\n".join(page) + "\n")
     title = f"{document['recipe']}: {document['processes']} x {document['device']}"
-    durable.write_new(folder / _FILES[2], plot(runs, title=title, warm_up=document["warm_up_steps"]))
+    durable.write_new(folder / _FILES[2], plot_bench(runs, title=title, warm_up=document["warm_up_steps"]))
     if options.as_json:
         return [json.dumps(document, indent=1, ensure_ascii=False)]
     return [*page, "", f"bench.json, bench.txt and bench.png lie in {folder}"]

@@ -84,7 +84,7 @@ class PreviewPrompts:
             self._file = self._read_again()
         self._agree("")
 
-    def wanted(self, step: int) -> PreviewRequests:
+    def of_step(self, step: int) -> PreviewRequests:
         """See `PreviewSource`. Embeddings come from the cache where the text encoder is not loaded; for a prompt that
         was not there when the run started it is loaded once more."""
         requests, settings = self._asked(step)

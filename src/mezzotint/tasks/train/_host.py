@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,12 @@ from mezzotint.tasks.prompts.previews import PreviewPrompts
 from mezzotint.tasks.train import _foreign_start, exports
 from mezzotint.tasks.train._live_settings import LiveSettings
 from mezzotint.tasks.train.resume import Identity
-from mezzotint.training import shared_state, state
+from mezzotint.training import state
 from mezzotint.training.callbacks.base import Callback, Setup, open_callbacks
 from mezzotint.training.callbacks.progress_line import LiveLine
-from mezzotint.training.host import RunHost
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.model import TrainableModel
-from mezzotint.training.trainer import Trainer
+from mezzotint.training.trainer import RunHost, Trainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +62,13 @@ class TrainHost(RunHost):
             return
         values = trainer.state() | {"recipe": assemble.effective(self.recipe), "identity": self.identity.values()}
         values["resolved"] = dict(self.recorded)
-        write = partial(shared_state.write, runtime=self.runtime) if self.runtime.shares else state.write
-        write(
+        state.write(
             self.folder.checkpoints,
             step=trainer.progress.step,
             tensors=trainer.tensors(),
             values=values,
             recipe_digest=self.digest,
+            runtime=self.runtime if self.runtime.shares else None,
         )
         if not self.runtime.is_first:
             return
