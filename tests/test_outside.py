@@ -68,7 +68,7 @@ def test_configurations_indexes_and_prompts_are_refused_by_name(put: Callable[[P
 
 def test_a_cache_with_such_files_is_as_if_it_were_not_there(put: Callable[[Path], Path], tmp_path: Path) -> None:
     put(tmp_path / "catalogue" / "manifest.json")
-    with pytest.raises(columns.Damaged, match="plain file"):
+    with pytest.raises(columns.DamagedColumns, match="plain file"):
         columns.read(tmp_path / "catalogue")
     put(tmp_path / "latents" / "layout.json")
     assert entries._read_layout(tmp_path / "latents", LatentLayout) is None

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from mezzotint import registry
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.tasks.reading import optimizers
-from mezzotint.training.update import _step_of
 
 EITHER = "adamw-8bit-or-adamw"
 BOTH = (
@@ -60,5 +60,5 @@ def test_eight_bit_adamw_that_is_not_installed_names_both_remedies(monkeypatch: 
         monkeypatch.setitem(__import__("sys").modules, name, None)
     settings = optimizers.settle(recipe(BOTH), "cuda").recipe.optim.optimizer
     with pytest.raises(RecipeError, match=r"'mezzotint\[eight-bit\]', or write optim\.optimizer\.kind=adamw") as caught:
-        _step_of(settings, {}, None)  # type: ignore[arg-type]
+        registry.find("training/optimizers", settings.kind).step_of(settings, {}, None)
     assert caught.value.code == "E1061"
