@@ -112,7 +112,7 @@ def test_check_reads_the_line_and_bench_measures_it(
     assert "2 on each of 2 processes: a batch of 4" in page
     assert "each with one crop and mirror" in page
     monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
-    monkeypatch.setattr(bench, "plot", lambda runs, **told: b"")
+    monkeypatch.setattr(bench, "plot_bench", lambda runs, **words: b"")
     words = ["bench", "--as", "diffusers-sdxl", *OURS, "--as-written", "--steps=2", "--out=bench", "--", *flags()]
     assert main(words) == 0
     [document] = (here / "bench").rglob("*.json")

@@ -140,7 +140,7 @@ def test_check_and_bench_read_the_line(
     page = " ".join(capsys.readouterr().out.split())
     assert "1 on each of 2 cards: a batch of 2" in page
     monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
-    monkeypatch.setattr(bench, "plot", lambda runs, **told: b"")
+    monkeypatch.setattr(bench, "plot_bench", lambda runs, **words: b"")
     assert run("bench", *line(), over=("--as-written", "--steps=2", "--out=bench")) == 0
     [document] = (here / "bench").rglob("*.json")
     assert [row["steps"] for row in json.loads(document.read_text())["rows"]] == [2]

@@ -130,7 +130,7 @@ def test_groups_by_names_that_the_network_has_not_are_trained(
 @pytest.mark.slow
 def test_the_line_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
-    monkeypatch.setattr(bench, "plot", lambda runs, **told: b"")
+    monkeypatch.setattr(bench, "plot_bench", lambda runs, **words: b"")
     assert main(line(*flags(), verb="bench", over=("--as-written", "--steps=2", "--out=bench"))) == 0
     [document] = (here / "bench").rglob("*.json")
     assert [(row["name"], row["steps"]) for row in json.loads(document.read_text())["rows"]] == [("as written", 2)]

@@ -157,9 +157,10 @@ def _draw_all(
     with assemble.named_shortage(f"{model.device} has not enough memory", remedy):
         pictured = drawn(model, [one.request for one in drawings], recipe, say)
         for number, (one, picture) in enumerate(zip(drawings, pictured, strict=True), 1):
-            facts = pictures.facts(one.request, settings) | begun | model.facts
+            facts = pictures.facts(one.request, settings)
             if one.request.guidance != 1.0 and is_unconditional(model.family, one.request.negative, settings):
                 facts["unconditional"] = "zeros"  # what guidance moved away from, in the negative prompt's place
+            facts |= begun | model.facts
             content = pictures.file(picture.pixels, facts, settings.clip)
             durable.write_new(out / one.name, content, code="E1071", remedy=ELSEWHERE)
             tiles[one.row, one.column] = _small(pictures.strip(picture.pixels))
